@@ -1,0 +1,3 @@
+# Every target sets itself up: a virtual environment in .venv and, where root allows, Debian packages.
+.PHONY: demo test lint crds
+PYTHON ?= python3

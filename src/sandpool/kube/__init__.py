@@ -1,0 +1,1 @@
+"""Talking to a Kubernetes API: Client, transports, errors, selectors, patches, kubeconfig."""

@@ -1,0 +1,221 @@
+"""API errors, as both sides see them: raised by clients from Status bodies, raised by the server to become one.
+
+The constructors produce the codes, reasons, messages and details of kube-apiserver, because clients match on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sandpool.api.resource import Object, ResourceType
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One thing wrong with an object: which field, what kind of mistake, what to do about it."""
+
+    field: str  # "spec.replicas", "spec.containers[0].name"
+    reason: str  # FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden, ...
+    message: str  # e.g. 'Invalid value: -1: must be greater than or equal to 0'
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+class ApiError(Exception):
+    """A Status answer of 400 or more."""
+
+    code = 500
+    reason = "InternalError"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int | None = None,
+        reason: str | None = None,
+        details: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+        if reason is not None:
+            self.reason = reason
+        self.details: Mapping[str, Any] = details or {}
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds the server asked us to wait, if it did."""
+        seconds = self.details.get("retryAfterSeconds")
+        return float(seconds) if seconds is not None else None
+
+    def status(self) -> Object:
+        status: Object = {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        }
+        if self.details:
+            status["details"] = dict(self.details)
+        status["code"] = self.code
+        return status
+
+
+class BadRequest(ApiError):
+    code, reason = 400, "BadRequest"
+
+
+class Unauthorized(ApiError):
+    code, reason = 401, "Unauthorized"
+
+
+class Forbidden(ApiError):
+    code, reason = 403, "Forbidden"
+
+
+class NotFound(ApiError):
+    code, reason = 404, "NotFound"
+
+
+class MethodNotAllowed(ApiError):
+    code, reason = 405, "MethodNotAllowed"
+
+
+class NotAcceptable(ApiError):
+    code, reason = 406, "NotAcceptable"
+
+
+class AlreadyExists(ApiError):
+    code, reason = 409, "AlreadyExists"
+
+
+class Conflict(ApiError):
+    code, reason = 409, "Conflict"
+
+
+class Gone(ApiError):
+    code, reason = 410, "Gone"
+
+
+class Expired(Gone):
+    """The resourceVersion or continue token is older than the history that is kept: list again."""
+
+    code, reason = 410, "Expired"
+
+
+class TooLarge(ApiError):
+    code, reason = 413, "RequestEntityTooLarge"
+
+
+class UnsupportedMediaType(ApiError):
+    code, reason = 415, "UnsupportedMediaType"
+
+
+class Invalid(ApiError):
+    code, reason = 422, "Invalid"
+
+
+class TooManyRequests(ApiError):
+    code, reason = 429, "TooManyRequests"
+
+
+class InternalError(ApiError):
+    code, reason = 500, "InternalError"
+
+
+class ServiceUnavailable(ApiError):
+    code, reason = 503, "ServiceUnavailable"
+
+
+class ServerTimeout(ApiError):
+    code, reason = 504, "Timeout"
+
+
+class InsufficientStorage(ApiError):
+    code, reason = 507, "InsufficientStorage"
+
+
+def _subclasses(cls: type[ApiError]) -> Iterable[type[ApiError]]:
+    for sub in cls.__subclasses__():
+        yield sub
+        yield from _subclasses(sub)
+
+
+_BY_REASON = {cls.reason: cls for cls in _subclasses(ApiError)}
+_BY_CODE = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    406: NotAcceptable,
+    409: Conflict,
+    410: Gone,
+    413: TooLarge,
+    415: UnsupportedMediaType,
+    422: Invalid,
+    429: TooManyRequests,
+    500: InternalError,
+    503: ServiceUnavailable,
+    504: ServerTimeout,
+    507: InsufficientStorage,
+}
+
+
+def from_status(status: Any, code: int) -> ApiError:
+    """The typed error for a Status body; a body that is none (a proxy's error page) still gives one by its code."""
+    if not isinstance(status, dict) or status.get("kind") != "Status":
+        return _BY_CODE.get(code, ApiError)(f"the server answered {code} without a Status body", code=code)
+    code = status.get("code") or code
+    reason = status.get("reason") or ""
+    cls = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
+    return cls(
+        status.get("message") or reason or f"the server answered {code}",
+        code=code,
+        reason=reason or cls.reason,
+        details=status.get("details") or {},
+    )
+
+
+def _details(type: ResourceType, name: str, **more: Any) -> dict[str, Any]:
+    details: dict[str, Any] = {"name": name, "group": type.group, "kind": type.plural, **more}
+    return {key: value for key, value in details.items() if value not in ("", None)}
+
+
+def not_found(type: ResourceType, name: str) -> NotFound:
+    return NotFound(f'{type.group_resource} "{name}" not found', details=_details(type, name))
+
+
+def already_exists(type: ResourceType, name: str) -> AlreadyExists:
+    return AlreadyExists(f'{type.group_resource} "{name}" already exists', details=_details(type, name))
+
+
+def conflict(type: ResourceType, name: str, why: str) -> Conflict:
+    return Conflict(
+        f'Operation cannot be fulfilled on {type.group_resource} "{name}": {why}', details=_details(type, name)
+    )
+
+
+def forbidden(type: ResourceType, name: str, why: str) -> Forbidden:
+    subject = f'{type.group_resource} "{name}"' if name else type.group_resource
+    return Forbidden(f"{subject} is forbidden: {why}", details=_details(type, name))
+
+
+def invalid(type: ResourceType, name: str, causes: Iterable[Cause]) -> Invalid:
+    causes = list(causes)
+    listed = ", ".join(map(str, causes))
+    message = listed if len(causes) == 1 else f"[{listed}]"
+    details = {
+        "name": name,
+        "group": type.group,
+        "kind": type.kind,
+        "causes": [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes],
+    }
+    subject = f"{type.kind}.{type.group}" if type.group else type.kind
+    return Invalid(f'{subject} "{name}" is invalid: {message}', details={k: v for k, v in details.items() if v})

@@ -1,0 +1,1 @@
+"""The embedded Kubernetes API: store, registry, watch, admission, garbage collection, HTTP."""

@@ -1,0 +1,70 @@
+"""One request to the API server and its answer, whatever carried them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from sandpool.kube.transport import JSON
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """Who is asking, as authentication established it."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class ServerRequest:
+    method: str
+    path: str  # percent-encoded, without the query
+    user: User
+    query: Mapping[str, str] = field(default_factory=dict)  # decoded; of a repeated parameter the first value
+    raw_query: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)  # lower-case names
+    body: bytes = b""
+    # The decoded body of an in-process request, which never was bytes. Takes precedence over ``body``.
+    object: Any = None
+    source: str = ""  # address of the peer, for the audit log
+
+
+@dataclass(slots=True)
+class WatchLine:
+    """One event of a watch, encoded once and shared by every stream that carries it as plain JSON."""
+
+    type: str
+    object: Any  # decoded, or None if only ``encoded`` is at hand
+    encoded: bytes  # the object as JSON
+
+    def line(self) -> bytes:
+        return b'{"type":"' + self.type.encode() + b'","object":' + self.encoded + b"}\n"
+
+
+@dataclass(slots=True)
+class Response:
+    """The answer: either a JSON object (decoded, encoded or both), or a stream of watch lines."""
+
+    status: int = 200
+    object: Any = None
+    encoded: bytes | None = None
+    content_type: str = JSON
+    headers: list[tuple[str, str]] = field(default_factory=list)
+    # A watch: lists of lines as they become available. Closing the iterator ends the watch.
+    stream: AsyncIterator[list[WatchLine]] | None = None
+
+    def encode(self) -> bytes:
+        if self.encoded is None:
+            self.encoded = orjson.dumps(self.object)
+        return self.encoded
+
+    def decode(self) -> Any:
+        if self.object is None and self.encoded is not None:
+            self.object = orjson.loads(self.encoded)
+        return self.object
