@@ -1,0 +1,18 @@
+"""Which rules a kind follows: the table of the built-in kinds."""
+
+from __future__ import annotations
+
+from sandpool.api.resource import ResourceType
+from sandpool.server.kinds.kind import Cluster, KindRules
+
+__all__ = ["Cluster", "KindRules", "rules_for"]
+
+_ORDINARY = KindRules()
+
+# By group resource: every version of a kind follows the same rules, because only one form is stored.
+_RULES: dict[str, KindRules] = {}
+
+
+def rules_for(type: ResourceType) -> KindRules:
+    """The rules of a built-in kind; those of an ordinary kind if nothing is special about it."""
+    return _RULES.get(type.group_resource, _ORDINARY)
