@@ -6,22 +6,10 @@ The constructors produce the codes, reasons, messages and details of kube-apiser
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from sandpool.api.causes import Cause as Cause
 from sandpool.api.resource import Object, ResourceType
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """One thing wrong with an object: which field, what kind of mistake, what to do about it."""
-
-    field: str  # "spec.replicas", "spec.containers[0].name"
-    reason: str  # FieldValueRequired, FieldValueInvalid, FieldValueNotSupported, FieldValueForbidden, ...
-    message: str  # e.g. 'Invalid value: -1: must be greater than or equal to 0'
-
-    def __str__(self) -> str:
-        return f"{self.field}: {self.message}"
 
 
 class ApiError(Exception):
@@ -141,13 +129,49 @@ class InsufficientStorage(ApiError):
     code, reason = 507, "InsufficientStorage"
 
 
+# Why a patch or an object nested beyond what can be handled is refused.
+TOO_DEEP = "exceeded max depth"
+
+
+class PatchError(ApiError):
+    """A patch that does not make sense, or does not apply to this object.
+
+    kube-apiserver answers most of them with one sentence that says nothing, so the reason travels as a cause, which
+    kubectl prints.
+    """
+
+    code, reason = 422, "Invalid"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(
+            "the server rejected our request due to an error in our request",
+            details={"causes": [{"reason": "FieldValueInvalid", "message": why, "field": "patch"}]},
+        )
+        self.why = why
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class MalformedPatch(PatchError):
+    """A patch that is wrong whatever the object."""
+
+    code, reason = 400, "BadRequest"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.message = why
+        self.details = {}
+
+
 def _subclasses(cls: type[ApiError]) -> Iterable[type[ApiError]]:
     for sub in cls.__subclasses__():
         yield sub
         yield from _subclasses(sub)
 
 
-_BY_REASON = {cls.reason: cls for cls in _subclasses(ApiError)}
+# What a Status says is all that arrives: a patch refused by a server is Invalid or BadRequest like any other request.
+_BY_REASON = {cls.reason: cls for cls in _subclasses(ApiError) if not issubclass(cls, PatchError)}
 _BY_CODE = {
     400: BadRequest,
     401: Unauthorized,
