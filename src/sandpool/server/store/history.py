@@ -1,0 +1,70 @@
+"""The recent past of one table: what lets a watch resume, and a paginated list stay consistent.
+
+Bounded by count and by bytes. What falls out is *compacted*: whoever still needs it is told to list again (410).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterator
+from itertools import islice
+
+from sandpool.server.store.entry import Change, Entry, Key
+
+# Of this many newest changes the decoded objects are kept too, because live watches are about to read them.
+_FRESH = 256
+
+
+class Compacted(Exception):
+    """The revision asked for is older than the history that is kept."""
+
+    def __init__(self, revision: int, oldest: int) -> None:
+        super().__init__(f"too old resource version: {revision} ({oldest})")
+        self.revision = revision
+        self.oldest = oldest
+
+
+class History:
+    def __init__(self, start: int, *, max_changes: int, max_bytes: int) -> None:
+        self.max_changes = max_changes
+        self.max_bytes = max_bytes
+        self.compacted = start  # every change after this revision is in _changes
+        self._changes: deque[Change] = deque()  # ascending revisions
+        self._bytes = 0  # of the encoded states in _changes
+
+    def __len__(self) -> int:
+        return len(self._changes)
+
+    def append(self, change: Change) -> None:
+        self._changes.append(change)
+        self._bytes += len(change.entry.encoded)
+        if len(self._changes) > _FRESH:
+            self._changes[-1 - _FRESH].settle()
+        while len(self._changes) > self.max_changes or (self._bytes > self.max_bytes and len(self._changes) > 1):
+            self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        oldest = self._changes.popleft()
+        self._bytes -= len(oldest.entry.encoded)
+        self.compacted = oldest.revision
+
+    def compact(self, revision: int) -> None:
+        """Forget every change up to and including a revision."""
+        while self._changes and self._changes[0].revision <= revision:
+            self._drop_oldest()
+        self.compacted = max(self.compacted, revision)
+
+    def since(self, revision: int) -> Iterator[Change]:
+        """Changes after a revision, oldest first."""
+        if revision < self.compacted:
+            raise Compacted(revision, self.compacted)
+        start = bisect_right(self._changes, revision, key=lambda change: change.revision)
+        return islice(self._changes, start, None)
+
+    def undo(self, revision: int) -> dict[Key, Entry | None]:
+        """For every key that changed after a revision, what it was then (None: it did not exist)."""
+        then: dict[Key, Entry | None] = {}
+        for change in self.since(revision):
+            then.setdefault(change.entry.key, change.previous)
+        return then

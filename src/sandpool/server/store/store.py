@@ -1,0 +1,273 @@
+"""Objects, revisions and watches over a durable journal.
+
+Two views of the truth live side by side:
+
+* *committed*: what is on disk. Readers and watches see only this, so nobody can act on a state that a crash would
+  take back.
+* *head*: committed plus what has been accepted but not yet synced. Only writers look at it, because a write must
+  build on the newest state of its object or be told about the conflict.
+
+A write is accepted synchronously: between reading the head and accepting the new state nothing else runs, so there are
+no locks and no lost updates. It is then pipelined: while one batch is being synced the next one fills. When a batch is
+on disk its changes become visible in revision order, and then its writers are answered. If a batch fails, it and
+everything accepted on top of it is refused and the head falls back to the committed state: a writer is told the truth
+and nothing half-written remains.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import orjson
+
+from sandpool.api.resource import Object
+from sandpool.server.store.entry import Change, Entry, Key
+from sandpool.server.store.history import Compacted, History
+from sandpool.server.store.journal import Batch, Journal, Row
+from sandpool.server.store.table import Table
+from sandpool.server.store.watch import Hub, Subscription
+
+
+@dataclass(slots=True)
+class Shelf:
+    """One resource in the store: its committed objects, their recent past, and who listens."""
+
+    table: Table
+    history: History
+    hub: Hub
+
+
+@dataclass(slots=True)
+class _Accepted:
+    resource: str
+    change: Change
+    durable: asyncio.Future[None]
+
+
+class Store:
+    def __init__(self, journal: Journal, *, max_changes: int = 16_384, max_bytes: int = 64 << 20) -> None:
+        self._journal = journal
+        self._max_changes = max_changes
+        self._max_bytes = max_bytes
+        self._shelves: dict[str, Shelf] = {}
+        self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
+        self._filling: list[_Accepted] = []  # accepted, waiting for the journal
+        self._syncing: list[_Accepted] = []  # handed to the journal
+        self._observers: list[Callable[[str, Change], None]] = []
+        self._closed = False
+        self.revision = journal.revision  # newest committed
+        self._head_revision = journal.revision
+        self._next_row = 1
+        self._rows = 0  # objects at head
+        self._load()
+
+    def _load(self) -> None:
+        # Decoding makes millions of short-lived objects; collecting garbage meanwhile would triple the time.
+        enabled = gc.isenabled()
+        gc.disable()
+        try:
+            for row in self._journal.load():
+                object: Object = orjson.loads(row.value)
+                key = (row.namespace, row.name)
+                self.shelf(row.resource).table.put(Entry(key, row.revision, row.id, object, row.value))
+                self._next_row = max(self._next_row, row.id + 1)
+                self._rows += 1
+        finally:
+            if enabled:
+                gc.enable()
+        # What was loaded stays for good: keep the collector from walking it again and again.
+        gc.freeze()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def shelf(self, resource: str) -> Shelf:
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            history = History(self.revision, max_changes=self._max_changes, max_bytes=self._max_bytes)
+            shelf = self._shelves[resource] = Shelf(Table(), history, Hub())
+        return shelf
+
+    def resources(self) -> list[str]:
+        """Every resource that has, or had, an object."""
+        return list(self._shelves)
+
+    def get(self, resource: str, key: Key) -> Entry | None:
+        return self.shelf(resource).table.get(key)
+
+    def head(self, resource: str, key: Key) -> Entry | None:
+        """The newest accepted state, for writers."""
+        pending = self._pending.get((resource, key))
+        if pending is None:
+            return self.shelf(resource).table.get(key)
+        return None if pending.type == "DELETED" else pending.entry
+
+    def scan(
+        self, resource: str, namespace: str | None = None, *, after: Key | None = None, revision: int | None = None
+    ) -> Iterator[Entry]:
+        """Committed objects in order, now or as they were at an earlier revision (``Compacted`` if that is too long
+        ago). The iteration must finish before control returns to the event loop."""
+        shelf = self.shelf(resource)
+        if revision is None or revision >= self.revision:
+            return shelf.table.scan(namespace, after)
+        return self._scan_past(shelf, namespace, after, shelf.history.undo(revision))
+
+    @staticmethod
+    def _scan_past(
+        shelf: Shelf, namespace: str | None, after: Key | None, then: dict[Key, Entry | None]
+    ) -> Iterator[Entry]:
+        changed = sorted(
+            key for key in then if (namespace is None or key[0] == namespace) and (after is None or key > after)
+        )
+        position = 0
+        for entry in shelf.table.scan(namespace, after):
+            while position < len(changed) and changed[position] < entry.key:
+                past = then[changed[position]]
+                position += 1
+                if past is not None:
+                    yield past
+            if entry.key not in then:
+                yield entry
+        for key in islice(changed, position, None):
+            past = then[key]
+            if past is not None:
+                yield past
+
+    def count(self, resource: str, namespace: str | None = None) -> int:
+        return self.shelf(resource).table.count(namespace)
+
+    def compact(self, resource: str) -> None:
+        """Forget the history of a resource; watches and lists from before must start over."""
+        self.shelf(resource).history.compact(self.revision)
+
+    def watch(
+        self, resource: str, namespace: str | None = None, name: str | None = None, *, since: int | None = None
+    ) -> Subscription:
+        """Changes after a revision (default: from now on). Raises ``Compacted`` if they are not all known any more."""
+        shelf = self.shelf(resource)
+        backlog: list[Change] = []
+        if since is not None and since < self.revision:
+            backlog = [
+                change
+                for change in shelf.history.since(since)
+                if (namespace is None or change.entry.key[0] == namespace)
+                and (name is None or change.entry.key[1] == name)
+            ]
+        return shelf.hub.join(namespace, name, backlog)
+
+    def observe(self, observer: Callable[[str, Change], None]) -> None:
+        """Have a function called with (resource, change) for every committed change, before writers are answered."""
+        self._observers.append(observer)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def put(self, resource: str, key: Key, object: Object) -> tuple[Object, asyncio.Future[None]]:
+        """Accept a new state of an object; returns it with its resourceVersion, and when it is durable."""
+        previous = self.head(resource, key)
+        revision = self._head_revision + 1
+        object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
+        if previous is None:
+            row = self._next_row
+            self._next_row += 1
+            self._rows += 1
+        else:
+            row = previous.row
+        entry = Entry(key, revision, row, object, orjson.dumps(object))
+        change = Change("ADDED" if previous is None else "MODIFIED", entry, previous, object)
+        return object, self._accept(resource, change)
+
+    def remove(self, resource: str, key: Key, final: Object) -> tuple[Object, asyncio.Future[None]]:
+        """Accept the removal of an object; ``final`` is its last state, as watches will see it."""
+        previous = self.head(resource, key)
+        if previous is None:
+            raise KeyError(key)
+        revision = self._head_revision + 1
+        final = {**final, "metadata": {**final["metadata"], "resourceVersion": str(revision)}}
+        entry = Entry(key, revision, previous.row, final, orjson.dumps(final))
+        self._rows -= 1
+        return final, self._accept(resource, Change("DELETED", entry, previous, final))
+
+    def _accept(self, resource: str, change: Change) -> asyncio.Future[None]:
+        if self._closed:
+            raise RuntimeError("the store is closed")
+        self._head_revision = change.revision
+        self._pending[resource, change.entry.key] = change
+        durable = asyncio.get_running_loop().create_future()
+        if not self._filling and not self._syncing:
+            # Let every task that is ready now add its write before the first sync starts.
+            asyncio.get_running_loop().call_soon(self._sync)
+        self._filling.append(_Accepted(resource, change, durable))
+        return durable
+
+    def _sync(self) -> None:
+        if self._syncing or not self._filling:
+            return
+        self._syncing, self._filling = self._filling, []
+        batch = Batch(revision=self._syncing[-1].change.revision, rows=self._rows)
+        for accepted in self._syncing:
+            entry = accepted.change.entry
+            if accepted.change.type == "DELETED":
+                batch.remove(entry.row)
+            else:
+                batch.add(Row(entry.row, accepted.resource, entry.key[0], entry.key[1], entry.revision, entry.encoded))
+        loop = asyncio.get_running_loop()
+        self._journal.commit(batch, lambda error: loop.call_soon_threadsafe(self._synced, error))
+
+    def _synced(self, error: Exception | None) -> None:
+        synced, self._syncing = self._syncing, []
+        if error is None:
+            for accepted in synced:
+                self._publish(accepted)
+            for accepted in synced:
+                if not accepted.durable.done():
+                    accepted.durable.set_result(None)
+        else:
+            self._refuse(synced, error)
+        self._sync()
+
+    def _publish(self, accepted: _Accepted) -> None:
+        change, shelf = accepted.change, self.shelf(accepted.resource)
+        entry = change.entry
+        if change.type == "DELETED":
+            shelf.table.remove(entry.key)
+        else:
+            shelf.table.put(entry)
+        self.revision = change.revision
+        place = (accepted.resource, entry.key)
+        if self._pending.get(place) is change:
+            del self._pending[place]
+        shelf.history.append(change)
+        shelf.hub.publish(change)
+        for observer in self._observers:
+            observer(accepted.resource, change)
+
+    def _refuse(self, synced: list[_Accepted], error: Exception) -> None:
+        """Nothing of this batch is on disk, and what was accepted since may build on it: refuse it all."""
+        refused = synced + self._filling
+        self._filling = []
+        self._pending.clear()
+        self._head_revision = self.revision
+        self._rows = self._journal.rows
+        for accepted in refused:
+            if not accepted.durable.done():
+                accepted.durable.set_exception(error)
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Finish what was accepted, end every watch, release the data directory."""
+        if self._closed:
+            return
+        self._closed = True
+        waiting = [a.durable for a in (*self._syncing, *self._filling)]
+        if waiting:
+            await asyncio.wait(waiting)
+        for shelf in self._shelves.values():
+            shelf.hub.close()
+        await asyncio.to_thread(self._journal.close)
+
+
+__all__ = ["Change", "Compacted", "Entry", "Key", "Shelf", "Store", "Subscription"]
