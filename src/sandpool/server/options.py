@@ -1,0 +1,165 @@
+"""What the query of a request says about how to carry it out, checked the way kube-apiserver checks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sandpool.api.resource import ResourceType
+from sandpool.kube.errors import BadRequest, Cause, Invalid, invalid
+from sandpool.kube.selectors import FieldSelector, LabelSelector
+from sandpool.server.requests import truthy
+
+FIELD_VALIDATION = ("Ignore", "Strict", "Warn")
+PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    manager: str  # who owns the fields that are written
+    dry_run: bool = False
+    field_validation: str = "Warn"
+    force: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    labels: LabelSelector | None = None
+    fields: FieldSelector | None = None
+    limit: int = 0
+    continue_token: str = ""
+    resource_version: str = ""
+    resource_version_match: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    labels: LabelSelector | None = None
+    fields: FieldSelector | None = None
+    resource_version: str = ""
+    resource_version_match: str = ""
+    bookmarks: bool = False
+    initial_events: bool | None = None
+    timeout: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    grace_period: int | None = None
+    propagation: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    dry_run: bool = False
+
+
+def _unsupported(what: str, kind: str, value: str, supported: tuple[str, ...]) -> Invalid:
+    listed = ", ".join(f'"{each}"' for each in supported)
+    cause = Cause(what, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}')
+    return invalid(ResourceType("meta.k8s.io", "v1", kind, ""), "", [cause])
+
+
+def dry_run(values: str | list[str] | None, kind: str) -> bool:
+    given = [values] if isinstance(values, str) else (values or [])
+    for value in given:
+        if value and value != "All":
+            raise _unsupported("dryRun", kind, value, ("All",))
+    return any(given)
+
+
+def write_options(query: Mapping[str, str], manager: str, kind: str) -> WriteOptions:
+    validation = query.get("fieldValidation") or "Warn"
+    if validation not in FIELD_VALIDATION:
+        raise _unsupported("fieldValidation", kind, validation, FIELD_VALIDATION)
+    force = query.get("force")
+    return WriteOptions(
+        manager=manager,
+        dry_run=dry_run(query.get("dryRun"), kind),
+        field_validation=validation,
+        force=truthy(force) if force is not None else None,
+    )
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name, "")
+    if not text:
+        return 0
+    try:
+        return int(text)
+    except ValueError:
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+
+
+def _selectors(query: Mapping[str, str]) -> tuple[LabelSelector | None, FieldSelector | None]:
+    labels, fields = query.get("labelSelector"), query.get("fieldSelector")
+    return (
+        LabelSelector.parse(labels) if labels else None,
+        FieldSelector.parse(fields) if fields else None,
+    )
+
+
+def list_options(query: Mapping[str, str]) -> ListOptions:
+    labels, fields = _selectors(query)
+    return ListOptions(
+        labels=labels,
+        fields=fields,
+        limit=max(_number(query, "limit"), 0),
+        continue_token=query.get("continue", ""),
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+    )
+
+
+def watch_options(query: Mapping[str, str]) -> WatchOptions:
+    labels, fields = _selectors(query)
+    initial = query.get("sendInitialEvents")
+    timeout = _number(query, "timeoutSeconds")
+    return WatchOptions(
+        labels=labels,
+        fields=fields,
+        resource_version=query.get("resourceVersion", ""),
+        resource_version_match=query.get("resourceVersionMatch", ""),
+        bookmarks=truthy(query.get("allowWatchBookmarks")),
+        initial_events=truthy(initial) if initial is not None else None,
+        timeout=float(timeout) if timeout > 0 else None,
+    )
+
+
+def delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
+    """From the body, and from the query for what the body leaves out."""
+    options = body if isinstance(body, dict) else {}
+    kind = options.get("kind")
+    if kind not in (None, "", "DeleteOptions"):
+        raise BadRequest(f"unable to decode the body as DeleteOptions: it is a {kind}")
+    grace = options.get("gracePeriodSeconds")
+    if grace is None and query.get("gracePeriodSeconds"):
+        grace = _number(query, "gracePeriodSeconds")
+    if grace is not None and not isinstance(grace, int):
+        raise BadRequest("gracePeriodSeconds must be a whole number of seconds")
+    propagation = options.get("propagationPolicy") or query.get("propagationPolicy") or ""
+    orphan = options.get("orphanDependents")
+    if orphan is None and "orphanDependents" in query:
+        orphan = truthy(query["orphanDependents"])
+    if orphan is not None:
+        if propagation:
+            cause = Cause(
+                "propagationPolicy",
+                "FieldValueInvalid",
+                f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set',
+            )
+            raise invalid(ResourceType("meta.k8s.io", "v1", "DeleteOptions", ""), "", [cause])
+        propagation = "Orphan" if orphan else "Background"
+    if propagation and propagation not in PROPAGATION_POLICIES:
+        raise _unsupported("propagationPolicy", "DeleteOptions", str(propagation), (*PROPAGATION_POLICIES, "nil"))
+    preconditions = options.get("preconditions") or {}
+    return DeleteOptions(
+        grace_period=grace,
+        propagation=str(propagation),
+        uid=str(preconditions.get("uid") or ""),
+        resource_version=str(preconditions.get("resourceVersion") or ""),
+        dry_run=dry_run(options.get("dryRun") or query.get("dryRun"), "DeleteOptions"),
+    )
+
+
+def without_limit(options: ListOptions) -> ListOptions:
+    return replace(options, limit=0, continue_token="")

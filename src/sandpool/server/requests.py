@@ -1,0 +1,59 @@
+"""What a request asks for, read off its method, path and query: the attributes that authorisation decides on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+_COLLECTION_VERBS = {"POST": "create", "GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
+_OBJECT_VERBS = {"GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "POST": "create"}
+# Behind a namespace's name, these are subresources of the namespace; anything else is a resource in it.
+_NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
+
+
+@dataclass(frozen=True, slots=True)
+class RequestInfo:
+    path: str
+    verb: str  # get, list, watch, create, update, patch, delete, deletecollection; the method for other paths
+    is_resource: bool = False
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    namespace: str = ""
+    name: str = ""
+    rest: tuple[str, ...] = ()  # what follows a subresource, for proxies
+
+
+def truthy(text: str | None) -> bool:
+    """A boolean query parameter as Kubernetes reads it: present and not plainly false."""
+    return text is not None and text.lower() not in ("", "0", "f", "false")
+
+
+def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
+    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    verb = method.lower()
+    match segments:
+        case ["api", version, first, *rest]:
+            group = ""
+        case ["apis", group, version, first, *rest]:
+            pass
+        case _:
+            return RequestInfo(path, verb)
+    watching = False
+    if first == "watch" and rest:  # the old spelling of ?watch=true
+        watching = True
+        first, *rest = rest
+    namespace = ""
+    if first == "namespaces" and rest:
+        namespace = rest[0]
+        if len(rest) > 1 and rest[1] not in _NAMESPACE_SUBRESOURCES:
+            first, rest = rest[1], rest[2:]
+    name = rest[0] if rest else ""
+    subresource = rest[1] if len(rest) > 1 else ""
+    verbs = _OBJECT_VERBS if name else _COLLECTION_VERBS
+    verb = verbs.get(method, verb)
+    if verb in ("list", "get") and (watching or (verb == "list" and truthy(query.get("watch")))):
+        verb = "watch"
+    return RequestInfo(path, verb, True, group, version, first, subresource, namespace, name, tuple(rest[2:]))

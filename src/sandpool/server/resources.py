@@ -1,0 +1,101 @@
+"""What the server serves at this moment: the built-in kinds and those that CRD objects define."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from sandpool.api.columns import Column
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.admit import Admission, compile_admission
+from sandpool.api.schema.shape import Shape
+from sandpool.server.kinds.rules import KindRules
+
+Conversion = Callable[[Object], Object]
+
+
+@dataclass(frozen=True, slots=True)
+class ScalePaths:
+    """Where the scale subresource finds its numbers, as JSON paths like ``.spec.replicas``."""
+
+    spec: str
+    status: str
+    selector: str = ""
+
+
+@dataclass(eq=False)
+class Resource:
+    """One served resource of one version, with everything that handling a request for it needs.
+
+    All versions of a resource share one stored form; ``to_stored`` and ``from_stored`` translate and are None where
+    this version is the stored one. Shapes are built when first used: most kinds are never asked for.
+    """
+
+    type: ResourceType
+    shape_source: Callable[[], Shape]
+    rules: KindRules
+    columns: tuple[Column, ...] = ()
+    custom: bool = False
+    scale: ScalePaths | None = None
+    storage: str = ""  # the group resource whose shelf holds the objects
+    to_stored: Conversion | None = None
+    from_stored: Conversion | None = None
+    deprecation_warning: str = ""
+
+    def __post_init__(self) -> None:
+        self.storage = self.storage or self.type.group_resource
+
+    @cached_property
+    def shape(self) -> Shape:
+        return self.shape_source()
+
+    @cached_property
+    def admit(self) -> Admission:
+        return compile_admission(self.shape)
+
+    @property
+    def has_status(self) -> bool:
+        return "status" in self.type.subresources
+
+
+@dataclass
+class ResourceTable:
+    """Which resource a path names. ``generation`` changes with the set, so that documents made from it can be kept."""
+
+    generation: int = 0
+    _by_path: dict[tuple[str, str, str], Resource] = field(default_factory=dict)
+
+    def add(self, resource: Resource) -> None:
+        type = resource.type
+        self._by_path[type.group, type.version, type.plural] = resource
+        self.generation += 1
+
+    def remove(self, type: ResourceType) -> None:
+        if self._by_path.pop((type.group, type.version, type.plural), None) is not None:
+            self.generation += 1
+
+    def get(self, group: str, version: str, plural: str) -> Resource | None:
+        return self._by_path.get((group, version, plural))
+
+    def __iter__(self) -> Iterator[Resource]:
+        return iter(list(self._by_path.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_path)
+
+    def stored(self) -> dict[str, Resource]:
+        """One resource for each shelf that can hold objects: the version the objects are stored in."""
+        found: dict[str, Resource] = {}
+        for resource in self._by_path.values():
+            if "list" in resource.type.verbs and (resource.storage not in found or resource.to_stored is None):
+                found[resource.storage] = resource
+        return found
+
+    def of_kind(self, api_version: str, kind: str) -> Resource | None:
+        group, _, version = api_version.rpartition("/")
+        for resource in self._by_path.values():
+            type = resource.type
+            if type.kind == kind and type.group == group and type.version == version:
+                return resource
+        return None
