@@ -1,0 +1,60 @@
+"""Copy-on-write edits: each returns what it was given when nothing changes, and shares all it did not touch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from sandpool.api.resource import Object
+
+
+def put(obj: Object, key: str, value: Any) -> Object:
+    """The object with ``key`` set."""
+    if key in obj and (obj[key] is value or obj[key] == value):
+        return obj
+    return {**obj, key: value}
+
+
+def drop(obj: Object, *keys: str) -> Object:
+    """The object without ``keys``."""
+    if any(key in obj for key in keys):
+        return {key: value for key, value in obj.items() if key not in keys}
+    return obj
+
+
+def fill_absent(obj: Object, defaults: Mapping[str, Any]) -> Object:
+    """Set what is absent or null. For optional values, where an empty one is a choice of the author."""
+    missing = {key: value for key, value in defaults.items() if obj.get(key) is None}
+    return {**obj, **missing} if missing else obj
+
+
+def fill_empty(obj: Object, defaults: Mapping[str, Any]) -> Object:
+    """Set what is absent, null, empty or zero. For plain values, where Kubernetes cannot tell these apart."""
+    missing = {key: value for key, value in defaults.items() if not obj.get(key)}
+    return {**obj, **missing} if missing else obj
+
+
+def inside(obj: Object, key: str, edit: Callable[[Any], Any]) -> Object:
+    """Apply ``edit`` to the value at ``key`` if there is one."""
+    value = obj.get(key)
+    if value is None:
+        return obj
+    edited = edit(value)
+    return obj if edited is value else {**obj, key: edited}
+
+
+def each(items: list[Any], edit: Callable[[Any], Any]) -> list[Any]:
+    """Apply ``edit`` to every item of a list."""
+    edited = [edit(item) for item in items]
+    return items if all(new is old for new, old in zip(edited, items, strict=True)) else edited
+
+
+def keep(new: Object, old: Object, *keys: str) -> Object:
+    """The new object with ``keys`` as they were in the old one, absent if they were absent."""
+    for key in keys:
+        if key in old:
+            if new.get(key) is not old[key]:
+                new = {**new, key: old[key]}
+        elif key in new:
+            new = drop(new, key)
+    return new

@@ -1,0 +1,166 @@
+"""What is true of the metadata of every object: which fields the server owns, and what the others may contain."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.server import names
+from sandpool.server.kinds.causes import forbidden, immutable, invalid, quoted, required, too_long
+from sandpool.server.kinds.cow import drop, keep
+
+ANNOTATIONS_LIMIT: Final = 256 * 1024
+
+ORPHAN: Final = "orphan"
+FOREGROUND: Final = "foregroundDeletion"
+# Finalizers that need no domain in front of them on built-in kinds.
+_STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
+
+_IMMUTABLE: Final = (
+    "name",
+    "namespace",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+)
+
+
+def drop_system_fields(metadata: Object) -> Object:
+    """The metadata of a new object without what only the server may set."""
+    return drop(
+        metadata,
+        "uid",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "selfLink",
+        "generation",
+    )
+
+
+def keep_system_fields(new: Object, old: Object) -> Object:
+    """The metadata of an update with what no update may change as it was; a wrong uid is left for validation."""
+    new = keep(new, old, "generation", "creationTimestamp")
+    if not new.get("uid"):
+        new = keep(new, old, "uid")
+    if old.get("deletionTimestamp"):
+        new = keep(new, old, "deletionTimestamp")
+        if new.get("deletionGracePeriodSeconds") is None:
+            new = keep(new, old, "deletionGracePeriodSeconds")
+    return new
+
+
+def validate_metadata(
+    new: Object, old: Object | None, *, namespaced: bool, name_format: str = "subdomain", custom: bool = False
+) -> list[Cause]:
+    """Everything wrong with an object's metadata. What an update does not touch was checked when it was written."""
+    metadata: Object = new.get("metadata") or {}
+    before: Object | None = (old.get("metadata") or {}) if old is not None else None
+    if metadata is before:
+        return []
+    causes = _names(metadata, namespaced, name_format) if before is None else _unchanged(metadata, before)
+    was: Mapping[str, Any] = before or {}
+    if metadata.get("labels") is not was.get("labels"):
+        causes += validate_labels(metadata.get("labels") or {}, "metadata.labels")
+    if metadata.get("annotations") is not was.get("annotations"):
+        causes += validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
+    if metadata.get("ownerReferences") is not was.get("ownerReferences"):
+        causes += _owner_references(metadata.get("ownerReferences") or [])
+    if metadata.get("finalizers") is not was.get("finalizers"):
+        causes += _finalizers(metadata.get("finalizers") or [], custom)
+    return causes
+
+
+def _names(metadata: Object, namespaced: bool, name_format: str) -> list[Cause]:
+    causes = []
+    if prefix := metadata.get("generateName"):
+        wrong = names.check_generate_name(prefix, name_format)
+        causes += [invalid("metadata.generateName", prefix, why) for why in wrong]
+    if name := metadata.get("name"):
+        causes += [invalid("metadata.name", name, why) for why in names.check_name(name, name_format)]
+    else:
+        causes.append(required("metadata.name", "name or generateName is required"))
+    namespace = metadata.get("namespace")
+    if not namespaced:
+        if namespace:
+            causes.append(forbidden("metadata.namespace", "not allowed on this type"))
+    elif namespace:
+        causes += [invalid("metadata.namespace", namespace, why) for why in names.label(namespace)]
+    else:
+        causes.append(required("metadata.namespace"))
+    return causes
+
+
+def _unchanged(metadata: Object, before: Object) -> list[Cause]:
+    causes = []
+    if before.get("deletionTimestamp"):
+        added = set(metadata.get("finalizers") or ()) - set(before.get("finalizers") or ())
+        if added:
+            listed = "[]string{" + ", ".join(map(quoted, sorted(added))) + "}"
+            why = f"no new finalizers can be added if the object is being deleted, found new finalizers {listed}"
+            causes.append(forbidden("metadata.finalizers", why))
+    causes += [
+        immutable(f"metadata.{field}", metadata.get(field))
+        for field in _IMMUTABLE
+        if metadata.get(field) != before.get(field)
+    ]
+    return causes
+
+
+def validate_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
+    causes = []
+    for key, value in labels.items():
+        causes += [invalid(field, key, why) for why in names.qualified_name(key)]
+        causes += [invalid(field, value, why) for why in names.label_value(value)]
+    return causes
+
+
+def validate_annotations(annotations: Mapping[str, str], field: str) -> list[Cause]:
+    causes = [invalid(field, key, why) for key in annotations for why in names.qualified_name(key.lower())]
+    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > ANNOTATIONS_LIMIT:
+        causes.append(too_long(field, ANNOTATIONS_LIMIT))
+    return causes
+
+
+def _owner_references(references: list[Object]) -> list[Cause]:
+    field = "metadata.ownerReferences"
+    causes = []
+    controller = ""
+    for reference in references:
+        if not reference.get("apiVersion", "").rpartition("/")[2]:
+            causes.append(invalid(f"{field}.apiVersion", reference.get("apiVersion", ""), "version must not be empty"))
+        causes += [
+            invalid(f"{field}.{key}", "", "must not be empty")
+            for key in ("kind", "name", "uid")
+            if not reference.get(key)
+        ]
+        if (reference.get("apiVersion"), reference.get("kind")) == ("v1", "Event"):
+            causes.append(invalid(field, reference, "/v1, Kind=Event is disallowed from being an owner"))
+        if reference.get("controller"):
+            this = f"{reference.get('kind')}/{reference.get('name')}"
+            if controller:
+                why = (
+                    'Only one reference can have Controller set to true. Found "true" in references for '
+                    f"{controller} and {this}"
+                )
+                causes.append(invalid(field, references, why))
+            controller = controller or this
+    return causes
+
+
+def _finalizers(finalizers: list[str], custom: bool) -> list[Cause]:
+    field = "metadata.finalizers"
+    causes = [invalid(field, name, why) for name in finalizers for why in names.qualified_name(name)]
+    if ORPHAN in finalizers and FOREGROUND in finalizers:
+        causes.append(invalid(field, finalizers, f"finalizer {ORPHAN} and {FOREGROUND} cannot be both set"))
+    if not custom:
+        why = "name is neither a standard finalizer name nor is it fully qualified"
+        causes += [
+            invalid(f"{field}[{index}]", name, why)
+            for index, name in enumerate(finalizers)
+            if "/" not in name and name not in _STANDARD_FINALIZERS
+        ]
+    return causes
