@@ -78,6 +78,10 @@ class Shape:
     not_: Shape | None = None
     title: str = ""
     description: str = ""
+    # What a Go API server makes of an empty value of this field, see dev/core-types: "omit" drops it, "keep" takes it
+    # as a value of its own, "null" writes an absent one as null. "" is "omit", except that a default is written.
+    zero: str = ""
+    go_type: str = ""  # the Go name of the type, where decoding errors quote another one than the obvious
     # The name this shape has among the definitions it came from ("" for an anonymous one).
     name: str = ""
 
@@ -86,7 +90,7 @@ class Shape:
 
 
 # How a schema keyword is spelled, for the ones that are copied as they are.
-_PLAIN: Final = {
+_COPIED: Final = {
     "type": "type",
     "format": "format",
     "pattern": "pattern",
@@ -114,6 +118,9 @@ _PLAIN: Final = {
     "x-kubernetes-preserve-unknown-fields": "preserve_unknown",
     "x-kubernetes-embedded-resource": "embedded_resource",
 }
+# Read from the data of the built-in kinds, never written into a schema.
+_PRIVATE: Final = {"x-zero": "zero", "x-go-type": "go_type"}
+_READ: Final = _COPIED | _PRIVATE
 _RULE_KEYS: Final = {
     "rule": "rule",
     "message": "message",
@@ -173,8 +180,8 @@ class Definitions:
 
     def _fill(self, shape: Shape, schema: Mapping[str, Any]) -> None:
         for key, value in schema.items():
-            if key in _PLAIN:
-                setattr(shape, _PLAIN[key], value)
+            if key in _READ:
+                setattr(shape, _READ[key], value)
             elif key == "properties":
                 shape.properties = {sys.intern(name): self.shape(inner) for name, inner in value.items()}
             elif key == "required":
@@ -233,7 +240,7 @@ def _write(shape: Shape, above: tuple[Shape, ...]) -> dict[str, Any]:
         raise ValueError(f"{shape} contains itself and cannot be written without references")
     above = (*above, shape)
     schema: dict[str, Any] = {}
-    for key, name in _PLAIN.items():
+    for key, name in _COPIED.items():
         value = getattr(shape, name)
         if value != _DEFAULTS[name] or type(value) is not type(_DEFAULTS[name]):
             schema[key] = value
