@@ -33,6 +33,8 @@ class ApiError(Exception):
         if reason is not None:
             self.reason = reason
         self.details: Mapping[str, Any] = details or {}
+        # The metadata of the Status; an expired continue token comes with one that can still be used.
+        self.list_metadata: Mapping[str, Any] = {}
 
     @property
     def retry_after(self) -> float | None:
@@ -44,7 +46,7 @@ class ApiError(Exception):
         status: Object = {
             "kind": "Status",
             "apiVersion": "v1",
-            "metadata": {},
+            "metadata": dict(self.list_metadata),
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
@@ -130,7 +132,7 @@ class InsufficientStorage(ApiError):
 
 
 # Why a patch or an object nested beyond what can be handled is refused.
-TOO_DEEP = "exceeded max depth"
+TOO_DEEP = "error decoding patch: invalid character '{' exceeded max depth"
 
 
 class PatchError(ApiError):
@@ -162,6 +164,14 @@ class MalformedPatch(PatchError):
         super().__init__(why)
         self.message = why
         self.details = {}
+
+    @classmethod
+    def wrong_type(
+        cls, value: Any, where: str, wanted: str, *, doing: str = "error decoding patch: "
+    ) -> MalformedPatch:
+        """A JSON value of the wrong type, in the words of Go's decoder."""
+        names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
+        return cls(f"{doing}json: cannot unmarshal {names.get(type(value), 'null')} into Go {where} of type {wanted}")
 
 
 def _subclasses(cls: type[ApiError]) -> Iterable[type[ApiError]]:

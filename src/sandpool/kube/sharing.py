@@ -1,0 +1,61 @@
+"""Comparing JSON values, and sharing the parts of two values that are the same.
+
+Objects are immutable by convention: whoever changes one builds new containers along the changed path and shares the
+rest. Sharing is what makes ``new is old`` a valid and cheap test for "nothing changed here".
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def same(a: Any, b: Any) -> bool:
+    """Whether two values are the same JSON. Python's ``==`` is not it: there ``1 == True == 1.0``."""
+    if a is b:
+        return True
+    # The comparison in C settles almost every difference; the walk only tells 1 from true.
+    return bool(a == b) and _same_types(a, b)
+
+
+def _same_types(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return all(value is b[key] or _same_types(value, b[key]) for key, value in a.items())
+    if isinstance(a, list):
+        return all(x is y or _same_types(x, y) for x, y in zip(a, b, strict=True))
+    return True
+
+
+def shared(old: Any, new: Any) -> Any:
+    """``new`` with every part that is the same in ``old`` taken from ``old``; ``old`` itself if nothing differs."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        result = new
+        unchanged = len(old) == len(new)
+        for key, value in new.items():
+            before = old.get(key)
+            part = value if before is None else shared(before, value)
+            if part is not before or (before is None and key not in old):
+                unchanged = False
+            if part is not value:
+                result = dict(new) if result is new else result
+                result[key] = part
+        return old if unchanged else result
+    if isinstance(new, list) and isinstance(old, list):
+        items = [shared(a, b) for a, b in zip(old, new, strict=False)]
+        if len(items) == len(old) == len(new) and all(a is b for a, b in zip(old, items, strict=True)):
+            return old
+        return items + new[len(items) :]
+    return old if same(old, new) else new
+
+
+def without_nulls(value: Any) -> Any:
+    """``value`` without the object members that are null, at any depth; the same value if there are none."""
+    if isinstance(value, dict):
+        kept = {key: without_nulls(member) for key, member in value.items() if member is not None}
+        unchanged = len(kept) == len(value) and all(kept[key] is member for key, member in value.items())
+        return value if unchanged else kept
+    if isinstance(value, list):
+        items = [without_nulls(item) for item in value]
+        return value if all(new is old for new, old in zip(items, value, strict=True)) else items
+    return value
