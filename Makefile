@@ -1,3 +1,42 @@
-# Every target sets itself up: a virtual environment in .venv and, where root allows, Debian packages.
-.PHONY: demo test lint crds
-PYTHON ?= python3
+# The two commands to know are `make demo` and `make test`. Every target prepares what it needs (see dev/setup).
+# Tabs and .PHONY aside, each recipe is a line you can run yourself.
+
+BIN := .venv/bin
+JOBS ?= 2
+
+.PHONY: help setup demo test test-long test-kubernetes lint format crds bench-api clean
+
+help:            ## show this list
+	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
+
+setup:           ## create .venv and install what the other targets need
+	@dev/setup
+
+demo: setup      ## start the embedded API, apply a template, a pool and a claim with kubectl, show what happens
+	@$(BIN)/sandpool demo
+
+test: setup      ## the fast tests, in parallel
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not long and not kubernetes"
+
+test-long: setup ## the tests that take minutes
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "long and not kubernetes"
+
+test-kubernetes: setup ## the tests that compare with a real kube-apiserver; builds one with Go if needed
+	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && \
+	KUBEBUILDER_ASSETS=$$assets SANDPOOL_REQUIRE_KUBERNETES=1 \
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "kubernetes"
+
+lint: setup      ## formatting, style and types
+	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/mypy
+
+format: setup    ## rewrite the code in the project's format
+	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+crds: setup      ## write deploy/crds/ from the schema definitions
+	@$(BIN)/python -m sandpool.api.schema.crds deploy/crds
+
+bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
+	@$(BIN)/python -m sandpool.bench.api
+
+clean:           ## remove what the other targets made in this directory
+	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
