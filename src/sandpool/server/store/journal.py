@@ -189,7 +189,7 @@ class Journal:
         seen = 0
         try:
             for id, resource, namespace, name, revision, crc, value in self._db.execute("SELECT * FROM objects"):
-                if zlib.crc32(value) != crc:
+                if not isinstance(value, bytes) or zlib.crc32(value) != crc:
                     raise self._damaged(
                         f'the stored bytes of {resource} "{namespace}/{name}" do not match their checksum'
                     )

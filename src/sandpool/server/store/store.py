@@ -42,9 +42,12 @@ class Shelf:
 
 
 @dataclass(slots=True)
-class _Accepted:
+class Write:
+    """A write that was accepted: what it made of the object, and when that is on disk."""
+
     resource: str
     change: Change
+    object: Object
     durable: asyncio.Future[None]
 
 
@@ -55,8 +58,8 @@ class Store:
         self._max_bytes = max_bytes
         self._shelves: dict[str, Shelf] = {}
         self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
-        self._filling: list[_Accepted] = []  # accepted, waiting for the journal
-        self._syncing: list[_Accepted] = []  # handed to the journal
+        self._filling: list[Write] = []  # accepted, waiting for the journal
+        self._syncing: list[Write] = []  # handed to the journal
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
         self.revision = journal.revision  # newest committed
@@ -164,8 +167,8 @@ class Store:
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
-    def put(self, resource: str, key: Key, object: Object) -> tuple[Object, asyncio.Future[None]]:
-        """Accept a new state of an object; returns it with its resourceVersion, and when it is durable."""
+    def put(self, resource: str, key: Key, object: Object) -> Write:
+        """Accept a new state of an object, and give it its resourceVersion."""
         previous = self.head(resource, key)
         revision = self._head_revision + 1
         object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
@@ -177,9 +180,9 @@ class Store:
             row = previous.row
         entry = Entry(key, revision, row, object, orjson.dumps(object))
         change = Change("ADDED" if previous is None else "MODIFIED", entry, previous, object)
-        return object, self._accept(resource, change)
+        return self._accept(resource, change, object)
 
-    def remove(self, resource: str, key: Key, final: Object) -> tuple[Object, asyncio.Future[None]]:
+    def remove(self, resource: str, key: Key, final: Object) -> Write:
         """Accept the removal of an object; ``final`` is its last state, as watches will see it."""
         previous = self.head(resource, key)
         if previous is None:
@@ -188,19 +191,20 @@ class Store:
         final = {**final, "metadata": {**final["metadata"], "resourceVersion": str(revision)}}
         entry = Entry(key, revision, previous.row, final, orjson.dumps(final))
         self._rows -= 1
-        return final, self._accept(resource, Change("DELETED", entry, previous, final))
+        return self._accept(resource, Change("DELETED", entry, previous, final), final)
 
-    def _accept(self, resource: str, change: Change) -> asyncio.Future[None]:
+    def _accept(self, resource: str, change: Change, object: Object) -> Write:
         if self._closed:
             raise RuntimeError("the store is closed")
         self._head_revision = change.revision
         self._pending[resource, change.entry.key] = change
-        durable = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
         if not self._filling and not self._syncing:
             # Let every task that is ready now add its write before the first sync starts.
-            asyncio.get_running_loop().call_soon(self._sync)
-        self._filling.append(_Accepted(resource, change, durable))
-        return durable
+            loop.call_soon(self._sync)
+        write = Write(resource, change, object, loop.create_future())
+        self._filling.append(write)
+        return write
 
     def _sync(self) -> None:
         if self._syncing or not self._filling:
@@ -228,7 +232,7 @@ class Store:
             self._refuse(synced, error)
         self._sync()
 
-    def _publish(self, accepted: _Accepted) -> None:
+    def _publish(self, accepted: Write) -> None:
         change, shelf = accepted.change, self.shelf(accepted.resource)
         entry = change.entry
         if change.type == "DELETED":
@@ -244,7 +248,7 @@ class Store:
         for observer in self._observers:
             observer(accepted.resource, change)
 
-    def _refuse(self, synced: list[_Accepted], error: Exception) -> None:
+    def _refuse(self, synced: list[Write], error: Exception) -> None:
         """Nothing of this batch is on disk, and what was accepted since may build on it: refuse it all."""
         refused = synced + self._filling
         self._filling = []
@@ -270,4 +274,4 @@ class Store:
         await asyncio.to_thread(self._journal.close)
 
 
-__all__ = ["Change", "Compacted", "Entry", "Key", "Shelf", "Store", "Subscription"]
+__all__ = ["Change", "Compacted", "Entry", "Key", "Shelf", "Store", "Subscription", "Write"]

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.server.store.entry import Change
+from sandpool.server.store.history import Compacted
+from sandpool.server.store.journal import Batch, DiskFull, Journal
+from sandpool.server.store.store import Store
+from sandpool.server.store.watch import MAX_BACKLOG, Overrun
+
+
+def thing(name: str, value: int = 0, **labels: str) -> Object:
+    return {"kind": "Thing", "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels}, "value": value}
+
+
+class HeldJournal(Journal):
+    """A journal whose commits wait until the test lets them go, or fail as it says."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.held: list[tuple[Batch, Callable[[Exception | None], object]]] = []
+
+    def commit(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
+        self.held.append((batch, done))
+
+    def release(self, error: Exception | None = None) -> None:
+        batch, done = self.held.pop(0)
+        if error is None:
+            super().commit(batch, done)
+        else:
+            done(error)
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[Store]:
+    store = Store(Journal(tmp_path))
+    yield store
+    await store.close()
+
+
+async def put(store: Store, name: str, value: int = 0) -> Object:
+    write = store.put("things", ("ns", name), thing(name, value))
+    await write.durable
+    return write.object
+
+
+async def test_revisions_grow_and_are_stamped_on_objects(store: Store) -> None:
+    first, second = await put(store, "a"), await put(store, "b")
+    assert (first["metadata"]["resourceVersion"], second["metadata"]["resourceVersion"]) == ("1", "2")
+    entry = store.get("things", ("ns", "a"))
+    assert entry is not None
+    assert entry.decode() == first
+
+
+async def test_a_burst_shares_a_sync(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    store = Store(journal)
+    await asyncio.gather(*(put(store, f"n{i}") for i in range(300)))
+    assert store.count("things") == 300
+    assert journal.commits <= 3
+    await store.close()
+
+
+async def test_readers_see_only_what_is_durable(tmp_path: Path) -> None:
+    journal = HeldJournal(tmp_path)
+    store = Store(journal)
+    watch = store.watch("things")
+    write = store.put("things", ("ns", "a"), thing("a"))
+    await asyncio.sleep(0)
+    assert store.get("things", ("ns", "a")) is None
+    assert list(store.scan("things")) == []
+    assert store.revision == 0
+    head = store.head("things", ("ns", "a"))
+    assert head is not None
+    assert not write.durable.done()
+    journal.release()
+    await write.durable
+    assert store.get("things", ("ns", "a")) is head
+    changes = await watch.take()
+    assert changes is not None
+    assert [change.type for change in changes] == ["ADDED"]
+    await store.close()
+
+
+async def test_writes_build_on_accepted_ones(tmp_path: Path) -> None:
+    journal = HeldJournal(tmp_path)
+    store = Store(journal)
+    create = store.put("things", ("ns", "a"), thing("a", 1))
+    await asyncio.sleep(0)
+    change = store.put("things", ("ns", "a"), thing("a", 2))
+    remove = store.remove("things", ("ns", "a"), change.object)
+    again = store.put("things", ("ns", "a"), thing("a", 3))
+    journal.release()
+    await create.durable
+    assert not change.durable.done()
+    entry = store.get("things", ("ns", "a"))
+    assert entry is not None
+    assert entry.decode()["value"] == 1
+    assert [w.change.type for w in (create, change, remove, again)] == ["ADDED", "MODIFIED", "DELETED", "ADDED"]
+    journal.release()
+    await again.durable
+    entry = store.get("things", ("ns", "a"))
+    assert entry is not None
+    assert entry.decode()["value"] == 3
+    assert store.head("things", ("ns", "a")) is entry
+    await store.close()
+    reopened = Store(Journal(tmp_path))
+    assert [e.decode()["value"] for e in reopened.scan("things")] == [3]
+    assert reopened.revision == 4
+    await reopened.close()
+
+
+async def test_a_failed_commit_takes_back_everything_built_on_it(tmp_path: Path) -> None:
+    journal = HeldJournal(tmp_path)
+    store = Store(journal)
+    kept = store.put("things", ("ns", "kept"), thing("kept"))
+    await asyncio.sleep(0)
+    journal.release()
+    await kept.durable
+    watch = store.watch("things")
+    first = store.put("things", ("ns", "a"), thing("a"))
+    await asyncio.sleep(0)
+    second = store.put("things", ("ns", "kept"), thing("kept", 2))
+    journal.release(DiskFull("no space"))
+    await asyncio.sleep(0)
+    for write in (first, second):
+        with pytest.raises(DiskFull):
+            await write.durable
+    assert store.head("things", ("ns", "a")) is None
+    head = store.head("things", ("ns", "kept"))
+    assert head is not None
+    assert head.decode()["value"] == 0
+    assert await watch.take(0) == []
+    after = store.put("things", ("ns", "b"), thing("b"))
+    await asyncio.sleep(0)
+    journal.release()
+    await after.durable
+    assert after.object["metadata"]["resourceVersion"] == "2"
+    await store.close()
+    reopened = Store(Journal(tmp_path))
+    assert {e.key[1] for e in reopened.scan("things")} == {"kept", "b"}
+    await reopened.close()
+
+
+async def test_revisions_are_not_reused_after_deleting_and_restarting(tmp_path: Path) -> None:
+    store = Store(Journal(tmp_path))
+    obj = await put(store, "a")
+    await store.remove("things", ("ns", "a"), obj).durable
+    await store.close()
+    store = Store(Journal(tmp_path))
+    assert store.revision == 2
+    assert (await put(store, "b"))["metadata"]["resourceVersion"] == "3"
+    await store.close()
+
+
+async def test_a_watch_resumes_where_it_left_off(store: Store) -> None:
+    for value in range(5):
+        await put(store, "a", value)
+    watch = store.watch("things", "ns", "a", since=2)
+    changes = await watch.take()
+    assert changes is not None
+    assert [change.revision for change in changes] == [3, 4, 5]
+    assert [change.object["value"] for change in changes] == [2, 3, 4]
+
+
+async def test_scopes_hear_only_of_their_own(store: Store) -> None:
+    watches = {
+        "everything": store.watch("things"),
+        "namespace": store.watch("things", "ns"),
+        "object": store.watch("things", "ns", "a"),
+        "name": store.watch("things", None, "a"),
+        "other namespace": store.watch("things", "other"),
+        "other object": store.watch("things", "ns", "b"),
+        "other resource": store.watch("gadgets"),
+    }
+    await put(store, "a")
+    heard = {name for name, watch in watches.items() if await watch.take(0)}
+    assert heard == {"everything", "namespace", "object", "name"}
+    for watch in watches.values():
+        watch.close()
+    assert len(store.shelf("things").hub) == 0
+
+
+async def test_a_closed_watch_ends(store: Store) -> None:
+    watch = store.watch("things")
+    waiting = asyncio.ensure_future(watch.take())
+    await asyncio.sleep(0)
+    watch.close()
+    assert await waiting is None
+
+
+async def test_a_watcher_that_falls_behind_is_cut_off(store: Store) -> None:
+    await put(store, "a")
+    entry = store.get("things", ("ns", "a"))
+    assert entry is not None
+    watch = store.watch("things")
+    for _ in range(MAX_BACKLOG + 1):
+        watch.deliver(Change("MODIFIED", entry, entry, None))
+    with pytest.raises(Overrun):
+        await watch.take()
+
+
+async def test_compaction_bounds_the_history(tmp_path: Path) -> None:
+    store = Store(Journal(tmp_path), max_changes=10)
+    for value in range(50):
+        await put(store, "a", value)
+    assert len(store.shelf("things").history) == 10
+    with pytest.raises(Compacted):
+        store.watch("things", since=39)
+    assert len(await store.watch("things", since=40).take() or ()) == 10
+    store.compact("things")
+    with pytest.raises(Compacted):
+        store.watch("things", since=49)
+    store.watch("things", since=50)
+    await store.close()
+
+
+async def test_a_scan_can_look_back(store: Store) -> None:
+    for name in ("a", "c", "e"):
+        await put(store, name)
+    then = store.revision
+    await put(store, "b")
+    await put(store, "c", 7)
+    entry = store.get("things", ("ns", "a"))
+    assert entry is not None
+    await store.remove("things", ("ns", "a"), entry.decode()).durable
+
+    def names_and_values(revision: int | None, after: str = "") -> list[tuple[str, int]]:
+        key = ("ns", after) if after else None
+        return [(e.key[1], e.decode()["value"]) for e in store.scan("things", "ns", after=key, revision=revision)]
+
+    assert names_and_values(None) == [("b", 0), ("c", 7), ("e", 0)]
+    assert names_and_values(then) == [("a", 0), ("c", 0), ("e", 0)]
+    assert names_and_values(then, after="a") == [("c", 0), ("e", 0)]
+    assert names_and_values(then + 1) == [("a", 0), ("b", 0), ("c", 0), ("e", 0)]
+
+
+async def test_observers_hear_before_writers_are_answered(store: Store) -> None:
+    seen: list[tuple[str, str]] = []
+    store.observe(lambda resource, change: seen.append((resource, change.type)))
+    await put(store, "a")
+    assert seen == [("things", "ADDED")]
+
+
+async def test_closing_finishes_what_was_accepted(tmp_path: Path) -> None:
+    store = Store(Journal(tmp_path))
+    write = store.put("things", ("ns", "a"), thing("a"))
+    await store.close()
+    assert write.durable.done()
+    with pytest.raises(RuntimeError, match="closed"):
+        store.put("things", ("ns", "b"), thing("b"))
+    reopened = Store(Journal(tmp_path))
+    assert reopened.count("things") == 1
+    await reopened.close()

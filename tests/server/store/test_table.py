@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.server.store.entry import Entry, Key
+from sandpool.server.store.table import Table
+
+
+def entry(key: Key, revision: int = 1) -> Entry:
+    return Entry(key, revision, revision, {"metadata": {"uid": "u"}}, b"{}")
+
+
+names = st.text("abc", min_size=1, max_size=2)
+operations = st.lists(st.tuples(st.sampled_from(["put", "remove", "list"]), names, names), max_size=200)
+
+
+@given(operations)
+def test_a_table_lists_like_a_sorted_dictionary(script: list[tuple[str, str, str]]) -> None:
+    table, model = Table(), dict[Key, Entry]()
+    for operation, namespace, name in script:
+        key = (namespace, name)
+        if operation == "put":
+            model[key] = entry(key)
+            table.put(model[key])
+        elif operation == "remove":
+            model.pop(key, None)
+            table.remove(key)
+        else:
+            assert list(table.scan()) == [model[key] for key in sorted(model)]
+            assert list(table.scan(namespace)) == [model[k] for k in sorted(model) if k[0] == namespace]
+            assert list(table.scan(after=key)) == [model[k] for k in sorted(model) if k > key]
+            assert list(table.scan(namespace, key)) == [
+                model[k] for k in sorted(model) if k > key and k[0] == namespace
+            ]
+        assert len(table) == len(model)
+        assert table.count(namespace) == sum(1 for k in model if k[0] == namespace)
+        assert table.get(key) is model.get(key)
