@@ -49,8 +49,9 @@ class ApiError(Exception):
             "metadata": dict(self.list_metadata),
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         }
+        if self.reason:
+            status["reason"] = self.reason
         if self.details:
             status["details"] = dict(self.details)
         status["code"] = self.code
@@ -172,6 +173,12 @@ class MalformedPatch(PatchError):
         """A JSON value of the wrong type, in the words of Go's decoder."""
         names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
         return cls(f"{doing}json: cannot unmarshal {names.get(type(value), 'null')} into Go {where} of type {wanted}")
+
+
+class UnworkablePatch(MalformedPatch):
+    """A strategic merge patch with a directive that makes no sense: kube-apiserver answers 500, without a reason."""
+
+    code, reason = 500, ""
 
 
 def _subclasses(cls: type[ApiError]) -> Iterable[type[ApiError]]:
