@@ -11,19 +11,25 @@ from typing import Final
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+_SEARCH_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_SEARCH_DOMAIN = rf"{_SEARCH_LABEL}(\.{_SEARCH_LABEL})*"
 _DNS_1035 = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED})?"
 _CONFIG_KEY = "[-._a-zA-Z0-9]+"
 
+_HTTP_HEADER = "[-A-Za-z0-9]+"
+
 _is_label = re.compile(_LABEL).fullmatch
 _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
+_is_search_domain = re.compile(_SEARCH_DOMAIN).fullmatch
 _is_dns_1035 = re.compile(_DNS_1035).fullmatch
 _is_qualified = re.compile(_QUALIFIED).fullmatch
 _is_label_value = re.compile(_LABEL_VALUE).fullmatch
 _is_config_key = re.compile(_CONFIG_KEY).fullmatch
 # A key with nothing wrong about it, told in one step: keys are checked on every write.
 _is_key = re.compile(rf"(?:(?=[^/]{{1,253}}/){_SUBDOMAIN}/)?(?=.{{1,63}}\Z){_QUALIFIED}").fullmatch
+_is_http_header = re.compile(_HTTP_HEADER).fullmatch
 _is_port_name = re.compile("[-a-z0-9]+").fullmatch
 
 LABEL_LENGTH: Final = 63
@@ -62,6 +68,23 @@ def subdomain(name: str) -> list[str]:
                 "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', "
                 "and must start and end with an alphanumeric character",
                 _SUBDOMAIN,
+                "example.com",
+            )
+        )
+    return wrong
+
+
+def search_domain(name: str) -> list[str]:
+    """A subdomain in which underscores may stand, as resolvers' search lists have them."""
+    wrong = []
+    if len(name.encode()) > SUBDOMAIN_LENGTH:
+        wrong.append(_too_long(SUBDOMAIN_LENGTH))
+    if not _is_search_domain(name):
+        wrong.append(
+            _mismatch(
+                "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', "
+                "and must start and end with an alphanumeric character",
+                _SEARCH_DOMAIN,
                 "example.com",
             )
         )
@@ -187,6 +210,13 @@ def environment_variable(name: str) -> list[str]:
     if all(" " <= char <= "~" and char != "=" for char in name):
         return []
     return ["a valid environment variable name must consist only of printable ASCII characters other than '='"]
+
+
+def http_header(name: str) -> list[str]:
+    if _is_http_header(name):
+        return []
+    rule = "a valid HTTP header must consist of alphanumeric characters or '-'"
+    return [_mismatch(rule, _HTTP_HEADER, "X-Header-Name")]
 
 
 def port_name(name: str) -> list[str]:

@@ -40,7 +40,8 @@ def inside(obj: Object, key: str, edit: Callable[[Any], Any]) -> Object:
     if value is None:
         return obj
     edited = edit(value)
-    return obj if edited is value else {**obj, key: edited}
+    unchanged = edited is value or (isinstance(value, str) and edited == value)
+    return obj if unchanged else {**obj, key: edited}
 
 
 def each(items: list[Any], edit: Callable[[Any], Any]) -> list[Any]:

@@ -18,8 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Protocol
 
+from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
-from sandpool.kube.errors import BadRequest, Cause
+from sandpool.kube.errors import BadRequest
+from sandpool.server.kinds.quantity import UnreadableQuantity
 
 #: Fields every kind can be selected by.
 METADATA_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
@@ -49,6 +51,15 @@ class KindRules:
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
         """Fill in what the author left out. Subtrees shared with ``old`` were defaulted before."""
+        try:
+            return self.fill(obj, old)
+        except UnreadableQuantity as error:
+            # A mistake of syntax: the body is refused before anything in it is looked at.
+            kind, version = obj.get("kind"), (obj.get("apiVersion") or "").rpartition("/")[2]
+            raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
+
+    def fill(self, obj: Object, old: Object | None) -> Object:
+        """What ``default`` does for this kind."""
         return obj
 
     def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
@@ -56,7 +67,10 @@ class KindRules:
         return obj
 
     def prepare_create(self, obj: Object) -> Object:
-        """Drop what a creator may not set (the status) and set what every new object has."""
+        """Drop what a creator may not set (the status) and set what every new object has.
+
+        ``metadata`` has its name, uid and creationTimestamp already.
+        """
         return obj
 
     def prepare_update(self, new: Object, old: Object) -> Object:

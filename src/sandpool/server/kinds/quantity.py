@@ -24,6 +24,10 @@ NOT_A_QUANTITY = "quantities must match the regular expression '^([+-]?[0-9.]+)(
 _UNKNOWN_SUFFIX = "unable to parse quantity's suffix"
 
 
+class UnreadableQuantity(ValueError):
+    """A text that is no quantity."""
+
+
 @dataclass(frozen=True, slots=True)
 class Quantity:
     billionths: int
@@ -58,15 +62,15 @@ def _spelled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=4096)
 def parse(text: str | int | float) -> Quantity:
-    """Read a quantity; numbers are taken as they are. Raises ValueError for anything else."""
+    """Read a quantity; numbers are taken as they are. Raises UnreadableQuantity for anything else."""
     match = _SYNTAX.fullmatch(str(text))
     if match is None or isinstance(text, bool):
-        raise ValueError(_UNKNOWN_SUFFIX if _ROUGHLY.fullmatch(str(text)) else NOT_A_QUANTITY)
+        raise UnreadableQuantity(_UNKNOWN_SUFFIX if _ROUGHLY.fullmatch(str(text)) else NOT_A_QUANTITY)
     sign, whole, decimals, suffix, exponent = match.groups()
     if not whole and not decimals:
-        raise ValueError(NOT_A_QUANTITY)
+        raise UnreadableQuantity(NOT_A_QUANTITY)
     if exponent and len(exponent) > 4:
-        raise ValueError(_UNKNOWN_SUFFIX)
+        raise UnreadableQuantity(_UNKNOWN_SUFFIX)
     number = Fraction(int((whole or "0") + (decimals or "")), 10 ** len(decimals or ""))
     family: Literal["decimal", "binary", "exponent"] = "decimal"
     if exponent:

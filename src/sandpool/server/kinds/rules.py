@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
+from sandpool.server.kinds.claims import PersistentVolumeClaimRules
 from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.pods import PodRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 
 _ORDINARY = KindRules()
 
 # By group resource: every version of a kind follows the same rules, because only one form is stored.
-_RULES: dict[str, KindRules] = {}
+_RULES: dict[str, KindRules] = {
+    "pods": PodRules(),
+    "persistentvolumeclaims": PersistentVolumeClaimRules(),
+}
 
 
 def rules_for(type: ResourceType) -> KindRules:

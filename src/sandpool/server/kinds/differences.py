@@ -1,0 +1,27 @@
+"""What differs between two versions of a value, for the message that says it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sandpool.server.kinds.causes import shown
+
+
+def differences(old: Any, new: Any, path: str = "") -> str:
+    """The differing leaves, a line for the old value and one for the new one each."""
+    return "\n".join(_lines(old, new, path))
+
+
+def _lines(old: Any, new: Any, path: str) -> Iterator[str]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in sorted({*old, *new}):
+            yield from _lines(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        for index, (before, after) in enumerate(zip(old, new, strict=True)):
+            yield from _lines(before, after, f"{path}[{index}]")
+    elif old != new:
+        if old is not None:
+            yield f"- {path}: {shown(old)}"
+        if new is not None:
+            yield f"+ {path}: {shown(new)}"
