@@ -47,7 +47,7 @@ _GROUP_ORDER = (
 
 _READ_WRITE = ("get", "patch", "update")
 # Subresource -> its verbs, and the kind it exchanges as (group, version, kind); without a kind, that of its resource.
-# A group and version of "" are those of the resource.
+# A group and version of "" are those of the resource, and {kind} stands for its kind.
 _SUBRESOURCES: dict[str, tuple[tuple[str, ...], tuple[str, str, str] | None]] = {
     "approval": (_READ_WRITE, None),
     "attach": (("create", "get"), ("", "", "PodAttachOptions")),
@@ -58,6 +58,7 @@ _SUBRESOURCES: dict[str, tuple[tuple[str, ...], tuple[str, str, str] | None]] = 
     "finalize": (("update",), None),
     "log": (("get",), None),
     "portforward": (("create", "get"), ("", "", "PodPortForwardOptions")),
+    "proxy": (("create", "delete", "get", "patch", "update"), ("", "", "{kind}ProxyOptions")),
     "resize": (_READ_WRITE, None),
     "scale": (_READ_WRITE, ("autoscaling", "v1", "Scale")),
     "status": (_READ_WRITE, None),
@@ -241,8 +242,9 @@ def _subresources(resource: Resource) -> list[tuple[str, tuple[str, ...], tuple[
     """(name, verbs, exchanged kind) of each subresource, by name."""
     found = []
     for name in sorted(resource.type.subresources):
-        verbs, kind = _SUBRESOURCES.get(name, (_READ_WRITE, None))
-        found.append((name, verbs, kind or ("", "", resource.type.kind)))
+        verbs, exchanged = _SUBRESOURCES.get(name, (_READ_WRITE, None))
+        group, version, kind = exchanged or ("", "", "{kind}")
+        found.append((name, verbs, (group, version, kind.replace("{kind}", resource.type.kind))))
     return found
 
 

@@ -1,0 +1,101 @@
+"""The meta.k8s.io Table of some objects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sandpool.api.columns import Column
+from sandpool.api.resource import Object
+from sandpool.server.resources import Resource
+from sandpool.server.tables import cluster, events, network, pods, storage, workloads
+from sandpool.server.tables.custom import custom_printer
+from sandpool.server.tables.partial import partial_metadata
+from sandpool.server.tables.printer import NAME, Heading, Printer, dig, name_of
+
+_BUILT_IN: dict[str, Printer] = {
+    **pods.PRINTERS,
+    **workloads.PRINTERS,
+    **network.PRINTERS,
+    **storage.PRINTERS,
+    **events.PRINTERS,
+    **cluster.PRINTERS,
+}
+
+
+def _created_at(obj: Object, now: datetime) -> list[Any]:
+    return [name_of(obj), dig(obj, "metadata", "creationTimestamp") or ""]
+
+
+_ANY = Printer((NAME, Heading("Created At", "date")), _created_at)
+
+
+def table(
+    resource: Resource,
+    objects: Iterable[Object],
+    *,
+    now: datetime,
+    include_object: str = "Metadata",
+    resource_version: str = "",
+    continue_token: str = "",
+    remaining_item_count: int | None = None,
+    version: str = "v1",
+    headers: bool = True,
+) -> Object:
+    """A Table with one row for each object.
+
+    ``include_object`` says how much of an object its row carries: Metadata, None or (the whole) Object. A watch sends
+    one-row tables of which only the first has ``headers``.
+    """
+    objects = list(objects)
+    printer = _printer(resource, objects)
+    metadata: Object = {}
+    if resource_version:
+        metadata["resourceVersion"] = resource_version
+    if continue_token:
+        metadata["continue"] = continue_token
+    if remaining_item_count is not None:
+        metadata["remainingItemCount"] = remaining_item_count
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": metadata,
+        "columnDefinitions": [_definition(heading) for heading in printer.headings] if headers else None,
+        "rows": [_row(printer, obj, now, include_object, version) for obj in objects],
+    }
+
+
+def _printer(resource: Resource, objects: list[Object]) -> Printer:
+    if objects and objects[0].get("kind") == "Scale" and resource.type.kind != "Scale":
+        return workloads.SCALE
+    if resource.custom:
+        return _custom(resource.columns)
+    return _BUILT_IN.get(resource.type.group_resource, _ANY)
+
+
+@cache
+def _custom(columns: tuple[Column, ...]) -> Printer:
+    return custom_printer(columns)
+
+
+def _definition(heading: Heading) -> Object:
+    return {
+        "name": heading.name,
+        "type": heading.type,
+        "format": heading.format,
+        "description": heading.description,
+        "priority": heading.priority,
+    }
+
+
+def _row(printer: Printer, obj: Object, now: datetime, include_object: str, version: str) -> Object:
+    row: Object = {"cells": printer.cells(obj, now)}
+    if conditions := printer.conditions(obj):
+        row["conditions"] = conditions
+    if include_object == "Object":
+        row["object"] = obj
+    else:
+        row["object"] = None if include_object == "None" else partial_metadata(obj, version)
+    return row
