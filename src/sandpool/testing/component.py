@@ -1,0 +1,98 @@
+"""One process of a control plane: started, paused, killed and restarted on purpose, its log at hand when it fails."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+
+class Component:
+    """A process that writes its log to a file and is only ever signalled through its own handle.
+
+    ``start`` after ``stop`` or ``kill`` runs the same command line again, so a restarted component finds its data,
+    its certificates and its port where they were.
+    """
+
+    def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
+        self.name = name
+        self.command = [str(word) for word in command]
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id, for measurements; of a component that is not running there is none."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        return self._process.pid
+
+    def start(self) -> None:
+        if self.running:
+            raise RuntimeError(f"{self.name} is running already")
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def stop(self, within: float = 5.0) -> None:
+        """Ask it to end; what has not ended by then is killed. Harmless if it is not running."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        process.send_signal(signal.SIGCONT)  # a paused process would sleep through the request
+        try:
+            process.wait(within)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def kill(self) -> None:
+        """End it at this instant, as a crash would."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.wait()
+
+    def pause(self) -> None:
+        """Freeze it with its connections open, as a stalled machine would."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def tail(self, lines: int = 20) -> str:
+        """The end of its log, for error messages."""
+        if not self.log.exists():
+            return ""
+        with self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - 64 * 1024))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError(f"{self.name} is not running")
+        self._process.send_signal(number)
+
+
+class ReservedPort:
+    """A loopback port chosen by the OS that nobody else gets while this is open.
+
+    The reservation is a bound socket that never listens. It does not stand in the way of a component that binds the
+    same port with SO_REUSEPORT, and connections go to whoever listens; so there is no moment at which the port is
+    free for the taking, not even while the component restarts.
+    """
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self._socket.bind(("127.0.0.1", 0))
+        self.number: int = self._socket.getsockname()[1]
+
+    def close(self) -> None:
+        self._socket.close()

@@ -1,0 +1,194 @@
+"""The status and scale subresources: two views of one object, each of which writes only its part."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import DEPLOYMENT, NAMESPACE, POD
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
+from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
+from sandpool.testing.objects import new, pod
+from sandpool.testing.verbs import replace
+
+
+def deployment(name: str, replicas: int = 1) -> Object:
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return new(DEPLOYMENT, name, spec=spec)
+
+
+# Status
+
+
+async def test_a_status_given_at_creation_is_dropped(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}, status={"n": 1}), namespace)
+    assert "status" not in created
+
+
+async def test_the_main_resource_does_not_write_status(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
+    updated = await replace(client, gadgets, {**created, "spec": {"n": 2}, "status": {"n": 2}}, namespace)
+    assert updated["spec"] == {"n": 2}
+    assert "status" not in updated
+    patched = await client.patch(gadgets, "a", MergePatch({"status": {"n": 3}}), namespace)
+    assert patched == updated
+
+
+async def test_status_does_not_write_the_spec(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
+    changed = {**created, "spec": {"n": 2}, "status": {"n": 2}}
+    updated = await replace(client, gadgets, changed, namespace, subresource="status")
+    assert (updated["spec"], updated["status"]) == ({"n": 1}, {"n": 2})
+
+
+async def test_status_of_a_custom_kind_does_not_write_metadata(
+    client: Client, namespace: str, gadgets: ResourceType
+) -> None:
+    await client.create(gadgets, new(gadgets, "a", metadata={"labels": {"l": "1"}}), namespace)
+    both = MergePatch({"metadata": {"labels": {"l": "2"}, "annotations": {"a": "1"}}, "status": {"n": 1}})
+    patched = await client.patch(gadgets, "a", both, namespace, subresource="status")
+    assert patched["status"] == {"n": 1}
+    assert patched["metadata"]["labels"] == {"l": "1"}
+    assert "annotations" not in patched["metadata"]
+
+
+async def test_the_main_resource_keeps_the_status(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
+    reported = await client.patch(gadgets, "a", MergePatch({"status": {"n": 1}}), namespace, subresource="status")
+    without = {key: value for key, value in reported.items() if key != "status"}
+    updated = await replace(client, gadgets, {**without, "spec": {"n": 2}}, namespace)
+    assert (updated["spec"], updated["status"]) == ({"n": 2}, {"n": 1})
+
+
+async def test_get_of_status_is_the_whole_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    created = await client.create(gadgets, new(gadgets, "a", spec={"n": 1}), namespace)
+    assert await client.get(gadgets, "a", namespace, subresource="status") == created
+
+
+async def test_status_has_the_same_lock(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    created = await client.create(gadgets, new(gadgets, "a"), namespace)
+    await client.patch(gadgets, "a", MergePatch({"spec": {"n": 1}}), namespace)
+    with pytest.raises(Conflict, match=r"the object has been modified"):
+        await replace(client, gadgets, {**created, "status": {"n": 1}}, namespace, subresource="status")
+
+
+async def test_status_of_a_missing_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    with pytest.raises(NotFound, match=r'gadgets.conformance.example.com "missing" not found'):
+        await client.patch(gadgets, "missing", MergePatch({"status": {}}), namespace, subresource="status")
+
+
+async def test_a_status_patch_that_changes_nothing(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    await client.create(gadgets, new(gadgets, "a"), namespace)
+    status = MergePatch({"status": {"n": 1}})
+    first = await client.patch(gadgets, "a", status, namespace, subresource="status")
+    assert await client.patch(gadgets, "a", status, namespace, subresource="status") == first
+
+
+async def test_pod_status_by_strategic_patch(client: Client, namespace: str) -> None:
+    """What a kubelet does: conditions merge by type."""
+    await client.create(POD, pod("a"), namespace)
+    for name, status in (("Ready", "False"), ("Initialized", "True"), ("Ready", "True")):
+        patch = StrategicPatch({"status": {"phase": "Running", "conditions": [{"type": name, "status": status}]}})
+        patched = await client.patch(POD, "a", patch, namespace, subresource="status")
+    assert patched["status"]["phase"] == "Running"
+    assert {each["type"]: each["status"] for each in patched["status"]["conditions"]} == {
+        "Ready": "True",
+        "Initialized": "True",
+    }
+
+
+async def test_pod_status_does_not_write_the_spec(client: Client, namespace: str) -> None:
+    created = await client.create(POD, pod("a"), namespace)
+    patch = MergePatch({"spec": {"containers": [{"name": "other", "image": "other"}]}, "status": {"podIP": "10.0.0.1"}})
+    patched = await client.patch(POD, "a", patch, namespace, subresource="status")
+    assert patched["spec"] == created["spec"]
+    assert patched["status"]["podIP"] == "10.0.0.1"
+    assert patched["status"]["podIPs"] == [{"ip": "10.0.0.1"}]
+
+
+async def test_namespace_status_cannot_be_made_up(client: Client, namespace: str) -> None:
+    patched = await client.patch(NAMESPACE, namespace, MergePatch({"status": {"phase": "Terminating"}}))
+    assert patched["status"] == {"phase": "Active"}
+
+
+# Scale
+
+
+async def test_scale_of_a_deployment(client: Client, namespace: str) -> None:
+    created = await client.create(DEPLOYMENT, deployment("a", 2), namespace)
+    scale = await client.get(DEPLOYMENT, "a", namespace, subresource="scale")
+    metadata = created["metadata"]
+    assert scale == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            field: metadata[field] for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        },
+        "spec": {"replicas": 2},
+        "status": {"replicas": 0, "selector": "app=a"},
+    }
+
+
+async def test_scale_by_merge_patch(client: Client, namespace: str) -> None:
+    await client.create(DEPLOYMENT, deployment("a", 2), namespace)
+    scale = await client.patch(DEPLOYMENT, "a", MergePatch({"spec": {"replicas": 5}}), namespace, subresource="scale")
+    assert (scale["kind"], scale["spec"]) == ("Scale", {"replicas": 5})
+    scaled = await client.get(DEPLOYMENT, "a", namespace)
+    assert scaled["spec"]["replicas"] == 5
+    assert scaled["metadata"]["generation"] == 2
+    assert scaled["metadata"]["resourceVersion"] == scale["metadata"]["resourceVersion"]
+
+
+async def test_scale_by_put(client: Client, namespace: str) -> None:
+    await client.create(DEPLOYMENT, deployment("a", 2), namespace)
+    scale = await client.get(DEPLOYMENT, "a", namespace, subresource="scale")
+    scaled = await replace(client, DEPLOYMENT, {**scale, "spec": {"replicas": 3}}, namespace, subresource="scale")
+    assert scaled["spec"] == {"replicas": 3}
+    with pytest.raises(Conflict, match=r"the object has been modified"):
+        await replace(client, DEPLOYMENT, {**scale, "spec": {"replicas": 4}}, namespace, subresource="scale")
+
+
+async def test_scale_must_not_be_negative(client: Client, namespace: str) -> None:
+    await client.create(DEPLOYMENT, deployment("a"), namespace)
+    with pytest.raises(Invalid, match=r"spec.replicas: Invalid value: -1: must be greater than or equal to 0"):
+        await client.patch(DEPLOYMENT, "a", MergePatch({"spec": {"replicas": -1}}), namespace, subresource="scale")
+
+
+async def test_scale_of_a_custom_kind(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    await client.create(gadgets, new(gadgets, "a", spec={"replicas": 2, "n": 1}), namespace)
+    reported = await client.patch(
+        gadgets, "a", MergePatch({"status": {"replicas": 1, "selector": "x=y"}}), namespace, subresource="status"
+    )
+    scale = await client.get(gadgets, "a", namespace, subresource="scale")
+    metadata = reported["metadata"]
+    assert scale == {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {
+            field: metadata[field] for field in ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+        },
+        "spec": {"replicas": 2},
+        "status": {"replicas": 1, "selector": "x=y"},
+    }
+    patch = JsonPatch([{"op": "replace", "path": "/spec/replicas", "value": 7}])
+    scale = await client.patch(gadgets, "a", patch, namespace, subresource="scale")
+    assert scale["spec"] == {"replicas": 7}
+    assert (await client.get(gadgets, "a", namespace))["spec"] == {"replicas": 7, "n": 1}
+
+
+async def test_scale_before_replicas_are_known(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    await client.create(gadgets, new(gadgets, "a", spec={"replicas": 2}), namespace)
+    scale = await client.get(gadgets, "a", namespace, subresource="scale")
+    assert scale["status"] == {"replicas": 0}
+
+
+async def test_scale_of_a_missing_object(client: Client, namespace: str, gadgets: ResourceType) -> None:
+    with pytest.raises(NotFound, match=r'gadgets.conformance.example.com "missing" not found'):
+        await client.get(gadgets, "missing", namespace, subresource="scale")
+
+
+async def test_scale_takes_nothing_but_a_scale(client: Client, namespace: str) -> None:
+    created = await client.create(DEPLOYMENT, deployment("a"), namespace)
+    with pytest.raises(BadRequest, match=r"Deployment"):
+        await replace(client, DEPLOYMENT, created, namespace, subresource="scale")
