@@ -1,0 +1,28 @@
+"""Who owns which field of an object: tracking of ordinary writes, and server-side apply."""
+
+from sandpool.server.apply.apply import apply, check_applied_kind
+from sandpool.server.apply.blank import blank
+from sandpool.server.apply.fieldset import FieldSet
+from sandpool.server.apply.managers import (
+    managed_fields_causes,
+    manager_causes,
+    manager_from_user_agent,
+    validate_manager,
+)
+from sandpool.server.apply.resets import RESET_ALL_BUT_STATUS, RESET_STATUS, reset_fields
+from sandpool.server.apply.update import track_update
+
+__all__ = [
+    "RESET_ALL_BUT_STATUS",
+    "RESET_STATUS",
+    "FieldSet",
+    "apply",
+    "blank",
+    "check_applied_kind",
+    "managed_fields_causes",
+    "manager_causes",
+    "manager_from_user_agent",
+    "reset_fields",
+    "track_update",
+    "validate_manager",
+]

@@ -1,0 +1,57 @@
+"""Apply conflicts: fields an applier would change although somebody else owns them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sandpool.kube.errors import Conflict
+from sandpool.server.apply import elements
+from sandpool.server.apply.fieldset import FieldSet, Path
+from sandpool.server.apply.managed import UPDATE, Entry
+from sandpool.server.apply.wording import quoted
+
+
+class Clash(NamedTuple):
+    owner: Entry
+    path: Path
+
+
+def find_clashes(owners: Iterable[Entry], written: FieldSet) -> list[Clash]:
+    """All fields of ``written`` that somebody owns, by owner."""
+    return [
+        Clash(owner, path)
+        for owner in sorted(owners, key=lambda entry: entry.identifier)
+        for path in owner.fields & written
+    ]
+
+
+def conflict(clashes: list[Clash]) -> Conflict:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_owner(clash)}", "field": _field(clash)}
+        for clash in clashes
+    ]
+    if len(clashes) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {_owner(clashes[0])}: {_field(clashes[0])}"
+    else:
+        lines: list[str] = []
+        named: Entry | None = None
+        for clash in clashes:
+            if clash.owner is not named:
+                lines.append(f"conflicts with {_owner(clash)}:")
+                named = clash.owner
+            lines.append(f"- {_field(clash)}")
+        message = f"Apply failed with {len(clashes)} conflicts: " + "\n".join(lines)
+    return Conflict(message, details={"causes": causes})
+
+
+def _owner(clash: Clash) -> str:
+    owner = clash.owner
+    name = quoted(owner.manager)
+    if owner.subresource:
+        name += f" with subresource {quoted(owner.subresource)}"
+    return f"{name} using {owner.api_version}" if owner.operation == UPDATE else name
+
+
+def _field(clash: Clash) -> str:
+    return "".join(map(elements.text, clash.path))

@@ -1,0 +1,82 @@
+"""Removing what an applier applied before and does not apply any more.
+
+A field goes if the applier's previous configuration owned it, the new one does not, and nobody else does. The
+difficulty is everything that hangs on such a field without being owned by anybody, such as defaults: it goes with the
+field, and it must not go with a field that stays. Hence three steps: remove all that the applier owned, put back what
+somebody owns, and put back what the applier did not own in the first place.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from sandpool.api.resource import Object
+from sandpool.api.schema.shape import Shape
+from sandpool.server.apply import elements
+from sandpool.server.apply.changes import fields_of
+from sandpool.server.apply.fieldset import EMPTY, REMEMBERED, FieldSet, make
+from sandpool.server.apply.structure import is_parted, item, item_element, part
+
+
+def prune(merged: Object, previous: FieldSet, owned: FieldSet, shape: Shape) -> Object:
+    """``merged`` without the fields that only ``previous`` owned; ``owned`` is what all managers, the applier with its
+    new configuration among them, own now. Raises BadItem."""
+    previous = with_declared(previous, shape)
+    everything = with_declared(fields_of(merged, shape), shape)
+    pruned = remove(merged, previous, shape)
+    kept = with_declared(fields_of(pruned, shape), shape) | with_declared(owned, shape)
+    pruned = remove(merged, everything - kept, shape)
+    kept = with_declared(fields_of(pruned, shape), shape)
+    left: Object = remove(merged, (everything - kept) & previous, shape)
+    return left
+
+
+def remove(value: Any, doomed: FieldSet, shape: Shape) -> Any:
+    """``value`` without the given fields. A container that loses its last part becomes null: it is still owned."""
+    if doomed is EMPTY or not isinstance(value, dict | list):
+        return value
+    if not is_parted(shape, value):
+        return None
+    if isinstance(value, dict):
+        return _remove_from_map(value, doomed, shape)
+    items = [(each, item_element(shape, each)) for each in value]
+    inner, below = item(shape), doomed.children.get
+    left = [remove(each, below(element, EMPTY), inner) for each, element in items if element not in doomed.members]
+    if len(left) == len(value) and all(after is before for after, before in zip(left, value, strict=True)):
+        return value
+    return left or None
+
+
+def _remove_from_map(value: dict[str, Any], doomed: FieldSet, shape: Shape) -> Any:
+    left: dict[str, Any] = {}
+    changed = False
+    for name, each in value.items():
+        element = elements.field(name)
+        if element in doomed.members:
+            changed = True
+            continue
+        below = doomed.children.get(element, EMPTY)
+        left[name] = remove(each, below, part(shape, name))
+        changed = changed or left[name] is not each
+    if not changed:
+        return value
+    return left or None
+
+
+@lru_cache(REMEMBERED)
+def with_declared(fields: FieldSet, shape: Shape) -> FieldSet:
+    """``fields`` and all declared fields that hold some of them. An applier's set leaves those out, and an object does
+    not have ``spec.replicas`` without ``spec``."""
+    members = set(fields.members)
+    children: dict[str, FieldSet] = {}
+    for element, below in fields.children.items():
+        kind, name = element[0], element[2:]
+        if kind == "f":
+            if name in shape.properties:
+                members.add(element)
+            inner = part(shape, name)
+        else:
+            inner = item(shape)
+        children[element] = with_declared(below, inner)
+    return make(members, children)

@@ -1,0 +1,81 @@
+"""How ownership reads a Shape: which values are owned as a whole, and what the items of a list are called.
+
+Values that no shape describes have deduced types: maps are owned key by key, lists as a whole. An empty ``Shape`` says
+just that, so it stands for every undescribed value.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sandpool.api.schema.shape import MISSING, Shape
+from sandpool.server.apply import elements
+
+ANYTHING: Final = Shape()
+# Opaque to Kubernetes and declared as a plain object; the schema alone does not tell it from a granular map.
+_RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
+
+
+class BadItem(ValueError):
+    """An item of a list that cannot be told from the others: it lacks its keys, or is of the wrong type."""
+
+
+def part(shape: Shape, name: str) -> Shape:
+    """The shape of the value under ``name`` in an object or a map."""
+    return shape.properties.get(name) or shape.additional or ANYTHING
+
+
+def item(shape: Shape) -> Shape:
+    return shape.items or ANYTHING
+
+
+def is_atomic(shape: Shape, container: type) -> bool:
+    """Whether a dict or list of this shape is owned as a whole."""
+    if container is list:
+        return shape.list_type == "atomic"
+    return shape.map_type == "atomic" or (not shape.properties and shape.name == _RAW_EXTENSION)
+
+
+def is_parted(shape: Shape, value: Any) -> bool:
+    """Whether the parts of this value are owned one by one. Empty containers have no parts and are owned themselves."""
+    kind = value.__class__
+    return (kind is dict or kind is list) and bool(value) and not is_atomic(shape, kind)
+
+
+def item_element(shape: Shape, value: Any) -> str:
+    """What the item ``value`` of a list of this shape, a set or a keyed list, is called. Raises BadItem."""
+    keys = shape.list_keys
+    if not keys:
+        if isinstance(value, str | int | float):
+            return elements.value(value)
+        if value is None:
+            raise BadItem("associative list without keys has an element that's an explicit null")
+        if isinstance(value, dict):
+            raise BadItem("associative list without keys has an element that's a map type")
+        raise BadItem("not supported: associative list with lists as elements")
+    if not isinstance(value, dict):
+        what = "a null element" if value is None else "non-map elements"
+        raise BadItem(f"associative list with keys may not have {what}")
+    try:
+        return elements.key(keys, *[value[name] for name in keys])
+    except (KeyError, TypeError):  # a key is left out, or is no scalar
+        return _unusual_key(shape, value)
+
+
+def _unusual_key(shape: Shape, value: dict[str, Any]) -> str:
+    """Keys that are left out count with their defaults; those without one are no part of what the item is called."""
+    found: dict[str, Any] = {}
+    for name in shape.list_keys:
+        if name in value:
+            found[name] = value[name]
+            continue
+        default = part(item(shape), name).default
+        if default is not MISSING and default is not None:
+            found[name] = default
+    if not found:
+        listed = " ".join(f'"{name}"' for name in shape.list_keys)
+        raise BadItem(
+            f"associative list with keys has an element that omits all key fields [{listed}]"
+            " (and doesn't have default values for any key fields)"
+        )
+    return elements.keys(found)

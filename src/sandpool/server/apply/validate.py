@@ -1,0 +1,89 @@
+"""Checking that an applied configuration fits its schema well enough to be merged.
+
+It is not validated as objects are: it may leave out what is required. But every field must be known, since an unknown
+one could not be owned, and list items must be told apart. The messages are kube-apiserver's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sandpool.api.schema.shape import Shape
+from sandpool.server.apply import elements
+from sandpool.server.apply.structure import ANYTHING, BadItem, item, item_element
+from sandpool.server.apply.wording import plain, type_name, verbose
+
+_STRING_FORMATS: Final = ("", "byte")  # strings of any other format may be written as other scalars too
+
+Problem = tuple[str, str]  # path, message
+
+
+def problems(value: Any, shape: Shape) -> str:
+    """What is wrong with a configuration, in words; empty if nothing is."""
+    found = [f"{path}: {message}" if path else message for path, message in _check(value, shape, "", False)]
+    if len(found) < 2:
+        return "".join(found)
+    return "\n  ".join(["errors:", *found])
+
+
+def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+    """``preserving`` says that unknown fields are kept here because they are further up; named types start afresh."""
+    if value is None:
+        return
+    preserving = shape.preserve_unknown or (preserving and not shape.name)
+    kind = shape.type
+    if kind == "object" or (kind == "" and isinstance(value, dict)):
+        if isinstance(value, dict):
+            yield from _check_map(value, shape, path, preserving)
+        else:
+            yield path, f"expected map, got &{{{plain(value)}}}"
+    elif kind == "array" or (kind == "" and isinstance(value, list)):
+        if isinstance(value, list):
+            yield from _check_list(value, shape, path, preserving)
+        else:
+            yield path, f"expected list, got &{{{plain(value)}}}"
+    else:
+        yield from ((path, message) for message in _check_scalar(value, shape))
+
+
+def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+    open_ended = preserving or not shape.properties
+    for name in sorted(value):
+        below = path + elements.text(elements.field(name))
+        inner = shape.properties.get(name) or shape.additional or (ANYTHING if open_ended else None)
+        if inner is None:
+            yield below, "field not declared in schema"
+            return
+        yield from _check(value[name], inner, below, preserving)
+
+
+def _check_list(value: list[Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for position, each in enumerate(value):
+        element = elements.index(position)
+        if shape.list_type != "atomic":
+            try:
+                element = item_element(shape, each)
+            except BadItem as error:
+                yield path, f"element {position}: {error}"
+                return
+            if element in seen:
+                yield path, f"duplicate entries for key {elements.text(element)}"
+            seen.add(element)
+        yield from _check(each, item(shape), path + elements.text(element), preserving)
+
+
+def _check_scalar(value: Any, shape: Shape) -> Iterator[str]:
+    is_scalar = isinstance(value, str | bool | int | float)
+    if shape.type in ("integer", "number"):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            yield f"expected numeric (int or float), got {type_name(value)}"
+    elif shape.type == "boolean":
+        if not isinstance(value, bool):
+            yield f"expected boolean, got &{{{plain(value)}}}"
+    elif shape.type == "string" and shape.format in _STRING_FORMATS:
+        if not isinstance(value, str):
+            yield f"expected string, got &value.valueUnstructured{{Value:{verbose(value)}}}"
+    elif not is_scalar:
+        yield f"expected any scalar, got &{{{plain(value)}}}"
