@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, SERVICE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
-from sandpool.kube.errors import ApiError, Conflict, Invalid, NotFound
+from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.testing.endpoint import Endpoint
 from sandpool.testing.objects import new
@@ -86,8 +87,8 @@ async def test_several_conflicts(client: Client, namespace: str) -> None:
     with pytest.raises(Conflict) as refused:
         await apply(client, namespace, {"a": "2", "b": "2"}, "three")
     assert refused.value.message == (
-        'Apply failed with 2 conflicts: conflict with "one": .data.a\nconflict with "two": .data.b'
-    ) or refused.value.message.startswith("Apply failed with 2 conflicts: conflicts with")
+        'Apply failed with 2 conflicts: conflicts with "one":\n- .data.a\nconflicts with "two":\n- .data.b'
+    )
     assert [cause["field"] for cause in refused.value.details["causes"]] == [".data.a", ".data.b"]
 
 
@@ -294,14 +295,8 @@ async def test_a_body_that_is_no_yaml(api: Endpoint, namespace: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        (
-            b'"unknown":1',
-            r"failed to create typed patch object \(.*/a; /v1, Kind=ConfigMap\): .unknown: field not declared",
-        ),
-        (
-            b'"data":{"k":1}',
-            r"failed to create typed patch object \(.*/a; /v1, Kind=ConfigMap\): .data.k: expected string",
-        ),
+        (b'"unknown":1', ".unknown: field not declared in schema"),
+        (b'"data":{"k":1}', ".data.k: expected string, got "),
     ],
 )
 async def test_fields_that_the_schema_does_not_have(
@@ -310,8 +305,8 @@ async def test_fields_that_the_schema_does_not_have(
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
     code, got = await send(api, namespace, VALID[:-1] + b"," + fields + b"}")
     assert code == 500
-    with pytest.raises(ApiError, match=message):
-        raise ApiError(got)
+    assert re.match(r"failed to create typed patch object \(.*/a; /v1, Kind=ConfigMap\): ", got)
+    assert message in got
 
 
 async def test_force_is_for_apply_only(client: Client, namespace: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
@@ -38,7 +40,7 @@ async def install(client: Client, definition: Object) -> Object:
 
     installed = await until(established)
     for type in types:
-        await until(lambda type=type: served(type))  # type: ignore[misc]
+        await until(partial(served, type))
     assert installed is not None
     return installed
 

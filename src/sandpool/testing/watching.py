@@ -55,7 +55,7 @@ class Listener:
 async def until(probe: Callable[[], Awaitable[T]], *, within: float = WITHIN) -> T:
     """Ask again and again until the answer is true, and return it."""
     async with asyncio.timeout(within):
-        while not (answer := await probe()):
+        while not (answer := await probe()):  # noqa: ASYNC110 - what is asked for has no event of ours
             await asyncio.sleep(0.05)
     return answer
 
