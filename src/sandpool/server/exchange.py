@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,14 +37,20 @@ class ServerRequest:
 
 @dataclass(slots=True)
 class WatchLine:
-    """One event of a watch, encoded once and shared by every stream that carries it as plain JSON."""
+    """One event of a watch, encoded once and shared by every stream that carries it."""
 
     type: str
     object: Any  # decoded, or None if only ``encoded`` is at hand
     encoded: bytes  # the object as JSON
+    _line: bytes = b""
 
     def line(self) -> bytes:
-        return b'{"type":"' + self.type.encode() + b'","object":' + self.encoded + b"}\n"
+        if not self._line:
+            self._line = b'{"type":"' + self.type.encode() + b'","object":' + self.encoded + b"}\n"
+        return self._line
+
+    def decode(self) -> Any:
+        return self.object if self.object is not None else orjson.loads(self.encoded)
 
 
 @dataclass(slots=True)
@@ -57,7 +63,7 @@ class Response:
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
     # A watch: lists of lines as they become available. Closing the iterator ends the watch.
-    stream: AsyncIterator[list[WatchLine]] | None = None
+    stream: AsyncGenerator[list[WatchLine], None] | None = None
 
     def encode(self) -> bytes:
         if self.encoded is None:

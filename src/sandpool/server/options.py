@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from sandpool.api.resource import ResourceType
+from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import BadRequest, Cause, Invalid, invalid
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.requests import truthy
@@ -21,6 +21,8 @@ class WriteOptions:
     dry_run: bool = False
     field_validation: str = "Warn"
     force: bool | None = None
+    # Called with the object about to be stored and the one it replaces; raises to refuse what this user may not store.
+    guard: Callable[[Object, Object | None], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,9 @@ def dry_run(values: str | list[str] | None, kind: str) -> bool:
     return any(given)
 
 
-def write_options(query: Mapping[str, str], manager: str, kind: str) -> WriteOptions:
+def write_options(
+    query: Mapping[str, str], manager: str, kind: str, guard: Callable[[Object, Object | None], None] | None = None
+) -> WriteOptions:
     validation = query.get("fieldValidation") or "Warn"
     if validation not in FIELD_VALIDATION:
         raise _unsupported("fieldValidation", kind, validation, FIELD_VALIDATION)
@@ -77,6 +81,7 @@ def write_options(query: Mapping[str, str], manager: str, kind: str) -> WriteOpt
         dry_run=dry_run(query.get("dryRun"), kind),
         field_validation=validation,
         force=truthy(force) if force is not None else None,
+        guard=guard,
     )
 
 
@@ -159,7 +164,3 @@ def delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
         resource_version=str(preconditions.get("resourceVersion") or ""),
         dry_run=dry_run(options.get("dryRun") or query.get("dryRun"), "DeleteOptions"),
     )
-
-
-def without_limit(options: ListOptions) -> ListOptions:
-    return replace(options, limit=0, continue_token="")

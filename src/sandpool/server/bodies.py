@@ -1,0 +1,183 @@
+"""From the bytes of a request body to a JSON value, whatever format they are in.
+
+Duplicate keys are found without slowing down the bodies that have none (all of them, in practice): a JSON text
+contains one colon per member plus those inside its strings, so counting colons tells whether the fast decoder, which
+keeps the last of two equal keys, dropped any. Only then is the text parsed again by a decoder that remembers.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import yaml
+
+from sandpool.api.resource import ResourceType
+from sandpool.kube.errors import BadRequest, UnsupportedMediaType
+from sandpool.kube.transport import APPLY_PATCH
+from sandpool.server.protobuf import decode as decode_protobuf
+
+MAX_BODY = 3 * 1024 * 1024
+# An alias in YAML is a reference: a few hundred bytes can stand for billions of nodes.
+_MAX_YAML_NODES = 1_000_000
+
+_JSON_TYPES = frozenset({"", "application/json", "*/*"})
+_YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+_ACCEPTED = ("application/json", "application/yaml", PROTOBUF)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    value: Any
+    duplicates: tuple[str, ...] = ()  # paths of keys that stood twice in one object
+
+
+def media_type(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def decode(data: bytes, content_type: str, type: ResourceType | None = None) -> Body:
+    """Decode the body of a create, update or delete."""
+    kind = media_type(content_type)
+    if kind in _JSON_TYPES:
+        return decode_json(data)
+    if kind in _YAML_TYPES:
+        return decode_yaml(data)
+    if kind == PROTOBUF:
+        try:
+            return Body(decode_protobuf(data))
+        except ValueError as error:
+            raise BadRequest(f"the body of the request could not be decoded as protobuf: {error}") from None
+    raise UnsupportedMediaType(
+        f"the body of the request was in an unknown format - accepted media types include: {', '.join(_ACCEPTED)}"
+    )
+
+
+def decode_patch(data: bytes, kind: str) -> Body:
+    # An apply patch is YAML, of which JSON is a subset that clients send almost always.
+    if kind == APPLY_PATCH and data.lstrip()[:1] != b"{":
+        return decode_yaml(data)
+    return decode_json(data)
+
+
+def decode_json(data: bytes) -> Body:
+    if not data.strip():
+        raise BadRequest("the request has no body")
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise BadRequest(f"couldn't get version/kind; json parse error: {error}") from None
+    if data.count(b":") == _colons(value) and b"\\u003" not in data:
+        return Body(value)
+    return Body(value, tuple(_duplicates(data)))
+
+
+def _colons(value: Any) -> int:
+    """How many colons a JSON text of this value has."""
+    count = 0
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, dict):
+            count += len(value)
+            for key, member in value.items():
+                if ":" in key:
+                    count += key.count(":")
+                if isinstance(member, str):
+                    if ":" in member:
+                        count += member.count(":")
+                elif isinstance(member, (dict, list)):
+                    pending.append(member)
+        elif isinstance(value, list):
+            pending.extend(value)
+        elif isinstance(value, str):
+            count += value.count(":")
+    return count
+
+
+class _Repeats(dict[str, Any]):
+    """An object that remembers which of its keys were given more than once."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _remember(pairs: list[tuple[str, Any]]) -> _Repeats:
+    found = _Repeats(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        found.repeated = tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _duplicates(data: bytes) -> list[str]:
+    found: list[str] = []
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, _Repeats):
+            found.extend(path + key for key in value.repeated)
+            for key, member in value.items():
+                walk(member, f"{path}{key}.")
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                walk(item, f"{path[:-1]}[{index}].")
+
+    walk(json.loads(data, object_pairs_hook=_remember), "")
+    return found
+
+
+class _YamlLoader(yaml.CSafeLoader):
+    """YAML as JSON: no dates (a timestamp is the string it was written as), no duplicate key unnoticed."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own way of configuring a loader
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, stream: bytes) -> None:
+        super().__init__(stream)
+        self.duplicates: list[str] = []
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                self.duplicates.append(str(key.value))
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def decode_yaml(data: bytes) -> Body:
+    loader = None
+    try:
+        loader = _YamlLoader(data)
+        value = loader.get_single_data()
+    except (yaml.YAMLError, ValueError, TypeError) as error:
+        text = " ".join(str(error).split())
+        raise BadRequest(f"error converting YAML to JSON: {text}") from None
+    finally:
+        if loader is not None:
+            loader.dispose()
+    if value is None:
+        raise BadRequest("the request has no body")
+    _bound(value)
+    try:
+        return Body(orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)), tuple(loader.duplicates))
+    except (TypeError, ValueError) as error:
+        raise BadRequest(f"error converting YAML to JSON: {error}") from None
+
+
+def _bound(value: Any) -> None:
+    left = _MAX_YAML_NODES
+    pending = [value]
+    while pending:
+        value = pending.pop()
+        left -= 1
+        if left < 0:
+            raise BadRequest("error converting YAML to JSON: document contains excessive aliasing")
+        if isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, list):
+            pending.extend(value)

@@ -1,0 +1,268 @@
+"""From a request to its answer: who may do this, which resource is meant, which verb carries it out.
+
+The handler knows nothing about HTTP connections; the network front and the in-process transport both hand it a
+``ServerRequest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.shape import Shape
+from sandpool.kube.errors import BadRequest, MethodNotAllowed, NotFound
+from sandpool.server import bodies
+from sandpool.server.apply import manager_from_user_agent, validate_manager
+from sandpool.server.bodies import Body
+from sandpool.server.documents import Documents
+from sandpool.server.exchange import Response, ServerRequest, User
+from sandpool.server.kinds.rules import KindRules
+from sandpool.server.options import (
+    WriteOptions,
+    delete_options,
+    list_options,
+    watch_options,
+    write_options,
+)
+from sandpool.server.registry import reading
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.create import create
+from sandpool.server.registry.delete import delete, delete_collection
+from sandpool.server.registry.patch import APPLY_PATCH, check_media_type, patch, patcher
+from sandpool.server.registry.scale import read_scale, update_scale
+from sandpool.server.registry.update import update
+from sandpool.server.registry.watching import watch
+from sandpool.server.requests import RequestInfo, parse
+from sandpool.server.resources import Resource, ResourceTable
+from sandpool.server.subresources import Call, Subresources
+from sandpool.server.views import View
+
+NO_SUCH_RESOURCE = "the server could not find the requested resource"
+_NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+_SCALE = Resource(ResourceType("autoscaling", "v1", "Scale", "scales"), Shape, KindRules())
+
+
+class Authorizer(Protocol):
+    def require(self, user: User, info: RequestInfo) -> None:
+        """Raise Forbidden unless the user may do this."""
+        ...
+
+
+class Admission(Protocol):
+    def check_namespace(self, info: RequestInfo, resource: Resource) -> None:
+        """Refuse to create something in a namespace that is not there, or is on its way out."""
+        ...
+
+    def guard(self, user: User, resource: Resource) -> Callable[[Object, Object | None], None] | None:
+        """What refuses objects that this user may not store; None if there is nothing to check."""
+        ...
+
+
+# Answers a question that is asked by creating an object which is never stored.
+Review = Callable[[User, Resource, str, Any], Object]
+
+
+class Handler:
+    def __init__(
+        self,
+        context: Context,
+        resources: ResourceTable,
+        documents: Documents,
+        authorizer: Authorizer,
+        admission: Admission,
+        subresources: Subresources,
+        review: Review,
+    ) -> None:
+        self._context = context
+        self._resources = resources
+        self._documents = documents
+        self._authorizer = authorizer
+        self._admission = admission
+        self._subresources = subresources
+        self._review = review
+
+    async def handle(self, request: ServerRequest) -> Response:
+        info = parse(request.method, request.path, request.query)
+        self._authorizer.require(request.user, info)
+        if not info.is_resource:
+            return self._documents.answer(request)
+        resource = self._resources.get(info.group, info.version, info.resource)
+        if resource is None:
+            raise NotFound(NO_SUCH_RESOURCE)
+        if info.namespace and not resource.type.namespaced and info.resource != "namespaces":
+            raise NotFound(NO_SUCH_RESOURCE)
+        try:
+            return await self._serve(request, info, resource)
+        except RecursionError:
+            # Nothing is stored before it has been checked through and through, so there is nothing to undo.
+            raise BadRequest("the object is nested too deeply") from None
+
+    async def _serve(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        if info.subresource:
+            return await self._serve_subresource(request, info, resource)
+        if info.verb not in resource.type.verbs:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        view = View(self._context, resource, request.headers, request.query, stream=info.verb == "watch")
+        match info.verb:
+            case "get":
+                return view.stored(reading.get(self._context, resource, *self._key(info, resource)))
+            case "list":
+                options = list_options(request.query)
+                return view.page(reading.list_page(self._context, resource, self._scope(info, resource), options))
+            case "watch":
+                watching = watch_options(request.query)
+                stream = watch(self._context, resource, self._scope(info, resource), watching, view.rendering())
+                return Response(stream=stream)
+            case "create":
+                return await self._create(request, info, resource, view)
+            case "update" | "patch":
+                return view.outcome(*await self._write(request, info, resource, ""))
+            case "delete":
+                return view.outcome(
+                    await delete(self._context, resource, *self._key(info, resource), self._delete_options(request))
+                )
+            case "deletecollection":
+                outcome = await delete_collection(
+                    self._context,
+                    resource,
+                    self._scope(info, resource),
+                    list_options(request.query),
+                    self._delete_options(request),
+                )
+                return view.outcome(outcome)
+        raise MethodNotAllowed(_NOT_ALLOWED)
+
+    async def _create(self, request: ServerRequest, info: RequestInfo, resource: Resource, view: View) -> Response:
+        if info.name or (resource.type.namespaced and not info.namespace):
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        body = self._body(request, resource)
+        if "list" not in resource.type.verbs:
+            review = self._review(request.user, resource, info.namespace, body.value)
+            return Response(201, object=review)
+        self._admission.check_namespace(info, resource)
+        outcome = await create(
+            self._context,
+            resource,
+            info.namespace if resource.type.namespaced else "",
+            body.value,
+            self._write_options(request, resource, "CreateOptions"),
+            duplicates=body.duplicates,
+        )
+        return view.outcome(outcome, 201)
+
+    async def _write(
+        self, request: ServerRequest, info: RequestInfo, resource: Resource, subresource: str
+    ) -> tuple[Outcome, int]:
+        """A PUT or a PATCH of an object or of its status."""
+        key = self._key(info, resource)
+        if info.verb == "update":
+            body = self._body(request, resource)
+            options = self._write_options(request, resource, "UpdateOptions")
+            outcome = await update(
+                self._context,
+                resource,
+                *key,
+                body.value,
+                options,
+                subresource=subresource,
+                duplicates=body.duplicates,
+            )
+            return outcome, 200
+        media_type = bodies.media_type(request.headers.get("content-type", ""))
+        check_media_type(resource, media_type)
+        options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
+        body = self._patch_body(request, media_type)
+        outcome = await patch(
+            self._context,
+            resource,
+            *key,
+            media_type,
+            body.value,
+            options,
+            subresource=subresource,
+            duplicates=body.duplicates,
+        )
+        return outcome, 201 if outcome.created else 200
+
+    async def _serve_subresource(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        if info.subresource not in resource.type.subresources:
+            raise NotFound(NO_SUCH_RESOURCE)
+        view = View(self._context, resource, request.headers, request.query)
+        key = self._key(info, resource)
+        if info.subresource == "status":
+            if info.verb == "get":
+                return view.stored(reading.get(self._context, resource, *key))
+            if info.verb in ("update", "patch"):
+                return view.outcome(*await self._write(request, info, resource, "status"))
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        if info.subresource == "scale":
+            return await self._serve_scale(request, info, resource)
+        action = self._subresources.find(resource, info.subresource, info.verb)
+        if action is None:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        options = self._write_options(request, resource, "CreateOptions")
+        body = self._body(request, resource)
+        return await action(Call(resource, *key, body.value, options))
+
+    async def _serve_scale(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        key = self._key(info, resource)
+        if info.verb == "get":
+            return Response(object=read_scale(self._context, resource, *key))
+        change: Any
+        scale_resource = _SCALE
+        if info.verb == "update":
+            change = self._body(request, scale_resource).value
+            options = self._write_options(request, resource, "UpdateOptions")
+        elif info.verb == "patch":
+            media_type = bodies.media_type(request.headers.get("content-type", ""))
+            check_media_type(resource, media_type)
+            change = patcher(scale_resource, media_type, self._patch_body(request, media_type).value)
+            options = self._write_options(request, resource, "PatchOptions")
+        else:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        outcome = await update_scale(self._context, resource, scale_resource, *key, change, options)
+        return Response(object=outcome.object)
+
+    @staticmethod
+    def _key(info: RequestInfo, resource: Resource) -> tuple[str, str]:
+        if not info.name or (resource.type.namespaced and not info.namespace):
+            raise NotFound(NO_SUCH_RESOURCE)
+        return (info.namespace if resource.type.namespaced else "", info.name)
+
+    @staticmethod
+    def _scope(info: RequestInfo, resource: Resource) -> str | None:
+        return info.namespace or None if resource.type.namespaced else None
+
+    def _body(self, request: ServerRequest, resource: Resource) -> Body:
+        if request.object is not None:
+            return Body(request.object)
+        return bodies.decode(request.body, request.headers.get("content-type", ""), resource.type)
+
+    @staticmethod
+    def _patch_body(request: ServerRequest, media_type: str) -> Body:
+        if request.object is not None:
+            return Body(request.object)
+        return bodies.decode_patch(request.body, media_type)
+
+    @staticmethod
+    def _delete_options(request: ServerRequest) -> Any:
+        body = request.object
+        if body is None and request.body.strip():
+            body = bodies.decode(request.body, request.headers.get("content-type", "")).value
+        return delete_options(request.query, body)
+
+    def _write_options(
+        self, request: ServerRequest, resource: Resource, kind: str, *, applying: bool = False
+    ) -> WriteOptions:
+        manager = request.query.get("fieldManager", "")
+        if manager:
+            validate_manager(manager)
+        elif applying:
+            raise BadRequest(
+                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+            )
+        manager = manager or manager_from_user_agent(request.headers.get("user-agent", ""))
+        return write_options(request.query, manager, kind, self._admission.guard(request.user, resource))

@@ -1,0 +1,111 @@
+"""Creating an object."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from sandpool.api.names import generate_name
+from sandpool.api.resource import Object
+from sandpool.kube.errors import BadRequest, already_exists
+from sandpool.server.apply import reset_fields, track_update
+from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
+from sandpool.server.options import WriteOptions
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.resources import Resource
+
+# How often a generated name may turn out to be taken before the client is told to try again.
+_NAME_ATTEMPTS = 8
+
+
+async def create(
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    body: Any,
+    options: WriteOptions,
+    *,
+    name: str = "",
+    duplicates: tuple[str, ...] = (),
+) -> Outcome:
+    """Create from a request body. ``name`` is the one in the URL, where the URL has one."""
+    outcome = Outcome(None, created=True)
+    obj = expect_kind(resource, body)
+    obj = {**obj, "metadata": _address(resource, obj.get("metadata") or {}, namespace, name)}
+    obj, causes = fit(resource, obj, None, options.field_validation, outcome.warnings, duplicates)
+    if obj["metadata"].get("resourceVersion"):
+        raise BadRequest("resourceVersion should not be set on objects to be created")
+    obj = resource.rules.default(obj)
+    obj = resource.rules.admit(obj, None, context.neighbours)
+    obj = new_object(context, resource, obj)
+    if options.guard is not None:
+        options.guard(obj, None)
+    if not causes:
+        causes = validate_metadata(
+            obj,
+            None,
+            namespaced=resource.type.namespaced,
+            name_format=resource.rules.name_format,
+            custom=resource.custom,
+        )
+        causes += resource.rules.validate(obj, None)
+    refuse_invalid(resource, obj, causes)
+    key = (namespace, obj["metadata"]["name"])
+    if context.store.head(resource.storage, key) is not None:
+        raise already_exists(resource.type, key[1])
+    obj = track_update(
+        None,
+        obj,
+        shape=resource.shape,
+        manager=options.manager,
+        subresource="",
+        api_version=resource.type.api_version,
+        now=context.now(),
+        reset=reset_fields(resource.type, "", custom=resource.custom),
+    )
+    if options.dry_run:
+        outcome.object = obj
+        return outcome
+    saved = await context.put(resource, obj)
+    outcome.object, outcome.encoded = saved.object, saved.encoded
+    return outcome
+
+
+def _address(resource: Resource, metadata: Object, namespace: str, name: str) -> Object:
+    """The metadata with the name and namespace of the URL, which it may repeat but not contradict."""
+    given = metadata.get("namespace")
+    if resource.type.namespaced:
+        if given and given != namespace:
+            raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+        metadata = {**metadata, "namespace": namespace}
+    elif given:
+        metadata = {key: value for key, value in metadata.items() if key != "namespace"}
+    if name:
+        if metadata.get("name", name) != name:
+            raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+        metadata = {**metadata, "name": name}
+    return metadata
+
+
+def new_object(context: Context, resource: Resource, obj: Object) -> Object:
+    """The object with everything that only the server sets on a new one."""
+    obj = resource.rules.prepare_create(obj)
+    if resource.custom and resource.has_status:
+        obj = {key: value for key, value in obj.items() if key != "status"}
+    metadata = drop_system_fields(obj["metadata"])
+    if not metadata.get("name") and metadata.get("generateName"):
+        metadata = {**metadata, "name": _free_name(context, resource, metadata)}
+    metadata = {**metadata, "uid": str(uuid.UUID(int=context.random.getrandbits(128), version=4))}
+    metadata["creationTimestamp"] = context.now()
+    if resource.rules.spec_generation or resource.custom:
+        metadata["generation"] = 1
+    return {**obj, "metadata": metadata}
+
+
+def _free_name(context: Context, resource: Resource, metadata: Object) -> str:
+    for _ in range(_NAME_ATTEMPTS):
+        name = generate_name(metadata["generateName"], context.random)
+        if context.store.head(resource.storage, (metadata.get("namespace", ""), name)) is None:
+            break
+    return name

@@ -1,0 +1,122 @@
+"""Deleting objects: at once, after a grace period, or when the last finalizer has gone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sandpool.api.resource import Object
+from sandpool.engine.clock import timestamp
+from sandpool.kube.errors import conflict
+from sandpool.kube.sharing import same
+from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
+from sandpool.server.options import DeleteOptions, ListOptions
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.reading import select
+from sandpool.server.resources import Resource
+
+_GC_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
+# Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
+_RETURNS_OBJECT = frozenset(
+    {"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes"},
+)
+
+
+async def delete(context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+    old = context.current(resource, namespace, name)
+    _check_preconditions(resource, old, options)
+    resource.rules.check_delete(old)
+    doomed = _doomed(context, resource, old, options)
+    if doomed is None:
+        if options.dry_run:
+            return Outcome(_answer(resource, old))
+        removed = await context.remove(resource, old)
+        return Outcome(_answer(resource, removed.object or old))
+    if options.dry_run or same(doomed, old):
+        return Outcome(doomed)
+    return await context.put(resource, doomed)
+
+
+def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions) -> None:
+    metadata = old["metadata"]
+    if options.uid and options.uid != metadata["uid"]:
+        why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
+        raise conflict(resource.type, metadata["name"], why + "The object might have been deleted and then recreated")
+    if options.resource_version and options.resource_version != metadata["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
+            f"in record ({metadata['resourceVersion']}). The object might have been modified"
+        )
+        raise conflict(resource.type, metadata["name"], why)
+
+
+def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOptions) -> Object | None:
+    """The object marked for deletion, or None if nothing keeps it from going now."""
+    metadata = old["metadata"]
+    grace = max(resource.rules.grace_period(old, options.grace_period), 0)
+    finalizers = _finalizers(metadata, options)
+    already = metadata.get("deletionTimestamp")
+    if already:
+        # A later request may shorten the grace period, never extend it.
+        grace = min(grace, metadata.get("deletionGracePeriodSeconds") or 0)
+    if not grace and not finalizers and not resource.rules.holds({**old, "metadata": {**metadata, "finalizers": []}}):
+        return None
+    marked = {**metadata, "finalizers": finalizers}
+    if not finalizers:
+        del marked["finalizers"]
+    if not already:
+        marked["deletionTimestamp"] = timestamp(context.clock.now() + timedelta(seconds=grace))
+        marked["deletionGracePeriodSeconds"] = grace
+        if "generation" in metadata:
+            marked["generation"] = metadata["generation"] + 1
+    elif grace < (metadata.get("deletionGracePeriodSeconds") or 0):
+        marked["deletionTimestamp"] = timestamp(context.clock.now() + timedelta(seconds=grace))
+        marked["deletionGracePeriodSeconds"] = grace
+    doomed = {**old, "metadata": marked}
+    return doomed if already else resource.rules.prepare_delete(doomed)
+
+
+def _finalizers(metadata: Object, options: DeleteOptions) -> list[str]:
+    """The finalizers with the garbage collector's own as the propagation policy wants them."""
+    finalizers: list[str] = metadata.get("finalizers") or []
+    if not options.propagation:
+        return finalizers
+    wanted = _GC_FINALIZERS[options.propagation]
+    kept = [each for each in finalizers if each not in (ORPHAN, FOREGROUND) or each == wanted]
+    return [*kept, wanted] if wanted and wanted not in kept else kept
+
+
+def _answer(resource: Resource, obj: Object) -> Object:
+    if resource.storage in _RETURNS_OBJECT:
+        return obj
+    details = {
+        "name": obj["metadata"]["name"],
+        "group": resource.type.group,
+        "kind": resource.type.plural,
+        "uid": obj["metadata"]["uid"],
+    }
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Success",
+        "details": {key: value for key, value in details.items() if value},
+    }
+
+
+async def delete_collection(
+    context: Context, resource: Resource, namespace: str | None, selection: ListOptions, options: DeleteOptions
+) -> Outcome:
+    """Delete everything selected; answers with the list of it as it was."""
+    entries = list(select(context, resource, namespace, selection))
+    revision = context.store.revision
+    for entry in entries:
+        if context.store.head(resource.storage, entry.key) is not None:
+            await delete(context, resource, *entry.key, options)
+    return Outcome(
+        {
+            "kind": resource.type.list_kind,
+            "apiVersion": resource.type.api_version,
+            "metadata": {"resourceVersion": str(revision)},
+            "items": [context.read(resource, entry) for entry in entries],
+        }
+    )

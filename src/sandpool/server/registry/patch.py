@@ -1,0 +1,127 @@
+"""Patching: four ways to say what should change, one way to carry it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from sandpool.api.resource import Object
+from sandpool.kube.errors import BadRequest, UnsupportedMediaType, not_found
+from sandpool.kube.jsonpatch import json_patch
+from sandpool.kube.patches import merge_patch_object
+from sandpool.kube.strategic import strategic_merge_patch
+from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
+from sandpool.server.apply import apply, reset_fields
+from sandpool.server.options import WriteOptions
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.create import create
+from sandpool.server.registry.decoding import expect_kind, fit
+from sandpool.server.registry.update import store_update
+from sandpool.server.resources import Resource
+
+Patcher = Callable[[Object], Object]
+
+
+def media_types(resource: Resource) -> tuple[str, ...]:
+    if resource.custom:
+        return JSON_PATCH, MERGE_PATCH, APPLY_PATCH
+    return JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH
+
+
+def check_media_type(resource: Resource, media_type: str) -> None:
+    supported = media_types(resource)
+    if media_type not in supported:
+        raise UnsupportedMediaType(
+            f"the body of the request was in an unknown format - accepted media types include: {', '.join(supported)}"
+        )
+
+
+def patcher(resource: Resource, media_type: str, body: Any) -> Patcher:
+    """What a patch does to an object."""
+    if media_type == JSON_PATCH:
+        return lambda obj: json_patch(obj, body)  # type: ignore[no-any-return]
+    if media_type == MERGE_PATCH:
+        return lambda obj: merge_patch_object(obj, body)
+    return lambda obj: strategic_merge_patch(obj, body, resource.shape)  # type: ignore[no-any-return]
+
+
+async def patch(
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    media_type: str,
+    body: Any,
+    options: WriteOptions,
+    *,
+    subresource: str = "",
+    duplicates: tuple[str, ...] = (),
+) -> Outcome:
+    check_media_type(resource, media_type)
+    if media_type == APPLY_PATCH:
+        return await _apply(context, resource, namespace, name, body, options, subresource, duplicates)
+    old = context.current(resource, namespace, name)
+    new = patcher(resource, media_type, body)(old)
+    _check_result(resource, new, old)
+    return await store_update(context, resource, new, old, options, subresource=subresource, duplicates=duplicates)
+
+
+def _check_result(resource: Resource, new: Any, old: Object) -> None:
+    """A patch may not turn an object into another one."""
+    expect_kind(resource, new)
+    metadata = new.get("metadata")
+    name = old["metadata"]["name"]
+    if not isinstance(metadata, dict) or metadata.get("name") != name:
+        given = metadata.get("name", "") if isinstance(metadata, dict) else ""
+        raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
+    namespace = old["metadata"].get("namespace")
+    if metadata.get("namespace") != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
+async def _apply(
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    body: Any,
+    options: WriteOptions,
+    subresource: str,
+    duplicates: tuple[str, ...],
+) -> Outcome:
+    applied = expect_kind(resource, body)
+    metadata = applied.get("metadata") or {}
+    if metadata.get("name", name) != name:
+        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    address = {"name": name, "namespace": namespace} if resource.type.namespaced else {"name": name}
+    applied = {**applied, "metadata": {**metadata, **address}}
+    entry = context.store.head(resource.storage, (namespace if resource.type.namespaced else "", name))
+    old = context.read(resource, entry) if entry is not None else None
+    if old is None and subresource:
+        raise not_found(resource.type, name)
+    if old is None and metadata.get("resourceVersion"):
+        raise not_found(resource.type, name)
+    warnings: list[str] = []
+    # What the manager applies must itself be of the right types; what it leaves out is not filled in here.
+    _, causes = fit(resource, applied, None, options.field_validation, warnings, duplicates)
+    del causes  # required fields may come from other managers: the merged object is what is validated
+    merged = apply(
+        old,
+        applied,
+        shape=resource.shape,
+        manager=options.manager,
+        force=bool(options.force),
+        subresource=subresource,
+        now=context.now(),
+        reset=reset_fields(resource.type, subresource, custom=resource.custom),
+    )
+    quiet = replace(options, field_validation="Ignore")
+    if old is None:
+        outcome = await create(context, resource, namespace, merged, quiet, name=name)
+    else:
+        outcome = await store_update(context, resource, merged, old, quiet, subresource=subresource, applied=True)
+    outcome.warnings[:0] = warnings
+    return outcome

@@ -1,0 +1,88 @@
+"""The scale subresource: how many there are and should be, for anything that can be counted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.api.resource import Object
+from sandpool.kube.errors import BadRequest, conflict
+from sandpool.server.options import WriteOptions
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.decoding import expect_kind
+from sandpool.server.registry.patch import Patcher
+from sandpool.server.registry.reading import get
+from sandpool.server.registry.update import MODIFIED, store_update
+from sandpool.server.resources import Resource, ScalePaths
+
+
+def read_scale(context: Context, resource: Resource, namespace: str, name: str) -> Object:
+    return _scale(resource, context.read(resource, get(context, resource, namespace, name)))
+
+
+async def update_scale(
+    context: Context,
+    resource: Resource,
+    scale_resource: Resource,
+    namespace: str,
+    name: str,
+    change: Any | Patcher,
+    options: WriteOptions,
+) -> Outcome:
+    """Set the wanted number, from a Scale object (PUT) or from what a patch makes of the current one."""
+    old = context.current(resource, namespace, name)
+    current = _scale(resource, old)
+    scale = expect_kind(scale_resource, change(current) if callable(change) else change)
+    metadata = scale.get("metadata") or {}
+    if metadata.get("name", name) != name:
+        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    if metadata.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
+        raise conflict(resource.type, name, MODIFIED)
+    replicas = (scale.get("spec") or {}).get("replicas", 0)
+    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
+        raise BadRequest(f"spec.replicas: Invalid value: {replicas!r}: must be greater than or equal to 0")
+    new = _put(old, _steps(_paths(resource).spec), replicas)
+    outcome = await store_update(context, resource, new, old, options, subresource="scale")
+    return Outcome(_scale(resource, outcome.object or new), warnings=outcome.warnings)
+
+
+def _paths(resource: Resource) -> ScalePaths:
+    if resource.scale is None:
+        raise BadRequest(f"{resource.type.group_resource} cannot be scaled")
+    return resource.scale
+
+
+def _scale(resource: Resource, obj: Object) -> Object:
+    paths = _paths(resource)
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    status: Object = {"replicas": _get(obj, _steps(paths.status)) or 0}
+    selector = _get(obj, _steps(paths.selector)) if paths.selector else None
+    if isinstance(selector, str) and selector:
+        status["selector"] = selector
+    elif isinstance(selector, dict):
+        status["selector"] = ",".join(f"{k}={v}" for k, v in sorted((selector.get("matchLabels") or {}).items()))
+    return {
+        "kind": "Scale",
+        "apiVersion": "autoscaling/v1",
+        "metadata": {key: metadata[key] for key in kept if key in metadata},
+        "spec": {"replicas": _get(obj, _steps(paths.spec)) or 0},
+        "status": status,
+    }
+
+
+def _steps(path: str) -> list[str]:
+    return path.lstrip(".").split(".")
+
+
+def _get(value: Any, steps: list[str]) -> Any:
+    for step in steps:
+        if not isinstance(value, dict):
+            return None
+        value = value.get(step)
+    return value
+
+
+def _put(obj: Object, steps: list[str], value: Any) -> Object:
+    if len(steps) == 1:
+        return {**obj, steps[0]: value}
+    return {**obj, steps[0]: _put(obj.get(steps[0]) or {}, steps[1:], value)}

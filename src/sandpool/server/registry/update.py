@@ -1,0 +1,196 @@
+"""Replacing an object, or the part of it that a subresource stands for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.kube.errors import BadRequest, conflict
+from sandpool.kube.sharing import same, shared
+from sandpool.server.apply import reset_fields, track_update
+from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
+from sandpool.server.options import WriteOptions
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.resources import Resource
+
+# Writes that a client words itself, and whose content therefore follows the rules of the kind. The other subresources
+# word the change themselves (binding a pod sets its node, which no update may) and are trusted with it.
+_WORDED_BY_CLIENTS = frozenset({"", "status", "scale"})
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+async def update(
+    context: Context,
+    resource: Resource,
+    namespace: str,
+    name: str,
+    body: Any,
+    options: WriteOptions,
+    *,
+    subresource: str = "",
+    duplicates: tuple[str, ...] = (),
+) -> Outcome:
+    """Replace an object by a request body (PUT)."""
+    obj = expect_kind(resource, body)
+    metadata = obj.get("metadata") or {}
+    if metadata.get("name", name) != name:
+        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    old = context.current(resource, namespace, name)
+    metadata = {**metadata, "name": name}
+    if resource.type.namespaced:
+        metadata["namespace"] = namespace
+    elif "namespace" in metadata:
+        del metadata["namespace"]
+    # A PUT repeats everything. Sharing what it did not change lets every later step skip it.
+    new: Object = shared(old, {**obj, "metadata": metadata})
+    return await store_update(context, resource, new, old, options, subresource=subresource, duplicates=duplicates)
+
+
+async def store_update(
+    context: Context,
+    resource: Resource,
+    new: Object,
+    old: Object,
+    options: WriteOptions,
+    *,
+    subresource: str = "",
+    duplicates: tuple[str, ...] = (),
+    applied: bool = False,
+) -> Outcome:
+    """Carry out an update from ``old``, the newest accepted state, to ``new``, however that was made.
+
+    From reading ``old`` to handing the result to the store nothing else runs, so there is no conflict to detect other
+    than the one the client asks for by sending a resourceVersion. ``applied``: field ownership was settled by
+    server-side apply already.
+    """
+    outcome = Outcome(None)
+    _check_version(resource, new, old, unconditional=resource.rules.allow_unconditional_update)
+    new, causes = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
+    new = _prepare(context, resource, new, old, subresource)
+    if options.guard is not None:
+        options.guard(new, old)
+    if not causes:
+        causes = _validate(resource, new, old, subresource)
+    refuse_invalid(resource, new, causes)
+    new = _generation(resource, new, old)
+    if not applied:
+        new = track_update(
+            old,
+            new,
+            shape=resource.shape,
+            manager=options.manager,
+            subresource=subresource,
+            api_version=resource.type.api_version,
+            now=context.now(),
+            reset=reset_fields(resource.type, subresource, custom=resource.custom),
+        )
+    if same(new, old):
+        outcome.object = old
+        return outcome
+    if options.dry_run:
+        outcome.object = new
+        return outcome
+    saved = await (context.remove if _is_finished(resource, new) else context.put)(resource, new)
+    outcome.object, outcome.encoded = saved.object, saved.encoded
+    return outcome
+
+
+def _check_version(resource: Resource, new: Object, old: Object, *, unconditional: bool) -> None:
+    metadata, before = new["metadata"], old["metadata"]
+    uid = metadata.get("uid")
+    if uid and uid != before.get("uid"):
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before.get('uid')}"
+        raise conflict(resource.type, before["name"], why)
+    version = metadata.get("resourceVersion")
+    if version:
+        if version != before["resourceVersion"]:
+            raise conflict(resource.type, before["name"], MODIFIED)
+    elif resource.custom or not unconditional:
+        cause = Cause(
+            "metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update"
+        )
+        refuse_invalid(resource, old, [cause])
+
+
+def _prepare(context: Context, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+    """Put back what this kind of write may not change."""
+    rules = resource.rules
+    if subresource == "status":
+        if resource.custom:
+            # Only the status of a custom resource can be written here, and who owns it.
+            managed = new["metadata"].get("managedFields")
+            metadata = old["metadata"]
+            if managed is not metadata.get("managedFields") and managed is not None:
+                metadata = {**metadata, "managedFields": managed}
+            new = (
+                _take(old, new, "status")
+                if metadata is old["metadata"]
+                else {
+                    **_take(old, new, "status"),
+                    "metadata": metadata,
+                }
+            )
+        else:
+            new = rules.default(_take(new, old, "spec"), old)
+        new = rules.prepare_status_update(new, old)
+    elif subresource in _WORDED_BY_CLIENTS:
+        if resource.has_status:
+            new = _take(new, old, "status")
+        new = rules.default(new, old)
+        new = rules.admit(new, old, context.neighbours)
+        new = rules.prepare_update(new, old)
+    metadata = keep_system_fields(new["metadata"], old["metadata"])
+    if not metadata.get("resourceVersion"):
+        metadata = {**metadata, "resourceVersion": old["metadata"]["resourceVersion"]}
+    if same(metadata, old["metadata"]):
+        metadata = old["metadata"]
+    return new if metadata is new["metadata"] else {**new, "metadata": metadata}
+
+
+def _take(obj: Object, source: Object, field: str) -> Object:
+    """The object with one field as it is in another."""
+    if field in source:
+        return obj if field in obj and obj[field] is source[field] else {**obj, field: source[field]}
+    return {key: value for key, value in obj.items() if key != field} if field in obj else obj
+
+
+def _validate(resource: Resource, new: Object, old: Object, subresource: str) -> list[Cause]:
+    rules = resource.rules
+    causes = validate_metadata(
+        new, old, namespaced=resource.type.namespaced, name_format=rules.name_format, custom=resource.custom
+    )
+    if subresource == "status":
+        causes += rules.validate_status(new, old)
+    elif subresource in _WORDED_BY_CLIENTS:
+        causes += rules.validate(new, old)
+    return causes
+
+
+def _generation(resource: Resource, new: Object, old: Object) -> Object:
+    if resource.custom:
+        moved = any(
+            not same(new.get(key), old.get(key))
+            for key in {**new, **old}
+            if key != "metadata" and not (key == "status" and resource.has_status)
+        )
+    else:
+        moved = resource.rules.spec_generation and resource.rules.generation_moves(new, old)
+    if not moved:
+        return new
+    generation = old["metadata"].get("generation", 0) + 1
+    return {**new, "metadata": {**new["metadata"], "generation": generation}}
+
+
+def _is_finished(resource: Resource, new: Object) -> bool:
+    """Whether this update took away the last thing that kept a deleted object alive."""
+    metadata = new["metadata"]
+    return bool(
+        metadata.get("deletionTimestamp")
+        and not metadata.get("finalizers")
+        and not metadata.get("deletionGracePeriodSeconds")
+        and not resource.rules.holds(new)
+    )

@@ -1,0 +1,82 @@
+"""How objects are shown: as they are, as rows of a Table, or as their metadata only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import orjson
+
+from sandpool.api.resource import Object
+from sandpool.server.accept import negotiate
+from sandpool.server.exchange import Response
+from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.reading import Page
+from sandpool.server.registry.watching import Rendering
+from sandpool.server.resources import Resource
+from sandpool.server.store.entry import Entry
+from sandpool.server.tables import answer_as, check_include_object, event_as
+
+
+class View:
+    """The form one request wants its answer in."""
+
+    def __init__(
+        self,
+        context: Context,
+        resource: Resource,
+        headers: Mapping[str, str],
+        query: Mapping[str, str],
+        *,
+        stream: bool = False,
+    ) -> None:
+        self._context = context
+        self._resource = resource
+        self._form = negotiate(headers.get("accept", ""), custom=resource.custom, stream=stream)
+        self._include = query.get("includeObject", "")
+        if self._form.as_:
+            check_include_object(self._include)
+
+    def stored(self, entry: Entry) -> Response:
+        """One object from the store; its bytes go out as they are if they can."""
+        if not self._form.as_ and self._resource.from_stored is None:
+            return Response(encoded=entry.encoded)
+        return Response(object=self._shown(self._context.read(self._resource, entry)))
+
+    def outcome(self, outcome: Outcome, status: int = 200) -> Response:
+        """What a write answers with."""
+        headers = [("Warning", f'299 - "{_escaped(text)}"') for text in outcome.warnings]
+        if self._form.as_ and outcome.object is not None:
+            return Response(status, object=self._shown(outcome.object), headers=headers)
+        return Response(status, object=outcome.object, encoded=outcome.encoded, headers=headers)
+
+    def page(self, page: Page) -> Response:
+        type = self._resource.type
+        head = {"kind": type.list_kind, "apiVersion": type.api_version, "metadata": page.metadata()}
+        if not self._form.as_ and self._resource.from_stored is None:
+            items = b",".join([entry.encoded for entry in page.entries])
+            return Response(encoded=orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}")
+        objects = [self._context.read(self._resource, entry) for entry in page.entries]
+        return Response(object=self._shown({**head, "items": objects}))
+
+    def rendering(self) -> Rendering | None:
+        """What a watch shows of an object; None: the object itself."""
+        if not self._form.as_:
+            return None
+        first = True
+
+        def render(obj: Object) -> Object:
+            nonlocal first
+            now = self._context.clock.now()
+            shown = event_as(self._form, self._resource, obj, now=now, include_object=self._include, first=first)
+            first = False
+            return shown
+
+        return render
+
+    def _shown(self, answer: Object) -> Object:
+        now = self._context.clock.now()
+        return answer_as(self._form, self._resource, answer, now=now, include_object=self._include)
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
