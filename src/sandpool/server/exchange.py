@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,6 +53,24 @@ class WatchLine:
         return self.object if self.object is not None else orjson.loads(self.encoded)
 
 
+class WatchStream:
+    """The events of a watch: lists of lines as they become available, until the server or ``end`` ends it.
+
+    Whoever iterates closes it (``aclose``); ``end`` may be called by anybody and makes the iteration finish.
+    """
+
+    def __init__(self, lines: AsyncGenerator[list[WatchLine], None], end: Callable[[], None]) -> None:
+        self._lines = lines
+        self.end = end
+
+    def __aiter__(self) -> AsyncGenerator[list[WatchLine], None]:
+        return self._lines
+
+    async def aclose(self) -> None:
+        self.end()
+        await self._lines.aclose()
+
+
 @dataclass(slots=True)
 class Response:
     """The answer: either a JSON object (decoded, encoded or both), or a stream of watch lines."""
@@ -62,8 +80,7 @@ class Response:
     encoded: bytes | None = None
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
-    # A watch: lists of lines as they become available. Closing the iterator ends the watch.
-    stream: AsyncGenerator[list[WatchLine], None] | None = None
+    stream: WatchStream | None = None
 
     def encode(self) -> bytes:
         if self.encoded is None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, MethodNotAllowed, NotFound
+from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server import bodies
 from sandpool.server.apply import manager_from_user_agent, validate_manager
 from sandpool.server.bodies import Body
@@ -29,7 +30,7 @@ from sandpool.server.registry import reading
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.create import create
 from sandpool.server.registry.delete import delete, delete_collection
-from sandpool.server.registry.patch import APPLY_PATCH, check_media_type, patch, patcher
+from sandpool.server.registry.patch import check_media_type, patch, patcher
 from sandpool.server.registry.scale import read_scale, update_scale
 from sandpool.server.registry.update import update
 from sandpool.server.registry.watching import watch

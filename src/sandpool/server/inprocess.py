@@ -5,13 +5,13 @@ Objects are handed over as they are, which is safe because everybody treats them
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, InternalError, from_status
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.server.exchange import Response, ServerRequest, User
+from sandpool.server.exchange import Response, ServerRequest, User, WatchStream
 from sandpool.server.http.front import AuditSink, RequestHandler
 from sandpool.server.http.turn import Turn
 
@@ -34,27 +34,27 @@ class InProcessTransport:
         self._clock = clock
         self._audit = audit
         self._user_agent = user_agent
-        self._streams: set[AsyncGenerator[Any, None]] = set()
+        self._streams: set[WatchStream] = set()
         self._closed = False
 
     async def request(self, request: Request) -> Any:
         return (await self._send(request)).decode()
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
-        lines = (await self._send(request)).stream
-        if lines is None:
+        watch = (await self._send(request)).stream
+        if watch is None:
             raise InternalError("the server answered a watch with a single document")
-        self._streams.add(lines)
+        self._streams.add(watch)
         try:
-            async for batch in lines:
+            async for batch in watch:
                 for line in batch:
                     if line.type == "ERROR":
                         status = line.decode()
                         raise from_status(status, status.get("code", 500))
                     yield WatchEvent(line.type, line.decode())
         finally:
-            self._streams.discard(lines)
-            await lines.aclose()
+            self._streams.discard(watch)
+            await watch.aclose()
 
     async def _send(self, request: Request) -> Response:
         if self._closed:
@@ -84,9 +84,6 @@ class InProcessTransport:
         return response
 
     async def close(self) -> None:
-        """No more requests; a stream ends with whoever reads it."""
         self._closed = True
-        for lines in list(self._streams):
-            # A generator that somebody is waiting on cannot be closed from outside; it ends with the server.
-            if not lines.ag_running:
-                await lines.aclose()
+        for watch in list(self._streams):
+            watch.end()

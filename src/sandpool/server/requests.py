@@ -32,7 +32,9 @@ def truthy(text: str | None) -> bool:
 
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
-    segments = [unquote(segment) for segment in path.strip("/").split("/")]
+    segments = path.strip("/").split("/")
+    if "%" in path:
+        segments = [unquote(segment) for segment in segments]
     verb = method.lower()
     match segments:
         case ["api", version, first, *rest]:

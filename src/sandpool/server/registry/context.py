@@ -46,9 +46,14 @@ class Context:
         self.clock = clock
         self.random = random
         self.neighbours = Neighbours(store)
+        self._now = (clock.now(), "")
 
     def now(self) -> str:
-        return timestamp(self.clock.now())
+        """The time as it is written into objects; the same string for a whole second."""
+        moment = self.clock.now().replace(microsecond=0)
+        if moment != self._now[0]:
+            self._now = (moment, timestamp(moment))
+        return self._now[1]
 
     def current(self, resource: Resource, namespace: str, name: str) -> Object:
         """The newest accepted state, which a write builds on."""

@@ -40,10 +40,10 @@ def check_media_type(resource: Resource, media_type: str) -> None:
 def patcher(resource: Resource, media_type: str, body: Any) -> Patcher:
     """What a patch does to an object."""
     if media_type == JSON_PATCH:
-        return lambda obj: json_patch(obj, body)  # type: ignore[no-any-return]
+        return lambda obj: json_patch(obj, body)
     if media_type == MERGE_PATCH:
         return lambda obj: merge_patch_object(obj, body)
-    return lambda obj: strategic_merge_patch(obj, body, resource.shape)  # type: ignore[no-any-return]
+    return lambda obj: strategic_merge_patch(obj, body, resource.shape)
 
 
 async def patch(

@@ -9,7 +9,7 @@ import orjson
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import ApiError, Expired, invalid
-from sandpool.server.exchange import WatchLine
+from sandpool.server.exchange import WatchLine, WatchStream
 from sandpool.server.options import WatchOptions
 from sandpool.server.registry.context import Context
 from sandpool.server.registry.reading import Selection, parse_version
@@ -34,7 +34,7 @@ def watch(
     namespace: str | None,
     options: WatchOptions,
     rendering: Rendering | None = None,
-) -> AsyncGenerator[list[WatchLine], None]:
+) -> WatchStream:
     """Open a watch. What is wrong with the request is raised here; what is wrong with the starting point is the first
     event of the stream, because that is where clients expect it."""
     _check(options)
@@ -53,10 +53,10 @@ def watch(
     try:
         subscription = context.store.watch(resource.storage, namespace, selection.name, since=since)
     except Compacted as error:
-        return _refusal(Expired(str(error)))
+        return WatchStream(_refusal(Expired(str(error))), lambda: None)
     # Between subscribing and reading what there is nothing else runs, so no change is missed or told twice.
     present = list(filter(selection.matches, context.store.scan(resource.storage, namespace))) if initial else []
-    return stream.lines(subscription, present, context.store.revision)
+    return WatchStream(stream.lines(subscription, present, context.store.revision), subscription.close)
 
 
 def _check(options: WatchOptions) -> None:
