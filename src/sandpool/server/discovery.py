@@ -13,6 +13,7 @@ import platform
 import re
 from collections.abc import Iterable
 
+from sandpool.api.kinds import subresource
 from sandpool.api.resource import Object, ResourceType
 from sandpool.server.resources import Resource
 
@@ -44,26 +45,6 @@ _GROUP_ORDER = (
     "resource.k8s.io",
     "flowcontrol.apiserver.k8s.io",
 )
-
-_READ_WRITE = ("get", "patch", "update")
-# Subresource -> its verbs, and the kind it exchanges as (group, version, kind); without a kind, that of its resource.
-# A group and version of "" are those of the resource, and {kind} stands for its kind.
-_SUBRESOURCES: dict[str, tuple[tuple[str, ...], tuple[str, str, str] | None]] = {
-    "approval": (_READ_WRITE, None),
-    "attach": (("create", "get"), ("", "", "PodAttachOptions")),
-    "binding": (("create",), ("", "", "Binding")),
-    "ephemeralcontainers": (_READ_WRITE, None),
-    "eviction": (("create",), ("policy", "v1", "Eviction")),
-    "exec": (("create", "get"), ("", "", "PodExecOptions")),
-    "finalize": (("update",), None),
-    "log": (("get",), None),
-    "portforward": (("create", "get"), ("", "", "PodPortForwardOptions")),
-    "proxy": (("create", "delete", "get", "patch", "update"), ("", "", "{kind}ProxyOptions")),
-    "resize": (_READ_WRITE, None),
-    "scale": (_READ_WRITE, ("autoscaling", "v1", "Scale")),
-    "status": (_READ_WRITE, None),
-    "token": (("create",), ("authentication.k8s.io", "v1", "TokenRequest")),
-}
 
 
 def version() -> Object:
@@ -239,12 +220,15 @@ def _discovered(resource: Resource) -> Object:
 
 
 def _subresources(resource: Resource) -> list[tuple[str, tuple[str, ...], tuple[str, str, str]]]:
-    """(name, verbs, exchanged kind) of each subresource, by name."""
+    """(name, verbs, exchanged kind) of each subresource, by name. The group and version of the kind are empty where
+    they are those of the resource."""
+    type = resource.type
     found = []
-    for name in sorted(resource.type.subresources):
-        verbs, exchanged = _SUBRESOURCES.get(name, (_READ_WRITE, None))
-        group, version, kind = exchanged or ("", "", "{kind}")
-        found.append((name, verbs, (group, version, kind.replace("{kind}", resource.type.kind))))
+    for name in sorted(type.subresources):
+        sub = subresource(type, name)
+        foreign = sub.group and (sub.group, sub.version) != (type.group, type.version)
+        exchanged = (sub.group, sub.version) if foreign else ("", "")
+        found.append((name, sub.verbs, (*exchanged, sub.kind or type.kind)))
     return found
 
 
