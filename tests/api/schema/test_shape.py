@@ -47,7 +47,7 @@ def test_keywords_become_attributes() -> None:
     assert labels.additional is not None
     assert labels.additional.type == "string"
     assert shape.properties["surge"].int_or_string
-    assert not shape.properties["surge"].any_of
+    assert [each.type for each in shape.properties["surge"].any_of] == ["integer", "string"]
     assert shape.properties["mode"].enum == ("A", "B")
     assert shape.properties["mode"].default is MISSING
     assert shape.rules == (Rule("self.name == oldSelf.name", message="name is immutable", optional_old_self=True),)
@@ -59,9 +59,13 @@ def test_a_schema_survives_the_round_trip() -> None:
 
 def test_an_empty_shape_accepts_anything_and_says_nothing() -> None:
     assert to_openapi(Shape()) == {}
-    assert to_openapi(from_openapi({"type": "object", "additionalProperties": True}))["additionalProperties"] == {
-        "x-kubernetes-preserve-unknown-fields": True
-    }
+
+
+def test_additional_properties_without_a_schema_are_values_nothing_is_known_about() -> None:
+    anything = from_openapi({"type": "object", "additionalProperties": True}).additional
+    assert anything is not None
+    assert not anything.preserve_unknown
+    assert from_openapi({"type": "object", "additionalProperties": False}).additional is None
 
 
 def test_null_zero_and_false_are_defaults_too() -> None:

@@ -82,6 +82,7 @@ class Shape:
     # as a value of its own, "null" writes an absent one as null. "" is "omit", except that a default is written.
     zero: str = ""
     go_type: str = ""  # the Go name of the type, where decoding errors quote another one than the obvious
+    go_within: str = ""  # the embedded Go struct the field is declared in, which paths in decoding errors name too
     # The name this shape has among the definitions it came from ("" for an anonymous one).
     name: str = ""
 
@@ -119,7 +120,7 @@ _COPIED: Final = {
     "x-kubernetes-embedded-resource": "embedded_resource",
 }
 # Read from the data of the built-in kinds, never written into a schema.
-_PRIVATE: Final = {"x-zero": "zero", "x-go-type": "go_type"}
+_PRIVATE: Final = {"x-zero": "zero", "x-go-type": "go_type", "x-go-within": "go_within"}
 _READ: Final = _COPIED | _PRIVATE
 _RULE_KEYS: Final = {
     "rule": "rule",
@@ -129,8 +130,6 @@ _RULE_KEYS: Final = {
     "fieldPath": "field_path",
     "optionalOldSelf": "optional_old_self",
 }
-# A CRD writes these out for readability; the flag says the same.
-_INT_OR_STRING_ALTERNATIVES: Final = [{"type": "integer"}, {"type": "string"}]
 
 
 class Definitions:
@@ -192,7 +191,7 @@ class Definitions:
                 if isinstance(value, Mapping):
                     shape.additional = self.shape(value)
                 elif value:
-                    shape.additional = Shape(preserve_unknown=True)
+                    shape.additional = Shape(nullable=True)
             elif key == "enum":
                 shape.enum = tuple(value)
             elif key == "x-kubernetes-list-map-keys":
@@ -204,8 +203,7 @@ class Definitions:
             elif key == "not":
                 shape.not_ = self.shape(value)
             elif key == "anyOf":
-                if value != _INT_OR_STRING_ALTERNATIVES:
-                    shape.any_of = self._shapes(value)
+                shape.any_of = self._shapes(value)
             elif key == "oneOf":
                 shape.one_of = self._shapes(value)
             elif key == "allOf":
@@ -260,8 +258,6 @@ def _write(shape: Shape, above: tuple[Shape, ...]) -> dict[str, Any]:
         schema["x-kubernetes-validations"] = [
             {key: value for key, name in _RULE_KEYS.items() if (value := getattr(rule, name))} for rule in shape.rules
         ]
-    if shape.int_or_string and not shape.any_of:
-        schema["anyOf"] = list(_INT_OR_STRING_ALTERNATIVES)
     for key, alternatives in (("allOf", shape.all_of), ("anyOf", shape.any_of), ("oneOf", shape.one_of)):
         if alternatives:
             schema[key] = [_write(inner, above) for inner in alternatives]

@@ -1,0 +1,100 @@
+"""Admission by schema: prune, default and validate an object in one pass.
+
+A shape is compiled once into closures, one per node. A closure takes a value, what was stored in its place before, and
+the findings; it returns the value to store. Three things make it fast:
+
+* Nothing is copied until something changes (copy-on-write), so an object that needs nothing comes back as itself.
+* What *is* the old value (the same Python object) was admitted when it was stored and is not looked at again. A patch
+  shares every subtree it does not touch, so admitting it costs what it changed, not what the object holds.
+* The right answer is the short path: plain texts and booleans are told by one type test in their container's loop, and
+  nothing about paths or messages exists until something is wrong (see ``findings`` and ``scalars``).
+
+What is reported, its order and its words are kube-apiserver's. The two kinds of kinds fail differently there, and so
+they do here: a custom resource is validated by its schema, a built-in one is read into its Go type (see ``decode``).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from sandpool.api import causes
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.api.schema.checks import Check, Checks
+from sandpool.api.schema.decode import Decoding, Mismatch
+from sandpool.api.schema.defaults import compile_defaults as compile_defaults
+from sandpool.api.schema.findings import LIST_TYPE, Findings, TooDeep
+from sandpool.api.schema.findings import Admitted as Admitted
+from sandpool.api.schema.findings import Undecodable as Undecodable
+from sandpool.api.schema.rules import compile_rules
+from sandpool.api.schema.shape import MISSING, Shape
+
+# Mistakes after which rules are not evaluated: they could not rely on what they look at.
+_BLOCKING = {causes.NOT_SUPPORTED, causes.REQUIRED, causes.TOO_LONG, causes.TOO_MANY, causes.WRONG_TYPE}
+_NOT_CHECKED = Cause(
+    "<nil>",
+    causes.INVALID,
+    "Invalid value: null: some validation rules were not checked because the object was invalid; "
+    "correct the existing errors to complete validation",
+)
+
+
+class Admission(Protocol):
+    """Admits objects of one kind. ``old`` is the stored object that ``new`` is to replace; subtrees the two share are
+    taken as admitted. Raises Undecodable for what is a bad request rather than an invalid object."""
+
+    def __call__(self, new: Object, old: Object | None = None) -> Admitted: ...
+
+
+def compile_admission(shape: Shape) -> Admission:
+    """The admission of whole objects of a shape. A shape that is one of the built-in definitions is admitted the way
+    built-in kinds are, any other as a custom resource's schema (including its rules; raises RulesUnsupported)."""
+    return _built_in(shape) if shape.name else _custom(shape)
+
+
+def _built_in(shape: Shape) -> Admission:
+    decode = Decoding().compile(shape)
+
+    def admit(new: Object, old: Object | None = None) -> Admitted:
+        found = Findings()
+        try:
+            result = decode(new, MISSING if old is None else old, found)
+        except Mismatch as mismatch:
+            raise mismatch.undecodable() from None
+        except RecursionError:
+            raise TooDeep from None
+        return Admitted(result, found.unknown_fields() if found else [])
+
+    return admit
+
+
+def _custom(shape: Shape) -> Admission:
+    check = Checks().resource(shape)
+    rules = compile_rules(shape)
+
+    def admit(new: Object, old: Object | None = None) -> Admitted:
+        found = Findings()
+        try:
+            result = check(new, MISSING if old is None else old, found)
+            admitted = _explained(check, result, old, found) if found else Admitted(result)
+            if rules is not None:
+                if any(cause.reason in _BLOCKING for cause in admitted.causes):
+                    admitted.causes.append(_NOT_CHECKED)
+                else:
+                    admitted.causes += rules(admitted.object, old)
+        except RecursionError:
+            raise TooDeep from None
+        return admitted
+
+    return admit
+
+
+def _explained(check: Check, result: Any, old: Object | None, found: Findings) -> Admitted:
+    found.raise_undecodable()
+    if old is not None and found.has(LIST_TYPE):
+        # Duplicates that are there already may stay: an object must remain changeable after its schema got stricter.
+        before = Findings()
+        check(old, MISSING, before)
+        if before.has(LIST_TYPE):
+            found.drop_list_type_causes()
+    return Admitted(result, sorted(found.unknown_fields()), found.causes())

@@ -1,0 +1,274 @@
+"""The closures that admission runs, one per node of a shape (see ``admit`` for why they look as they do)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sandpool.api import causes
+from sandpool.api.schema import scalars
+from sandpool.api.schema.alternatives import Complaints, compile_alternatives
+from sandpool.api.schema.findings import UNDECODABLE, Findings, Key
+from sandpool.api.schema.listtypes import correlator, duplicate_check
+from sandpool.api.schema.metadata import metadata_check
+from sandpool.api.schema.shape import MISSING, Shape
+
+# (value, what was stored in its place, findings) -> the value to store
+Check = Callable[[Any, Any, Findings], Any]
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+
+
+def accept(value: Any, old: Any, found: Findings) -> Any:
+    """The check of a shape that allows anything."""
+    return value
+
+
+class Checks:
+    """Compiles shapes. With ``pruning`` off, values are only judged: nothing is dropped, defaulted or unknown."""
+
+    def __init__(self, *, pruning: bool = True) -> None:
+        self.pruning = pruning
+        self._compiled: dict[int, Check] = {}
+
+    def compile(self, shape: Shape) -> Check:
+        """The check of a shape. A shape that contains itself gets one that refers back to it."""
+        known = self._compiled.get(id(shape))
+        if known is not None:
+            return known
+        built: list[Check] = []
+
+        def refer_back(value: Any, old: Any, found: Findings) -> Any:
+            return built[0](value, old, found)
+
+        self._compiled[id(shape)] = refer_back
+        built.append(self._build(shape))
+        self._compiled[id(shape)] = built[0]
+        return built[0]
+
+    def resource(self, shape: Shape) -> Check:
+        """The check of a whole object: as the shape says, and with apiVersion, kind and metadata."""
+        return self._object(shape, meta=_meta_checks(shape, root=True))
+
+    def _build(self, shape: Shape) -> Check:
+        if shape.int_or_string or shape.type in ("string", "integer", "number", "boolean"):
+            return self._scalar(shape)
+        if shape.type == "object":
+            return self._object(shape, _meta_checks(shape, root=False) if shape.embedded_resource else _NOTHING)
+        if shape.type == "array":
+            return self._array(shape)
+        return self._anything(shape)
+
+    def _alternatives(self, shape: Shape) -> Complaints | None:
+        return compile_alternatives(shape, Checks(pruning=False).compile) if scalars.has_alternatives(shape) else None
+
+    def _scalar(self, shape: Shape) -> Check:
+        fine = scalars.predicate(shape)
+        alternatives = self._alternatives(shape)
+        if alternatives is None or scalars.only_says_int_or_string(shape):
+
+            def check(value: Any, old: Any, found: Findings) -> Any:
+                return value if fine(value) else scalars.complain(shape, value, found, alternatives)
+
+            return check
+        return lambda value, old, found: scalars.complain(shape, value, found, alternatives)
+
+    def _anything(self, shape: Shape) -> Check:
+        alternatives = self._alternatives(shape)
+        if not scalars.says_anything(shape) and (shape.preserve_unknown or not self.pruning):
+            return accept
+        as_object = self._object(shape, _meta_checks(shape, root=False) if shape.embedded_resource else _NOTHING)
+        as_array = self._array(shape)
+
+        def check(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is dict:
+                return as_object(value, old, found)
+            if type(value) is list:
+                return as_array(value, old, found)
+            return scalars.complain(shape, value, found, alternatives)
+
+        return check
+
+    def _object(self, shape: Shape, meta: Mapping[str, Check] = _NOTHING) -> Check:
+        alternatives = self._alternatives(shape)
+        pruning = self.pruning
+        dropping = pruning and not shape.preserve_unknown
+        # A property of a plain type is told by that type alone; every other one has a check.
+        plain = {
+            name: scalars.PYTHON_TYPES[each.type] for name, each in shape.properties.items() if scalars.is_plain(each)
+        }
+        checks = {name: self.compile(each) for name, each in shape.properties.items()} | dict(meta)
+        defaults = [
+            (name, each.default, checks[name])
+            for name, each in shape.properties.items()
+            if pruning and each.default is not MISSING and each.default is not None
+        ]
+        keeps_null = {name for name, each in shape.properties.items() if each.nullable or not pruning} | set(meta)
+        values = shape.additional
+        value_check = self.compile(values) if values is not None else None
+        keeps_null_values = values is not None and (values.nullable or not pruning)
+        required = shape.required
+        judged = bool(
+            alternatives or shape.enum or shape.min_properties is not None or shape.max_properties is not None
+        )
+        embedded = shape.embedded_resource
+
+        def check(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is not dict:
+                return scalars.complain(shape, value, found, alternatives)
+            result = value
+            before = old if type(old) is dict else _NOTHING
+            for key, item in value.items():
+                if type(item) is plain.get(key):
+                    continue
+                previous = before.get(key, MISSING)
+                if item is previous:
+                    continue
+                inner = checks.get(key)
+                if inner is None:
+                    if value_check is None:
+                        if dropping:
+                            found.unknown(key)
+                            result = _without(result, value, key)
+                        continue
+                    if item is None and not keeps_null_values:
+                        result = _without(result, value, key)
+                        continue
+                    inner = value_check
+                    key = Key(key)
+                elif item is None and key not in keeps_null:
+                    result = _without(result, value, key)
+                    continue
+                count = len(found)
+                new = inner(item, previous, found)
+                if len(found) != count:
+                    found.forgive(count, new, previous)
+                    found.within(key, count)
+                if new is not item:
+                    if result is value:
+                        result = dict(value)
+                    result[key] = new
+            for key, default, inner in defaults:
+                if key not in result:
+                    if result is value:
+                        result = dict(value)
+                    result[key] = inner(default, MISSING, found)
+            if required and not required <= result.keys():
+                for name in sorted(required - result.keys()):
+                    _missing(name, found)
+            if embedded:
+                for name in ("apiVersion", "kind"):
+                    if not result.get(name):
+                        _missing(name, found)
+            if judged:
+                _judge_object(shape, result, found, alternatives)
+            return result
+
+        return check
+
+    def _array(self, shape: Shape) -> Check:
+        alternatives = self._alternatives(shape)
+        items = shape.items
+        inner = self.compile(items) if items is not None else self._unknown_items(shape)
+        plain = scalars.PYTHON_TYPES[items.type] if items is not None and scalars.is_plain(items) else None
+        duplicates = duplicate_check(shape) if self.pruning else None
+        correlate = correlator(shape)
+        judged = bool(
+            alternatives
+            or shape.enum
+            or shape.min_items is not None
+            or shape.max_items is not None
+            or shape.unique_items
+        )
+
+        def check(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is not list:
+                return scalars.complain(shape, value, found, alternatives)
+            result = value
+            known = {id(item) for item in old} if type(old) is list else ()
+            previous_of = None
+            for index, item in enumerate(value):
+                if type(item) is plain or id(item) in known:
+                    continue
+                if known and previous_of is None:
+                    previous_of = correlate(old)
+                previous = previous_of(item) if previous_of is not None else MISSING
+                count = len(found)
+                new = inner(item, previous, found)
+                if len(found) != count:
+                    found.forgive(count, new, previous)
+                    found.within(index, count)
+                if new is not item:
+                    if result is value:
+                        result = list(value)
+                    result[index] = new
+            if duplicates is not None and (len(result) > 1 or len(found)):
+                duplicates(result, found)
+            if judged:
+                _judge_array(shape, result, found, alternatives)
+            return result
+
+        return check
+
+    def _unknown_items(self, shape: Shape) -> Check:
+        """Items nothing is said about: objects among them lose every field, unless they are to be preserved."""
+        return accept if shape.preserve_unknown or not self.pruning else self.compile(_ANYTHING)
+
+
+_ANYTHING: Final = Shape()
+
+
+def _without(result: dict[str, Any], value: dict[str, Any], key: str) -> dict[str, Any]:
+    if result is value:
+        result = dict(value)
+    del result[key]
+    return result
+
+
+def _missing(name: str, found: Findings) -> None:
+    count = len(found)
+    found.add(causes.required)
+    found.within(name, count)
+
+
+def _meta_checks(shape: Shape, *, root: bool) -> dict[str, Check]:
+    """What every object has beside what its schema says. A schema may restrict the root's metadata further."""
+    restricted = shape.properties.get("metadata") if root else None
+    restriction = Checks(pruning=False).compile(restricted) if restricted is not None else accept
+
+    def check_metadata(value: Any, old: Any, found: Findings) -> Any:
+        return restriction(metadata_check(value, old, found), old, found)
+
+    return {"apiVersion": _check_type_name, "kind": _check_type_name, "metadata": check_metadata}
+
+
+def _check_type_name(value: Any, old: Any, found: Findings) -> Any:
+    if type(value) is not str:
+        found.add(lambda path: causes.invalid(path, value, "must be a string"), UNDECODABLE)
+    return value
+
+
+def _judge_object(shape: Shape, value: dict[str, Any], found: Findings, alternatives: Complaints | None) -> None:
+    if alternatives is not None:
+        alternatives(value, found)
+    size, fewest, most = len(value), shape.min_properties, shape.max_properties
+    if fewest is not None and size < fewest:
+        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} properties"))
+    if most is not None and size > most:
+        found.add(lambda path: causes.too_many(path, size, most))
+    if shape.enum and value not in shape.enum:
+        found.add(lambda path: causes.not_supported(path, value, shape.enum))
+
+
+def _judge_array(shape: Shape, value: list[Any], found: Findings, alternatives: Complaints | None) -> None:
+    if alternatives is not None:
+        alternatives(value, found)
+    size, fewest, most = len(value), shape.min_items, shape.max_items
+    if fewest is not None and size < fewest:
+        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} items"))
+    if most is not None and size > most:
+        found.add(lambda path: causes.too_many(path, size, most))
+    if shape.unique_items and any(item in value[:index] for index, item in enumerate(value)):
+        found.add(lambda path: causes.invalid(path, "", f"{path} in body shouldn't contain duplicates"))
+    if shape.enum and value not in shape.enum:
+        found.add(lambda path: causes.not_supported(path, value, shape.enum))

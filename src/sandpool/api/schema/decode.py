@@ -1,0 +1,341 @@
+"""What a Go API server makes of a JSON body of a built-in kind.
+
+Built-in kinds are not validated by schema. kube-apiserver reads the body into Go structs, fills in defaults and writes
+the structs out again, and that alone already changes an object: unknown fields disappear, nulls and empty values
+disappear or become what an absent field is written as, quantities and times get their one spelling. Values of the
+wrong type make the whole body unreadable (400). This module does the same to decoded JSON, guided by what ``dev/core-
+types`` recorded about every field. Copy-on-write and the identity skip are as in ``admit``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from sandpool.api import quantity
+from sandpool.api.schema import core
+from sandpool.api.schema.findings import Findings, Key, Undecodable
+from sandpool.api.schema.shape import MISSING, Shape
+from sandpool.api.schema.times import read_micro_time, read_time
+
+# (value, what was stored in its place, findings) -> the value to store. Only unknown fields are found; what cannot be
+# read is raised.
+Decode = Callable[[Any, Any, Findings], Any]
+
+_NOTHING: Final[Mapping[str, Any]] = {}
+_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
+_PLAIN: Final = {"string": str, "boolean": bool}
+_ZERO: Final[dict[str, Any]] = {"string": "", "boolean": False, "integer": 0, "number": 0}
+
+_JSON_SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
+_SCHEMA_UNIONS: Final = ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
+
+
+class Mismatch(Exception):
+    """A value of the wrong type, on its way up to where its full path is known."""
+
+    def __init__(self, value: str, go_type: str) -> None:
+        super().__init__(value, go_type)
+        self.value = value
+        self.go_type = go_type
+        self.struct = ""
+        self.path: list[str] = []  # innermost first
+
+    def undecodable(self) -> Undecodable:
+        into = f"struct field {self.struct}.{'.'.join(reversed(self.path))}" if self.path else "value"
+        return Undecodable(f"json: cannot unmarshal {self.value} into Go {into} of type {self.go_type}")
+
+
+def _mismatch(value: Any, go_type: str) -> Mismatch:
+    kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+    return Mismatch(kinds.get(type(value), "object"), go_type)
+
+
+class Decoding:
+    """Compiles shapes of built-in definitions, each once."""
+
+    def __init__(self) -> None:
+        self._compiled: dict[int, Decode] = {}
+
+    def compile(self, shape: Shape) -> Decode:
+        known = self._compiled.get(id(shape))
+        if known is not None:
+            return known
+        built: list[Decode] = []
+
+        def refer_back(value: Any, old: Any, found: Findings) -> Any:
+            return built[0](value, old, found)
+
+        self._compiled[id(shape)] = refer_back
+        built.append(self._build(shape))
+        self._compiled[id(shape)] = built[0]
+        return built[0]
+
+    def _build(self, shape: Shape) -> Decode:
+        if shape.name.endswith(_SCHEMA_UNIONS):
+            return self._schema_union(shape)
+        if shape.int_or_string:
+            return _decode_quantity if shape.format == "quantity" else _decode_int_or_string
+        if shape.type == "object" and not shape.preserve_unknown:
+            return self._map(shape) if shape.additional is not None else self._struct(shape)
+        if shape.type == "array":
+            return self._array(shape)
+        return _scalar(shape)
+
+    def _struct(self, shape: Shape) -> Decode:
+        name = shape.name.rsplit(".", 1)[-1]
+        go_type = go_name(shape)
+        properties = shape.properties
+        decoders = {key: self.compile(each) for key, each in properties.items()}
+        plain = {key: _PLAIN[each.type] for key, each in properties.items() if each.type in _PLAIN and not each.format}
+        dropped = {key for key, each in properties.items() if _drops_empty(each)}
+        absent = {key: value for key, each in properties.items() if (value := _when_absent(each)) is not MISSING}
+        written_as_null = {key for key, value in absent.items() if value is None}
+        fills: list[tuple[str, Any]] = []  # what absent fields are written as, decoded when first needed
+
+        def decode(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is not dict:
+                raise _mismatch(value, go_type)
+            result = value
+            before = old if type(old) is dict else _NOTHING
+            for key, item in value.items():
+                if item and type(item) is plain.get(key):
+                    continue
+                previous = before.get(key, MISSING)
+                if item is previous or (item is None and key in written_as_null):
+                    continue
+                new: Any = MISSING
+                inner = decoders.get(key)
+                if inner is None:
+                    found.unknown(key)
+                elif item is not None:
+                    count = len(found)
+                    try:
+                        new = inner(item, previous, found)
+                    except Mismatch as mismatch:
+                        mismatch.struct = mismatch.struct or name
+                        mismatch.path.append(key)
+                        if within := properties[key].go_within:
+                            mismatch.path.append(within)
+                        raise
+                    if len(found) != count:
+                        found.within(key, count)
+                    if not new and key in dropped:
+                        new = MISSING
+                if new is not item:
+                    if result is value:
+                        result = dict(value)
+                    if new is MISSING:
+                        del result[key]
+                    else:
+                        result[key] = new
+            if absent:
+                if not fills:
+                    fills.extend((key, _decode_absent(decoders[key], each)) for key, each in absent.items())
+                for key, filled in fills:
+                    if key not in result:
+                        if result is value:
+                            result = dict(value)
+                        result[key] = filled
+            return result
+
+        return decode
+
+    def _map(self, shape: Shape) -> Decode:
+        go_type = go_name(shape)
+        values = shape.additional or Shape()
+        inner = self.compile(values)
+        plain = _PLAIN.get(values.type) if not values.format else None
+        null = _null_element(values)
+
+        def decode(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is not dict:
+                raise _mismatch(value, go_type)
+            result = value
+            before = old if type(old) is dict else _NOTHING
+            for key, item in value.items():
+                if type(item) is plain:
+                    continue
+                previous = before.get(key, MISSING)
+                if item is previous:
+                    continue
+                count = len(found)
+                new = inner(null if item is None else item, previous, found)
+                if len(found) != count:
+                    found.within(Key(key), count)
+                if new is not item:
+                    if result is value:
+                        result = dict(value)
+                    result[key] = new
+            return result
+
+        return decode
+
+    def _array(self, shape: Shape) -> Decode:
+        go_type = go_name(shape)
+        items = shape.items or Shape()
+        inner = self.compile(items)
+        plain = _PLAIN.get(items.type) if not items.format else None
+        null = _null_element(items)
+
+        def decode(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is not list:
+                raise _mismatch(value, go_type)
+            result = value
+            known = {id(item) for item in old} if type(old) is list else ()
+            for index, item in enumerate(value):
+                if type(item) is plain or id(item) in known:
+                    continue
+                count = len(found)
+                new = inner(null if item is None else item, MISSING, found)
+                if len(found) != count:
+                    found.within(index, count)
+                if new is not item:
+                    if result is value:
+                        result = list(value)
+                    result[index] = new
+            return result
+
+        return decode
+
+    def _schema_union(self, shape: Shape) -> Decode:
+        """A JSON schema, or a boolean or list in its place. What is unknown in there is dropped without a word."""
+        inner = self.compile(core.definition(_JSON_SCHEMA))
+
+        def decode(value: Any, old: Any, found: Findings) -> Any:
+            if type(value) is dict:
+                return inner(value, old, Findings())
+            if type(value) is list:
+                decoded = [decode(item, MISSING, found) for item in value]
+                return value if all(new is item for new, item in zip(decoded, value, strict=True)) else decoded
+            return value
+
+        return decode
+
+
+def _decode_absent(decode: Decode, value: Any) -> Any:
+    return value if value is None else decode(value, MISSING, Findings())
+
+
+def _when_absent(shape: Shape) -> Any:
+    """What an absent field is written as; MISSING if it is not written."""
+    if shape.default is MISSING or shape.default is None:
+        return None if shape.zero == "null" else MISSING
+    return MISSING if shape.zero == "omit" else shape.default
+
+
+def _drops_empty(shape: Shape) -> bool:
+    """Whether an empty value is the same as none: texts, numbers, lists and maps, but not structs."""
+    if shape.zero == "keep" or shape.int_or_string or shape.preserve_unknown:
+        return False
+    if shape.type == "array" or shape.additional is not None:
+        return True
+    if shape.type not in _ZERO or shape.zero == "null":
+        return False
+    return shape.zero == "omit" or shape.default is MISSING or shape.default != _ZERO[shape.type]
+
+
+def _null_element(shape: Shape) -> Any:
+    """What a null in a list or map stands for: the zero value of its type."""
+    if shape.int_or_string:
+        return "0" if shape.format == "quantity" else 0
+    if shape.type == "object" and not shape.preserve_unknown:
+        return {}
+    return [] if shape.type == "array" else _ZERO.get(shape.type)
+
+
+# --- single values -------------------------------------------------------------------------------------------------
+
+
+def _scalar(shape: Shape) -> Decode:
+    go_type = go_name(shape)
+    if shape.type == "string" and shape.format == "date-time":
+        return _text(read_micro_time if shape.name.endswith("MicroTime") else read_time, "string")
+    if shape.type == "string" and shape.format == "byte":
+        return _text(_read_base64, "[]uint8")
+    if shape.type == "integer":
+        return _integer(*_RANGES.get(shape.format, _RANGES["int64"]), go_type)
+    python = {"string": (str,), "boolean": (bool,), "number": (int, float)}.get(shape.type)
+    if python is None:
+        return _as_it_is
+    accepted = python
+
+    def decode(value: Any, old: Any, found: Findings) -> Any:
+        if type(value) not in accepted:
+            raise _mismatch(value, go_type)
+        return value
+
+    return decode
+
+
+def _as_it_is(value: Any, old: Any, found: Findings) -> Any:
+    return value
+
+
+def _text(read: Callable[[str], str], go_type: str) -> Decode:
+    def decode(value: Any, old: Any, found: Findings) -> Any:
+        if type(value) is not str:
+            raise _mismatch(value, go_type)
+        return read(value)
+
+    return decode
+
+
+def _integer(low: int, high: int, go_type: str) -> Decode:
+    def decode(value: Any, old: Any, found: Findings) -> Any:
+        if type(value) is int and low <= value <= high:
+            return value
+        if type(value) is int or type(value) is float:
+            raise Mismatch(f"number {value}", go_type)
+        raise _mismatch(value, go_type)
+
+    return decode
+
+
+_decode_int32: Final = _integer(*_RANGES["int32"], "int32")
+
+
+def _decode_int_or_string(value: Any, old: Any, found: Findings) -> Any:
+    return value if type(value) is str else _decode_int32(value, old, found)
+
+
+def _decode_quantity(value: Any, old: Any, found: Findings) -> Any:
+    if type(value) not in (str, int, float):
+        raise Undecodable(quantity.NOT_A_QUANTITY)
+    try:
+        spelled = quantity.canonical(value)
+    except ValueError as error:
+        raise Undecodable(str(error)) from None
+    return value if spelled == value else spelled
+
+
+_NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/\r\n]")
+
+
+def _read_base64(text: str) -> str:
+    """Base64 as it is, or Undecodable with the place of the first mistake."""
+    body = text.rstrip("=") if len(text) % 4 == 0 and text.endswith("=") and not text.endswith("===") else text
+    stranger = _NOT_BASE64.search(body)
+    if stranger is None and "\n" not in text and "\r" not in text and len(text) % 4 == 0:
+        return text
+    plain = text.replace("\n", "").replace("\r", "")
+    if stranger is None and plain != text:
+        return _read_base64(plain)
+    raise Undecodable(f"illegal base64 data at input byte {stranger.start() if stranger else len(plain) // 4 * 4}")
+
+
+def go_name(shape: Shape) -> str:
+    """The Go type of a shape, as decoding errors quote it."""
+    if shape.go_type:
+        return shape.go_type
+    if shape.type == "array":
+        return "[]" + go_name(shape.items or Shape())
+    if shape.additional is not None:
+        return "map[string]" + go_name(shape.additional)
+    if shape.name:
+        *_, package, name = shape.name.split(".")
+        return f"{package}.{name}"
+    if shape.type == "integer":
+        return shape.format or "int64"
+    return {"string": "string", "boolean": "bool", "number": "float64"}.get(shape.type, "interface {}")

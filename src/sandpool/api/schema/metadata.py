@@ -1,0 +1,25 @@
+"""The metadata of custom and embedded resources, which kube-apiserver reads as it does those of built-in kinds."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sandpool.api.schema import core
+from sandpool.api.schema.decode import Decode, Decoding, Mismatch
+from sandpool.api.schema.findings import Findings
+
+
+@cache
+def _decode() -> Decode:
+    return Decoding().compile(core.definition(core.OBJECT_META))
+
+
+def metadata_check(value: Any, old: Any, found: Findings) -> Any:
+    """The metadata as they are stored. Raises Undecodable when they cannot be read."""
+    if value is None:
+        return {}
+    try:
+        return _decode()(value, old, found)
+    except Mismatch as mismatch:
+        raise mismatch.undecodable() from None
