@@ -98,8 +98,6 @@ def default_class(cluster: Cluster) -> str | None:
 
 
 class PersistentVolumeClaimRules(KindRules):
-    field_labels = frozenset({"name"})
-
     def fill(self, obj: Object, old: Object | None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
@@ -128,9 +126,6 @@ class PersistentVolumeClaimRules(KindRules):
         if new["spec"] is old["spec"] or new["spec"] == old["spec"]:
             return []
         return [*validate_claim_spec(new["spec"], "spec"), *_validate_update(new["spec"], old)]
-
-    def selectable(self, obj: Object) -> dict[str, str]:
-        return {"name": obj["metadata"].get("name", "")}
 
 
 def _storage(spec: Object) -> str:

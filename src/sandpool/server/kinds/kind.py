@@ -48,6 +48,7 @@ class KindRules:
     spec_generation: ClassVar[bool] = False
     #: Fields a field selector may name besides those of metadata; ``selectable`` gives a value for each.
     field_labels: frozenset[str] = frozenset()
+    metadata_labels: frozenset[str] = METADATA_FIELDS
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
         """Fill in what the author left out. Subtrees shared with ``old`` were defaulted before."""
@@ -112,6 +113,10 @@ class KindRules:
         return {}
 
     def check_field_labels(self, labels: Iterable[str]) -> None:
+        """Raise BadRequest for a field selector that names a field of no meaning here."""
         for label in labels:
-            if label not in self.field_labels and label not in METADATA_FIELDS:
+            if label in self.field_labels or label in self.metadata_labels:
+                continue
+            if self.field_labels:
                 raise BadRequest(f"field label not supported: {label}")
+            raise BadRequest(f'"{label}" is not a known field selector: only "metadata.name", "metadata.namespace"')

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
 from sandpool.server.kinds.claims import PersistentVolumeClaimRules
+from sandpool.server.kinds.events import CoreEventRules, EventRules
 from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.pods import PodRules
 
@@ -14,6 +15,8 @@ _ORDINARY = KindRules()
 # By group resource: every version of a kind follows the same rules, because only one form is stored.
 _RULES: dict[str, KindRules] = {
     "pods": PodRules(),
+    "events": CoreEventRules(),
+    "events.events.k8s.io": EventRules(),
     "persistentvolumeclaims": PersistentVolumeClaimRules(),
 }
 

@@ -1,0 +1,102 @@
+"""Keys that need a look, and the handler that looks at them.
+
+The promise to whoever adds a key:
+
+* it is handled at least once after it was added, and added ten times before that it is handled once;
+* it is never handled twice at the same time: added while it is handled, it is handled again afterwards;
+* a handler that fails is called again, after a pause that grows with every failure in a row.
+
+Several keys are handled at once, because a handler mostly waits for the disk and one sync serves them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Generic, TypeVar
+
+from sandpool.engine.clock import Clock
+from sandpool.kube.errors import ApiError
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE = 0.005
+_LONGEST_PAUSE = 60.0
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Backlog(Generic[K]):
+    def __init__(self, handle: Callable[[K], Awaitable[None]], clock: Clock, *, parallel: int = 64) -> None:
+        self.handle = handle
+        self.clock = clock
+        self.parallel = parallel
+        self._waiting: dict[K, None] = {}  # in the order in which they were added; never holds a key of _busy
+        self._busy: dict[K, bool] = {}  # being handled or paused; True: it was added meanwhile
+        self._failures: dict[K, int] = {}  # failures in a row
+        self._paused = 0  # how many of _busy sleep after a failure, and leave room for others
+        self._changed = asyncio.Event()
+        self._idle = asyncio.Event()  # set exactly while _waiting and _busy are empty
+        self._idle.set()
+
+    def add(self, key: K) -> None:
+        self._idle.clear()
+        if key in self._busy:
+            self._busy[key] = True
+        else:
+            self._waiting[key] = None
+            self._changed.set()
+
+    @property
+    def idle(self) -> bool:
+        return self._idle.is_set()
+
+    async def settled(self) -> None:
+        """Wait until there is nothing left to look at."""
+        await self._idle.wait()
+
+    async def run(self) -> None:
+        """Handle keys until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                while self._waiting and len(self._busy) - self._paused < self.parallel:
+                    key = next(iter(self._waiting))
+                    del self._waiting[key]
+                    self._busy[key] = False
+                    group.create_task(self._work(key))
+
+    async def _work(self, key: K) -> None:
+        try:
+            await self.handle(key)
+        except Exception as error:  # noqa: BLE001 - whatever went wrong with one key, the others go on
+            again = True
+            self._failures[key] = self._failures.get(key, 0) + 1
+            _report(key, error, self._failures[key])
+            await self._pause(min(_FIRST_PAUSE * 2 ** (self._failures[key] - 1), _LONGEST_PAUSE))
+        else:
+            again = False
+            self._failures.pop(key, None)
+        if self._busy.pop(key) or again:
+            self._waiting[key] = None
+        elif not self._waiting and not self._busy:
+            self._idle.set()
+        self._changed.set()
+
+    async def _pause(self, seconds: float) -> None:
+        self._paused += 1
+        self._changed.set()
+        try:
+            await self.clock.sleep(seconds)
+        finally:
+            self._paused -= 1
+
+
+def _report(key: Hashable, error: Exception, failures: int) -> None:
+    """An answer of the API is part of life and worth a word only when it persists; anything else is a bug."""
+    if not isinstance(error, ApiError):
+        _log.error("handling %s failed", key, exc_info=error)
+    elif failures >= 5:
+        _log.warning("handling %s failed %d times in a row: %s", key, failures, error)

@@ -1,0 +1,184 @@
+"""Event, in the spellings of its two API groups: what the core group calls involvedObject, events.k8s.io calls
+regarding. Events are stored as the core group spells them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.server import names
+from sandpool.server.kinds.causes import immutable, invalid, required
+from sandpool.server.kinds.cow import fill_absent
+from sandpool.server.kinds.kind import KindRules
+
+# How a field is called in the core group, and in events.k8s.io. Fields that are not here have one name.
+_RENAMED: Final = {
+    "involvedObject": "regarding",
+    "message": "note",
+    "source": "deprecatedSource",
+    "firstTimestamp": "deprecatedFirstTimestamp",
+    "lastTimestamp": "deprecatedLastTimestamp",
+    "count": "deprecatedCount",
+    "reportingComponent": "reportingController",
+}
+_RENAMED_BACK: Final = {new: old for old, new in _RENAMED.items()}
+# What events.k8s.io leaves out when there is nothing to say, and the core group does not.
+_SPELT_OUT: Final = frozenset({"involvedObject", "reportingComponent", "reportingInstance"})
+_CORE_DEFAULTS: Final = {
+    "involvedObject": {},
+    "source": {},
+    "reportingComponent": "",
+    "reportingInstance": "",
+}
+# Times are always shown, also where there is none.
+_CORE_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
+_TIMES: Final = ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
+
+_OBJECT_FIELDS: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_FIXED: Final = (
+    "involvedObject",
+    "reason",
+    "message",
+    "source",
+    "firstTimestamp",
+    "lastTimestamp",
+    "count",
+    "type",
+    "eventTime",
+    "action",
+    "related",
+    "reportingComponent",
+    "reportingInstance",
+)
+
+
+def to_core(event: Object) -> Object:
+    """An event of events.k8s.io as the core group spells it."""
+    core = {_RENAMED_BACK.get(key, key): value for key, value in event.items()}
+    return _fill_core({**core, "apiVersion": "v1"})
+
+
+def from_core(event: Object) -> Object:
+    """An event of the core group as events.k8s.io spells it."""
+    new = {
+        _RENAMED.get(key, key): value
+        for key, value in event.items()
+        if value or key not in _SPELT_OUT
+    }
+    return _fill_times({**fill_absent(new, {"deprecatedSource": {}}), "apiVersion": "events.k8s.io/v1"}, _TIMES)
+
+
+def _fill_core(event: Object) -> Object:
+    return _fill_times(fill_absent(event, _CORE_DEFAULTS), _CORE_TIMES)
+
+
+def _fill_times(event: Object, times: tuple[str, ...]) -> Object:
+    missing = {field: None for field in times if field not in event}
+    return {**event, **missing} if missing else event
+
+
+def _validate(event: Object, controller_field: str) -> Iterator[Cause]:
+    """The rules both groups share."""
+    namespace = event["metadata"].get("namespace") or ""
+    about = event["involvedObject"].get("namespace") or ""
+    mismatch = invalid("involvedObject.namespace", about, "does not match event.namespace")
+    if not event.get("eventTime"):
+        # An event as they were before events.k8s.io: only where it lives is checked.
+        if namespace != about if about else namespace not in ("", "default"):
+            yield mismatch
+        return
+    if not about and namespace not in ("default", "kube-system"):
+        yield mismatch
+    controller = event["reportingComponent"]
+    if not controller:
+        yield required(controller_field)
+    yield from (invalid(controller_field, controller, why) for why in names.qualified_name(controller))
+    limits = (("reportingInstance", 128, True), ("action", 128, True), ("reason", 128, True), ("message", 1024, False))
+    for field, limit, needed in limits:
+        value = event.get(field) or ""
+        if needed and not value:
+            yield required(field)
+        if len(value.encode()) > limit:
+            yield invalid(field, "", f"can have at most {limit} characters")
+
+
+def _validate_new(event: Object) -> Iterator[Cause]:
+    """What events.k8s.io asks of a new event on top."""
+    yield from _validate_series(event)
+    if not event.get("eventTime"):
+        yield required("eventTime")
+    if event.get("type") not in ("Normal", "Warning"):
+        yield invalid("type", "", f"has invalid value: {event.get('type') or ''}")
+    for field in ("firstTimestamp", "lastTimestamp", "count", "source"):
+        if event.get(field):
+            yield invalid(field, "", "needs to be unset")
+
+
+def _validate_series(event: Object) -> Iterator[Cause]:
+    series = event.get("series")
+    if series is None:
+        return
+    if (series.get("count") or 0) < 2:
+        yield invalid("series.count", "", "should be at least 2")
+    if not series.get("lastObservedTime"):
+        yield required("series.lastObservedTime")
+
+
+class CoreEventRules(KindRules):
+    allow_create_on_update = True
+    field_labels = frozenset(
+        {*(f"involvedObject.{field}" for field in _OBJECT_FIELDS), "reason", "reportingComponent", "source", "type"}
+    )
+
+    def fill(self, obj: Object, old: Object | None) -> Object:
+        return _fill_core(obj)
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        return list(_validate(new, "reportingComponent"))
+
+    def selectable(self, obj: Object) -> dict[str, str]:
+        about, component = obj.get("involvedObject") or {}, obj.get("reportingComponent") or ""
+        return {
+            **{f"involvedObject.{field}": about.get(field) or "" for field in _OBJECT_FIELDS},
+            "reason": obj.get("reason") or "",
+            "reportingComponent": component,
+            "source": (obj.get("source") or {}).get("component") or component,
+            "type": obj.get("type") or "",
+        }
+
+
+class EventRules(KindRules):
+    allow_create_on_update = True
+    field_labels = frozenset(
+        {*(f"regarding.{field}" for field in _OBJECT_FIELDS), "reason", "reportingController", "type"}
+    )
+
+    def fill(self, obj: Object, old: Object | None) -> Object:
+        return _fill_times(fill_absent(obj, {"deprecatedSource": {}}), _TIMES)
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        event = to_core(new)
+        found = list(_validate(event, "reportingController"))
+        if old is None:
+            return [*found, *_validate_new(event)]
+        before = to_core(old)
+        if event.get("series") != before.get("series"):
+            found += _validate_series(event)
+        changed = [field for field in _FIXED if event.get(field) != before.get(field)]
+        return [*found, *(immutable(_name(field), event.get(field)) for field in changed)]
+
+    def selectable(self, obj: Object) -> dict[str, str]:
+        about = obj.get("regarding") or {}
+        return {
+            **{f"regarding.{field}": about.get(field) or "" for field in _OBJECT_FIELDS},
+            "reason": obj.get("reason") or "",
+            "reportingController": obj.get("reportingController") or "",
+            "type": obj.get("type") or "",
+        }
+
+
+def _name(field: str) -> str:
+    """kube-apiserver names the fields of either group as the core group does, with this exception."""
+    return "reportingController" if field == "reportingComponent" else field
