@@ -28,7 +28,7 @@ class Documents:
         self._address = address  # host:port that clients should use; known once the server listens
         self._ready = ready
         self._generation = -1
-        self._kept: dict[tuple[str, str], Response] = {}
+        self._kept: dict[tuple[str, str, str], Response] = {}
 
     def answer(self, request: ServerRequest) -> Response:
         path = "/" + request.path.strip("/")
@@ -37,7 +37,7 @@ class Documents:
         segments = path.strip("/").split("/")
         if segments[0] in _HEALTH:
             return self._health(segments[0])
-        response = self._keep(path, request.headers.get("accept", ""))
+        response = self._keep(path, request.headers.get("accept", ""), request.query.get("hash", ""))
         tag = next((value for name, value in response.headers if name == "ETag"), None)
         if tag is not None and request.headers.get("if-none-match") == tag:
             return Response(304, encoded=b"", headers=response.headers)
@@ -48,21 +48,21 @@ class Documents:
             return Response(503, encoded=b"not ready", content_type="text/plain; charset=utf-8")
         return Response(encoded=b"ok", content_type="text/plain; charset=utf-8")
 
-    def _keep(self, path: str, accept: str) -> Response:
+    def _keep(self, path: str, accept: str, hash: str) -> Response:
         if self._generation != self._resources.generation:
             self._generation = self._resources.generation
             self._kept.clear()
-        key = (path, accept)
+        key = (path, accept, hash)
         response = self._kept.get(key)
         if response is None:
-            response = self._make(path, accept)
-            # Accept headers come from clients: they may not fill the memory.
+            response = self._make(path, accept, hash)
+            # Accept headers and hashes come from clients: they may not fill the memory.
             if len(self._kept) > 1000:
                 self._kept.clear()
             self._kept[key] = response
         return response
 
-    def _make(self, path: str, accept: str) -> Response:
+    def _make(self, path: str, accept: str, hash: str) -> Response:
         resources = self._resources
         match path.strip("/").split("/"):
             case [""]:
@@ -82,7 +82,9 @@ class Documents:
             case ["openapi", "v3"]:
                 return _json(openapi.index(resources))
             case ["openapi", "v3", *rest]:
-                return _json(openapi.document(resources, "/".join(rest)))
+                document = openapi.answer_v3(resources, "/".join(rest), hash)
+                if document is not None:
+                    return document
         raise NotFound(NOT_THERE)
 
     def _groups(self, path: str, accept: str) -> Response:
