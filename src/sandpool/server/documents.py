@@ -40,7 +40,8 @@ class Documents:
         response = self._keep(path, request.headers.get("accept", ""), request.query.get("hash", ""))
         tag = next((value for name, value in response.headers if name == "ETag"), None)
         if tag is not None and request.headers.get("if-none-match") == tag:
-            return Response(304, encoded=b"", headers=response.headers)
+            # A client merges these headers into what it kept, so the content type must be that of the whole answer.
+            return Response(304, encoded=b"", content_type=response.content_type, headers=response.headers)
         return response
 
     def _health(self, which: str) -> Response:
