@@ -1,0 +1,152 @@
+"""Credentials from an exec plugin: a program that prints an ExecCredential, as cloud providers' kubeconfigs use.
+
+https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from sandpool.kube.credentials import CredentialsError, Grant
+
+API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+# Credentials are renewed this long before they expire, so that they are still good when they arrive.
+_LEEWAY_SECONDS = 10.0
+# A plugin may ask an identity provider over the network, but not for ever.
+_TIMEOUT_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """What a kubeconfig says about a plugin."""
+
+    command: str
+    api_version: str
+    args: Sequence[str] = ()
+    env: Mapping[str, str] = field(default_factory=dict)
+    install_hint: str = ""
+    cluster: Mapping[str, Any] | None = None  # described to the plugin, if the kubeconfig says so
+
+
+class ExecPlugin:
+    """Runs the plugin when there are no credentials yet, when they expire and when the server refuses them.
+
+    However many requests wait for credentials, the plugin runs once. ``tls`` makes the context for a client
+    certificate (certificate, key; PEM) the plugin may give instead of a token.
+    """
+
+    def __init__(
+        self,
+        plugin: Plugin,
+        tls: Callable[[str, str], ssl.SSLContext],
+        *,
+        now: Callable[[], float] = time.time,
+        timeout: float = _TIMEOUT_SECONDS,
+    ) -> None:
+        if plugin.api_version not in API_VERSIONS:
+            raise CredentialsError(
+                f"the exec plugin {plugin.command} uses {plugin.api_version}; "
+                f"only {' and '.join(API_VERSIONS)} are supported"
+            )
+        self.plugin = plugin
+        self.tls = tls
+        self.now = now
+        self.timeout = timeout
+        self._grant: Grant | None = None
+        self._expires: float | None = None
+        self._running = asyncio.Lock()
+
+    async def grant(self) -> Grant:
+        async with self._running:
+            if self._grant is None or self._expired():
+                self._grant, self._expires = self._read(await self._run())
+            return self._grant
+
+    async def renew(self, refused: Grant) -> bool:
+        async with self._running:
+            # Another request may have been refused too, and been here first.
+            if self._grant is refused:
+                self._grant = None
+        await self.grant()
+        return True
+
+    def _expired(self) -> bool:
+        return self._expires is not None and self.now() >= self._expires - _LEEWAY_SECONDS
+
+    async def _run(self) -> bytes:
+        plugin = self.plugin
+        try:
+            process = await asyncio.create_subprocess_exec(
+                plugin.command,
+                *plugin.args,
+                env={**os.environ, **plugin.env, "KUBERNETES_EXEC_INFO": self._info()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+        except OSError as error:
+            hint = f"\n{plugin.install_hint}" if plugin.install_hint else ""
+            raise CredentialsError(f"cannot run the exec plugin {plugin.command}: {error}{hint}") from error
+        try:
+            async with asyncio.timeout(self.timeout):
+                output, complaint = await process.communicate()
+        except TimeoutError:
+            raise CredentialsError(
+                f"the exec plugin {plugin.command} gave no credentials within {self.timeout:g} s"
+            ) from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            said = complaint.decode(errors="replace").strip()
+            raise CredentialsError(f"the exec plugin {plugin.command} exited with {process.returncode}: {said}")
+        return output
+
+    def _info(self) -> str:
+        spec: dict[str, Any] = {"interactive": False}
+        if self.plugin.cluster is not None:
+            spec["cluster"] = self.plugin.cluster
+        return orjson.dumps({"apiVersion": self.plugin.api_version, "kind": "ExecCredential", "spec": spec}).decode()
+
+    def _read(self, output: bytes) -> tuple[Grant, float | None]:
+        """The grant and when it expires. What the plugin printed is secret and stays out of messages."""
+        command = self.plugin.command
+        try:
+            answer = orjson.loads(output)
+        except orjson.JSONDecodeError as error:
+            raise CredentialsError(f"the exec plugin {command} did not print JSON: {error.msg}") from None
+        if not isinstance(answer, dict) or answer.get("kind") != "ExecCredential":
+            raise CredentialsError(f"the exec plugin {command} did not print an ExecCredential")
+        if answer.get("apiVersion") != self.plugin.api_version:
+            raise CredentialsError(
+                f"the exec plugin {command} answered in {answer.get('apiVersion')}, "
+                f"the kubeconfig expects {self.plugin.api_version}"
+            )
+        status = answer.get("status") or {}
+        token, certificate, key = (
+            status.get(name) or "" for name in ("token", "clientCertificateData", "clientKeyData")
+        )
+        if bool(certificate) != bool(key) or not (token or certificate):
+            raise CredentialsError(f"the exec plugin {command} gave neither a token nor a certificate with its key")
+        tls = self.tls(certificate, key) if certificate else None
+        return Grant(f"Bearer {token}" if token else None, tls), self._expiry(status.get("expirationTimestamp"))
+
+    def _expiry(self, timestamp: str | None) -> float | None:
+        if not timestamp:
+            return None
+        try:
+            return datetime.fromisoformat(timestamp).timestamp()
+        except ValueError:
+            raise CredentialsError(
+                f"the exec plugin {self.plugin.command} gave a bad expirationTimestamp: {timestamp}"
+            ) from None
