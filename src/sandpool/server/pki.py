@@ -1,0 +1,195 @@
+"""The server's certificates: a CA of its own, what it signs with it, and the TLS context made of them.
+
+Everything is made on first use and kept in the data directory, readable by its owner only. A certificate is made anew
+when it nears its end or no longer covers the names the server is reached by; the CA lives longer, because clients have
+copies of it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from sandpool.engine.clock import Clock
+from sandpool.server.auth.groups import MASTERS
+from sandpool.server.auth.private_files import write_private
+from sandpool.server.auth.tokens import ADMIN
+
+# Names under which programs in a cluster look for its API.
+CLUSTER_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_CA_LIFE = timedelta(days=3650)
+_LIFE = timedelta(days=365)
+_RENEW_BEFORE = timedelta(days=30)
+# Clocks disagree a little; a certificate made now must be good for a client that is behind.
+_SKEW = timedelta(minutes=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A certificate and its key, as the files they are kept in."""
+
+    certificate: Path
+    key: Path
+
+
+class Authority:
+    """The certificates in one directory."""
+
+    def __init__(self, directory: Path, clock: Clock) -> None:
+        self._directory = directory
+        self._clock = clock
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._ca, self._ca_key = self._load("ca") or self._make_ca()
+
+    @property
+    def ca_pem(self) -> str:
+        return _pem(self._ca).decode()
+
+    def server(self, names: Iterable[str] = ()) -> Identity:
+        """The certificate the server shows, good for loopback, the usual cluster names and these."""
+        wanted = {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names}
+        present = self._load("server")
+        if present is None or not self._is_good(present[0]) or not wanted <= _names(present[0]):
+            subject = _name("kube-apiserver")
+            alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(wanted)])
+            self._issue("server", subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        return self._identity("server")
+
+    def admin(self) -> Identity:
+        """The client certificate of the administrator."""
+        present = self._load("admin")
+        if present is None or not self._is_good(present[0]):
+            self._issue("admin", _name(ADMIN.name, MASTERS), ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._identity("admin")
+
+    def tls(self, names: Iterable[str] = ()) -> ssl.SSLContext:
+        """TLS for the server: clients may show a certificate, and then it must be one of ours."""
+        identity = self.server(names)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.load_cert_chain(identity.certificate, identity.key)
+        context.load_verify_locations(cadata=self.ca_pem)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        context.set_alpn_protocols(["http/1.1"])
+        return context
+
+    # -- making and keeping ------------------------------------------------------------------------------------------
+
+    def _identity(self, name: str) -> Identity:
+        return Identity(self._directory / f"{name}.crt", self._directory / f"{name}.key")
+
+    def _load(self, name: str) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None:
+        """What is kept under a name; None if there is nothing, or one half is missing or belongs to another."""
+        identity = self._identity(name)
+        try:
+            certificate = x509.load_pem_x509_certificate(identity.certificate.read_bytes())
+            key = serialization.load_pem_private_key(identity.key.read_bytes(), None)
+        except FileNotFoundError:
+            return None
+        if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
+            return None
+        return certificate, key
+
+    def _is_good(self, certificate: x509.Certificate) -> bool:
+        now = self._clock.now()
+        return certificate.issuer == self._ca.subject and now < certificate.not_valid_after_utc - _RENEW_BEFORE
+
+    def _make_ca(self) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        # The name carries a number, so that what an earlier CA signed is told from what this one does.
+        subject = _name(f"sandpool-ca-{x509.random_serial_number():x}"[:40])
+        builder = (
+            _builder(subject, subject, key.public_key(), self._clock.now(), _CA_LIFE)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(sign_certificates=True), critical=True)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        )
+        certificate = builder.sign(key, hashes.SHA256())
+        self._write("ca", certificate, key)
+        return certificate, key
+
+    def _issue(
+        self, name: str, subject: x509.Name, purpose: x509.ObjectIdentifier, *extensions: x509.ExtensionType
+    ) -> None:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _builder(subject, self._ca.subject, key.public_key(), self._clock.now(), _LIFE)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(sign_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(
+                x509.AuthorityKeyIdentifier.from_issuer_public_key(self._ca_key.public_key()), critical=False
+            )
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        self._write(name, builder.sign(self._ca_key, hashes.SHA256()), key)
+
+    def _write(self, name: str, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> None:
+        # The key first: a crash between the two leaves a pair that does not match, which is made again.
+        form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+        identity = self._identity(name)
+        write_private(identity.key, key.private_bytes(*form))
+        write_private(identity.certificate, _pem(certificate))
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _name(common: str, *organisations: str) -> x509.Name:
+    parts = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organisations]
+    return x509.Name([*parts, x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def _names(certificate: x509.Certificate) -> set[str]:
+    try:
+        found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return {*found.get_values_for_type(x509.DNSName), *map(str, found.get_values_for_type(x509.IPAddress))}
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now: datetime, life: timedelta
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _SKEW)
+        .not_valid_after(now + life)
+    )
+
+
+def _usage(*, sign_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=not sign_certificates,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=sign_certificates,
+        crl_sign=sign_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
