@@ -1,0 +1,1 @@
+"""Measurements: load, latency and resources, and the tables they print."""

@@ -1,0 +1,62 @@
+"""Figures and the tables they are printed in."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Nearest rank: the smallest value that is not less than so many percent of all values."""
+    ordered = sorted(values)
+    return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
+
+
+@dataclass(slots=True)
+class Figure:
+    """One thing that was measured, beside what was hoped for."""
+
+    name: str
+    value: float
+    unit: str
+    target: str = ""
+    reached: bool | None = None  # None: there is no target, or it could not be judged
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        digits = 0 if abs(self.value) >= 100 else 1 if abs(self.value) >= 10 else 2
+        return f"{self.value:,.{digits}f} {self.unit}".strip()
+
+    @property
+    def verdict(self) -> str:
+        return "" if self.reached is None else "reached" if self.reached else "MISSED"
+
+
+def table(figures: Sequence[Figure]) -> str:
+    """A table in Markdown, aligned for reading as text."""
+    rows = [("", "measured", "target", "", "details")]
+    rows += [
+        (f.name, f.shown, f.target, f.verdict, ", ".join(f"{key} {value}" for key, value in f.details.items()))
+        for f in figures
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
+    padded.insert(1, ["-" * width for width in widths])
+    return "\n".join("| " + " | ".join(row) + " |" for row in padded)
+
+
+def save(figures: Sequence[Figure], path: Path, **context: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    document = {
+        "machine": {"cores": os.cpu_count(), "python": platform.python_version(), "system": platform.platform()},
+        **context,
+        "figures": [asdict(figure) for figure in figures],
+    }
+    path.write_text(json.dumps(document, indent=2) + "\n")

@@ -1,0 +1,95 @@
+"""What is measured against: API servers in processes of their own, and the object they are fed with."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from sandpool.api.kinds import SANDBOX, SANDPOOL
+from sandpool.api.resource import Object
+from sandpool.api.schema.crds import crd
+from sandpool.kube.client import Client
+from sandpool.kube.http import HttpTransport
+from sandpool.kube.kubeconfig import load
+
+
+def sandbox(name: str) -> Object:
+    """A Sandbox of the usual size: two containers, some environment, probes, a volume; about 3 KB as JSON."""
+
+    def container(which: str) -> Object:
+        return {
+            "name": which,
+            "image": f"registry.example/agents/{which}:1.4.2",
+            "command": ["/usr/bin/python3", "-m", "agent.runtime"],
+            "env": [{"name": f"SETTING_{i}", "value": f"value of setting {i}"} for i in range(12)],
+            "ports": [{"containerPort": 8888, "protocol": "TCP", "name": "http"}],
+            "readinessProbe": {"httpGet": {"path": "/", "port": 8888}, "periodSeconds": 1},
+            "resources": {"limits": {"cpu": "1", "memory": "512Mi"}, "requests": {"cpu": "100m", "memory": "128Mi"}},
+            "securityContext": {"runAsUser": 1000, "allowPrivilegeEscalation": False},
+            "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+        }
+
+    return {
+        "apiVersion": SANDBOX.api_version,
+        "kind": SANDBOX.kind,
+        "metadata": {"name": name, "labels": {"app": "bench", "agents.x-k8s.io/warm-pool-sandbox": "59733166"}},
+        "spec": {
+            "podTemplate": {
+                "metadata": {"labels": {"app": "bench"}},
+                "spec": {
+                    "containers": [container("runtime"), container("sidecar")],
+                    "volumes": [{"name": "work", "emptyDir": {}}],
+                },
+            },
+        },
+    }
+
+
+@contextlib.contextmanager
+def sandpool_server(data_dir: Path) -> Iterator[tuple[Path, subprocess.Popen[str], float]]:
+    """A ``sandpool server`` of its own; yields its kubeconfig, the process, and how long it took to serve."""
+    kubeconfig = data_dir.parent / f"{data_dir.name}.kubeconfig"
+    command = [sys.executable, "-m", "sandpool.cli.main", "server", "--data-dir", str(data_dir), "--port", "0"]
+    started = time.perf_counter()
+    with subprocess.Popen([*command, "--kubeconfig", str(kubeconfig)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            if not process.stdout.readline():
+                raise RuntimeError("the server did not start")
+            yield kubeconfig, process, time.perf_counter() - started
+        finally:
+            process.terminate()
+            process.wait()
+
+
+@contextlib.asynccontextmanager
+async def client_of(kubeconfig: Path) -> AsyncIterator[Client]:
+    client = Client(HttpTransport(load(kubeconfig)), field_manager="bench")
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def definitions() -> list[Object]:
+    return [crd(type) for type in SANDPOOL]
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / _TICKS
+
+
+def resident_bytes(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+_TICKS = 100  # USER_HZ, the same on every Linux machine

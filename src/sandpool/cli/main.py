@@ -1,0 +1,41 @@
+"""``sandpool``: the commands, each imported only when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import click
+
+from sandpool import __version__
+
+# Command -> where it is and what ``sandpool --help`` says about it.
+_COMMANDS = {
+    "demo": ("sandpool.cli.demo", "Show the embedded API at work, with kubectl."),
+    "server": ("sandpool.cli.server", "Run the embedded Kubernetes API."),
+}
+
+
+class _Lazy(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _ = _COMMANDS[name]
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in sorted(_COMMANDS.items())])
+
+
+@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="sandpool")
+def main() -> None:
+    """Agent sandboxes, warm and handed out exactly once."""
+
+
+if __name__ == "__main__":
+    main()

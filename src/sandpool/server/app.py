@@ -1,0 +1,148 @@
+"""The embedded API server, put together: store, verbs, keepers, door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any
+
+from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock, SystemClock
+from sandpool.kube.client import Client
+from sandpool.server.admission import Admission
+from sandpool.server.auth.authenticator import Authenticator
+from sandpool.server.auth.groups import authenticated
+from sandpool.server.auth.rbac import RbacAuthorizer
+from sandpool.server.auth.service_accounts import ServiceAccountTokens
+from sandpool.server.auth.token_request import token_request
+from sandpool.server.auth.tokens import ADMIN, StaticTokens
+from sandpool.server.bootstrap import bootstrap, service_account_key
+from sandpool.server.builtin import built_in_resources
+from sandpool.server.documents import Documents
+from sandpool.server.exchange import User
+from sandpool.server.gc import GarbageCollector
+from sandpool.server.handler import Handler
+from sandpool.server.http.front import AuditSink
+from sandpool.server.inprocess import InProcessTransport
+from sandpool.server.namespaces import NamespaceKeeper
+from sandpool.server.objects import StoredObjects
+from sandpool.server.ownership import Ref
+from sandpool.server.rbac_source import StoredRules
+from sandpool.server.registry.context import Context
+from sandpool.server.resources import ResourceTable
+from sandpool.server.reviews import Reviews
+from sandpool.server.store.entry import Change
+from sandpool.server.store.journal import Journal
+from sandpool.server.store.store import Store
+from sandpool.server.subresources import Subresources
+
+log = logging.getLogger(__name__)
+
+_BOUND_KINDS = {type.kind: type.group_resource for type in (SERVICE_ACCOUNT, POD, SECRET, NODE)}
+
+
+class ApiServer:
+    """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
+
+    ``start`` returns when it serves, ``stop`` when everything is on disk and released.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        audit: AuditSink | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        root_ca: str | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.audit = audit
+        self.clock = clock or SystemClock()
+        self.random = random or SystemRandom()
+        self.root_ca = root_ca  # PEM; published in every namespace
+        self.address = ""  # host:port, once there is a door
+        self.ready = False
+        self._keepers: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        journal = Journal(self.data_dir)
+        try:
+            self._assemble(Store(journal))
+        except BaseException:
+            journal.close()
+            raise
+        await bootstrap(self.objects)
+        # What was accepted before this point is seen by the keepers as what was there when they started.
+        self.collector.start()
+        self.namespaces.start()
+        self.store.observe(self._notice)
+        self._keepers = [
+            self._keep(self.collector.backlog.run(), "the garbage collector"),
+            self._keep(self.namespaces.backlog.run(), "the keeper of namespaces"),
+        ]
+        self.ready = True
+
+    async def stop(self) -> None:
+        self.ready = False
+        for task in self._keepers:
+            task.cancel()
+        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await self.store.close()
+
+    def client(self, user: User = ADMIN, *, name: str = "sandpool") -> Client:
+        """A client in this process, acting as a user. ``name`` is who the audit log and managedFields say wrote."""
+        user = authenticated(user)
+        transport = InProcessTransport(self.handler, user, clock=self.clock, audit=self.audit, user_agent=name)
+        return Client(transport, field_manager=name)
+
+    def _assemble(self, store: Store) -> None:
+        self.store = store
+        self.resources = ResourceTable()
+        for resource in built_in_resources():
+            self.resources.add(resource)
+        context = Context(store, self.clock, self.random)
+        self.service_accounts = ServiceAccountTokens(service_account_key(self.data_dir), self._find, clock=self.clock)
+        self.tokens = StaticTokens()
+        self.authenticator = Authenticator(self.tokens, self.service_accounts, clock=self.clock)
+        self.authorizer = RbacAuthorizer(StoredRules(store))
+        subresources = Subresources(
+            context, lambda account, request: token_request(request, account, self.service_accounts)
+        )
+        self.objects = StoredObjects(context, self.resources, subresources)
+        self.collector = GarbageCollector(self.objects, self.clock)
+        self.namespaces = NamespaceKeeper(self.objects, self.clock, self.root_ca)
+        self.handler = Handler(
+            context,
+            self.resources,
+            Documents(self.resources, lambda: self.address, lambda: self.ready),
+            self.authorizer,
+            Admission(store, self.authorizer),
+            subresources,
+            Reviews(self.authenticator, self.authorizer, self.clock).answer,
+        )
+
+    def _find(self, kind: str, namespace: str, name: str) -> Object | None:
+        """What a service account token refers to, as it is now."""
+        entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
+        return entry.decode() if entry is not None else None
+
+    def _notice(self, resource: str, change: Change) -> None:
+        ref = Ref(resource, *change.entry.key)
+        self.collector.notice(change.type, ref, change.object)
+        self.namespaces.notice(change.type, ref, change.object)
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_report_end)
+        return task
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """A keeper that ends by itself is a bug that must not go unnoticed."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("%s has stopped", task.get_name(), exc_info=task.exception())

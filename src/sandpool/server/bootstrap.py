@@ -1,0 +1,55 @@
+"""What a server has from the beginning: namespaces, roles, the agent-sandbox kinds, its signing key."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDPOOL
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.crds import crd
+from sandpool.server.auth.bootstrap import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
+from sandpool.server.auth.private_files import write_private
+from sandpool.server.namespaces import initial_namespaces
+from sandpool.server.objects import StoredObjects
+from sandpool.server.ownership import Ref
+
+
+async def bootstrap(objects: StoredObjects) -> None:
+    """Create what is missing, and bring the definitions of our own kinds up to date. Does nothing the second time."""
+    wanted = [(NAMESPACE, namespace) for namespace in initial_namespaces()]
+    wanted += [(CLUSTER_ROLE, role) for role in CLUSTER_ROLES]
+    wanted += [(CLUSTER_ROLE_BINDING, binding) for binding in CLUSTER_ROLE_BINDINGS]
+    missing = [(ref, obj) for type, obj in wanted if objects.get(ref := _ref(type, obj)) is None]
+    await asyncio.gather(*(objects.create(ref, obj) for ref, obj in missing))
+    await asyncio.gather(*(_define(objects, crd(type)) for type in SANDPOOL))
+
+
+async def _define(objects: StoredObjects, definition: Object) -> None:
+    ref = _ref(CUSTOM_RESOURCE_DEFINITION, definition)
+    present = objects.get(ref)
+    if present is None:
+        await objects.create(ref, definition)
+    else:
+        await objects.patch(ref, {"spec": definition["spec"]})
+
+
+def _ref(type: ResourceType, obj: Object) -> Ref:
+    return Ref(type.group_resource, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+
+
+def service_account_key(data_dir: Path) -> ec.EllipticCurvePrivateKey:
+    """The key that signs service account tokens, made on first use."""
+    path = data_dir / "service-account.key"
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), None)
+    except FileNotFoundError:
+        key = ec.generate_private_key(ec.SECP256R1())
+        encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+        write_private(path, key.private_bytes(encoding, form, serialization.NoEncryption()))
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ValueError(f"{path} must hold an EC key")
+    return key
