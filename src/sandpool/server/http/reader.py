@@ -1,0 +1,197 @@
+"""Requests out of bytes: the input half of a connection.
+
+Runs inside ``data_received``. A callback that finds something wrong raises ``ApiError``; httptools stops there and
+``feed`` raises it to the connection, which answers and reads no further. Nothing is kept of a client beyond the head
+and body limits, whatever it sends: bytes are counted as they arrive, not when the parser has made sense of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import httptools
+
+from sandpool.kube.errors import ApiError, BadRequest, TooLarge
+from sandpool.server.exchange import ServerRequest
+from sandpool.server.http.limits import Limits
+from sandpool.server.http.turn import NOBODY, Turn
+from sandpool.server.http.url import parse_query, split_target
+
+# What the reader is in the middle of.
+IDLE, HEAD, BODY = "idle", "head", "body"
+
+_NONE: Sequence[tuple[str, str]] = ()
+_NO_QUERY: Mapping[str, str] = {}
+# The headers nearly every request has, by every spelling that is usual: decoding them anew costs as much as the rest.
+_USUAL = {
+    spelling.encode(): name.lower()
+    for name in (
+        "Host",
+        "User-Agent",
+        "Accept",
+        "Accept-Encoding",
+        "Authorization",
+        "Content-Type",
+        "Content-Length",
+        "Connection",
+        "Kubectl-Command",
+        "Kubectl-Session",
+    )
+    for spelling in (name, name.lower())
+}
+
+
+class Reception(Protocol):
+    """What the reader needs from its connection."""
+
+    limits: Limits
+
+    def open_turn(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> Turn: ...
+
+    def identify(self, turn: Turn, impersonation: Sequence[tuple[str, str]]) -> None:
+        """Find out who is asking; before the body is read, so that no stranger can make us hold one. Raises
+        ``ApiError``."""
+        ...
+
+    def expected_continue(self) -> None:
+        """The client waits for permission to send the body."""
+        ...
+
+    def received(self, turn: Turn) -> None:
+        """A request is complete."""
+        ...
+
+
+class RequestReader:
+    __slots__ = (
+        "_body",
+        "_fed",
+        "_headers",
+        "_impersonation",
+        "_length",
+        "_parser",
+        "_read",
+        "_reception",
+        "_target",
+        "stage",
+        "turn",
+    )
+
+    def __init__(self, reception: Reception) -> None:
+        self._reception = reception
+        self._parser = httptools.HttpRequestParser(self)
+        self.stage = IDLE
+        self.turn: Turn | None = None  # of the request whose body is being received
+        self._target = b""
+        self._headers: dict[str, str] = {}
+        self._impersonation = _NONE
+        self._body: list[bytes] = []
+        self._length = 0  # of the body so far
+        self._read = 0  # bytes of the current read
+        # Bytes of the reads after the one in which the current stage began. Where in a read a stage begins is not
+        # known, so limits may be exceeded by one read (256 KiB) before this notices.
+        self._fed = 0
+
+    def feed(self, data: bytes) -> bool:
+        """Parse. False: this was the last request on the connection. Raises ``ApiError`` to refuse it."""
+        self._read = len(data)
+        self._fed += self._read
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return False  # we speak nothing else here: the request gets a plain answer, what follows is not HTTP
+        except httptools.HttpParserCallbackError as problem:
+            raise problem.__context__ or problem from None
+        except httptools.HttpParserError as problem:
+            raise BadRequest(f"malformed HTTP request: {problem}") from None
+        if self.stage is not IDLE:
+            limits = self._reception.limits
+            if self.stage is HEAD and self._fed > limits.head:
+                raise head_too_large()
+            if self.stage is BODY and self._fed > 2 * limits.body + limits.head:
+                raise body_too_large(limits.body)  # chunk sizes, extensions and trailers longer than any content
+        return True
+
+    # -- called by the parser ----------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self.stage = HEAD
+        self._fed = 0
+        self._target = b""
+        self._headers = {}
+        self._impersonation = _NONE
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self.stage is BODY:
+            return  # a trailer: whatever it says comes too late to be trusted
+        text = value.decode("latin-1")
+        key = _USUAL.get(name)
+        if key is None:
+            key = name.decode("latin-1").lower()
+            if key.startswith("impersonate-"):  # a repeated one is another value, and commas belong to values
+                self._impersonation = [*self._impersonation, (key, text)]
+        headers = self._headers
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+
+    def on_headers_complete(self) -> None:
+        parser, headers, reception = self._parser, self._headers, self._reception
+        limits = reception.limits
+        if self._fed + self._read > limits.head and self._head_size() > limits.head:
+            raise head_too_large()
+        request = ServerRequest(parser.get_method().decode("latin-1"), "", NOBODY, _NO_QUERY, "", headers)
+        legacy = parser.get_http_version() != "1.1"
+        turn = self.turn = reception.open_turn(request, parser.should_keep_alive(), legacy)
+        request.path, query = split_target(self._target)
+        if query:
+            request.raw_query = query
+            request.query = parse_query(query)
+        if "host" not in headers and not turn.legacy:
+            raise BadRequest("missing required Host header")
+        reception.identify(turn, self._impersonation)
+        self.stage = BODY
+        if "content-length" in headers or "transfer-encoding" in headers:
+            self._begin_body(headers, limits)
+
+    def on_body(self, body: bytes) -> None:
+        self._length += len(body)
+        if self._length > self._reception.limits.body:
+            raise body_too_large(self._reception.limits.body)
+        self._body.append(body)
+
+    def on_message_complete(self) -> None:
+        turn, self.turn = self.turn, None
+        self.stage = IDLE
+        if turn is None:
+            return
+        body = self._body
+        if body:
+            turn.request.body = body[0] if len(body) == 1 else b"".join(body)
+            self._body = []
+            self._length = 0
+        self._reception.received(turn)
+
+    def _begin_body(self, headers: dict[str, str], limits: Limits) -> None:
+        if int(headers.get("content-length", 0)) > limits.body:
+            raise body_too_large(limits.body)
+        self._fed = 0
+        expect = headers.get("expect")
+        if expect is None:
+            return
+        if expect.lower() != "100-continue":
+            raise ApiError("only the expectation 100-continue is supported", code=417, reason="ExpectationFailed")
+        self._reception.expected_continue()
+
+    def _head_size(self) -> int:
+        return len(self._target) + sum(len(name) + len(value) + 4 for name, value in self._headers.items())
+
+
+def head_too_large() -> ApiError:
+    return ApiError("request header fields too large", code=431, reason="RequestHeaderFieldsTooLarge")
+
+
+def body_too_large(limit: int) -> TooLarge:
+    return TooLarge(f"Request entity too large: limit is {limit}")

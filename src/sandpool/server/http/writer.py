@@ -1,0 +1,134 @@
+"""Answers into bytes: the output half of a connection.
+
+An answer leaves in one write, a watch in one write per batch of events, straight to the transport. When the client
+reads slower than we write, the transport says so (``pause``) and whoever wants to write more waits in ``drained``;
+what a slow client can pile up here is one buffer limit and one answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import orjson
+
+from sandpool.kube.errors import ApiError
+from sandpool.server.exchange import Response, WatchLine, WatchStream
+from sandpool.server.http import heads as head_lines
+from sandpool.server.http.heads import HeadCache
+from sandpool.server.http.representation import PLAIN, Representation, accepts_gzip, compress, rewrite
+from sandpool.server.http.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+# Up to here a copy is cheaper than a second write.
+_NOT_LONG = 65536
+
+
+class ResponseWriter:
+    __slots__ = ("_gzip_above", "_heads", "_transport", "_waiter")
+
+    def __init__(self, transport: asyncio.Transport, heads: HeadCache, gzip_above: int) -> None:
+        self._heads = heads
+        self._transport = transport
+        self._gzip_above = gzip_above
+        self._waiter: asyncio.Future[None] | None = None
+
+    # -- back-pressure -----------------------------------------------------------------------------------------------
+
+    @property
+    def blocked(self) -> bool:
+        return self._waiter is not None
+
+    def pause(self) -> None:
+        self._waiter = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        waiter, self._waiter = self._waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def drained(self) -> None:
+        while self._waiter is not None:
+            await self._waiter
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def send_plain(self, turn: Turn, response: Response, wanted: Representation) -> bool:
+        """Write the answer if it is of the common sort: compact JSON, not long, on a connection that stays open."""
+        if wanted is not PLAIN or response.stream is not None or response.headers or turn.legacy or not turn.keep_alive:
+            return False
+        body = response.encode()
+        if len(body) > _NOT_LONG or turn.request.method == "HEAD":
+            return False
+        prefix = self._heads.prefix(response.status, response.content_type)
+        self._transport.write(
+            b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (prefix, turn.audit_id.encode(), len(body), body)
+        )
+        turn.sent = len(body)
+        return True
+
+    async def send(self, turn: Turn, response: Response, wanted: Representation) -> None:
+        body, content_type, more = response.encode(), response.content_type, response.headers
+        if wanted is not PLAIN:
+            body, content_type = await asyncio.to_thread(rewrite, response, wanted)
+        if len(body) > self._gzip_above and accepts_gzip(turn.request.headers):
+            body = await asyncio.to_thread(compress, body)
+            more = [*more, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
+        head = self._head(turn, response.status, content_type, more, b"Content-Length: %d\r\n" % len(body))
+        if turn.request.method == "HEAD":
+            self._transport.write(head)
+        elif len(body) <= _NOT_LONG:
+            self._transport.write(head + body)
+        else:  # not worth a copy
+            self._transport.write(head)
+            self._transport.write(body)
+        turn.sent = len(body)
+
+    async def stream(self, turn: Turn, response: Response, events: WatchStream) -> None:
+        """Write the events of a watch as they come, until they end. Cancelled when the client is gone."""
+        framing = b"" if turn.legacy else b"Transfer-Encoding: chunked\r\n"
+        try:
+            self._transport.write(self._head(turn, response.status, response.content_type, response.headers, framing))
+            async for batch in events:
+                self._write_chunk(turn, b"".join([event.line() for event in batch]))
+                if self._waiter is not None:
+                    await self.drained()
+        except ApiError as error:
+            self._write_chunk(turn, _error_line(error))
+        except Exception:
+            logger.exception("watch %s on %s failed", turn.audit_id, turn.request.path)
+            self._write_chunk(turn, _error_line(head_lines.internal_error(turn.audit_id)))
+        finally:
+            await events.aclose()
+        if not turn.legacy:
+            self._transport.write(head_lines.LAST_CHUNK)
+
+    def allow_body(self) -> None:
+        self._transport.write(head_lines.CONTINUE)
+
+    def _write_chunk(self, turn: Turn, data: bytes) -> None:
+        if data:  # an empty chunk would end the stream
+            self._transport.write(data if turn.legacy else b"%x\r\n%b\r\n" % (len(data), data))
+            turn.sent += len(data)
+
+    def _head(self, turn: Turn, status: int, content_type: str, more: list[tuple[str, str]], framing: bytes) -> bytes:
+        if turn.keep_alive:
+            connection = b"Connection: keep-alive\r\n" if turn.legacy else b""
+        else:
+            connection = b"Connection: close\r\n"
+        return b"".join(
+            (
+                self._heads.prefix(status, content_type),
+                turn.audit_id.encode(),
+                b"\r\n",
+                head_lines.lines(more) if more else b"",
+                connection,
+                framing,
+                b"\r\n",
+            )
+        )
+
+
+def _error_line(error: ApiError) -> bytes:
+    return WatchLine("ERROR", None, orjson.dumps(error.status())).line()
