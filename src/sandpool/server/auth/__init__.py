@@ -1,0 +1,1 @@
+"""Who is asking, and may they: authentication, impersonation, role-based authorisation and the reviews about both."""

@@ -1,0 +1,76 @@
+"""Acting as somebody else (``kubectl --as``), for those who may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from urllib.parse import unquote
+
+from sandpool.kube.errors import BadRequest
+from sandpool.server.auth.groups import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
+from sandpool.server.auth.rbac import Authorizer
+from sandpool.server.auth.service_accounts import account_groups, split_account
+from sandpool.server.exchange import User
+from sandpool.server.requests import RequestInfo
+
+_USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
+_AUTHENTICATION = "authentication.k8s.io"
+
+
+def impersonate(caller: User, headers: Iterable[tuple[str, str]], authorizer: Authorizer) -> User:
+    """The user the request is to be carried out as. Raises ``Forbidden`` for the first part that is not allowed."""
+    name, uid = "", ""
+    groups: list[str] = []
+    extra: dict[str, tuple[str, ...]] = {}
+    for header, value in headers:
+        if header == _USER:
+            name = name or value
+        elif header == _UID:
+            uid = uid or value
+        elif header == _GROUP:
+            groups.append(value)
+        elif header.startswith(_EXTRA):
+            key = unquote(header[len(_EXTRA) :]).lower()
+            extra[key] = (*extra.get(key, ()), value)
+    if not name:
+        if groups or uid or extra:
+            raise BadRequest("requested to impersonate groups, a UID or extra values without impersonating a user name")
+        return caller
+    wanted = User(name, tuple(groups), uid, extra)
+    for permission in _permissions(wanted):
+        authorizer.require(caller, permission)
+    return User(name, _all_groups(wanted), uid, extra)
+
+
+def _permissions(wanted: User) -> Iterable[RequestInfo]:
+    """Every part that is impersonated is a permission of its own."""
+    account = split_account(wanted.name)
+    if account is not None:
+        namespace, name = account
+        yield _permission("serviceaccounts", name, namespace=namespace)
+    else:
+        yield _permission("users", wanted.name)
+    for group in wanted.groups:
+        yield _permission("groups", group)
+    for key, values in wanted.extra.items():
+        for value in values:
+            yield _permission("userextras", value, group=_AUTHENTICATION, subresource=key)
+    if wanted.uid:
+        yield _permission("uids", wanted.uid, group=_AUTHENTICATION)
+
+
+def _permission(
+    resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = ""
+) -> RequestInfo:
+    return RequestInfo("", "impersonate", True, group, "v1", resource, subresource, namespace, name)
+
+
+def _all_groups(wanted: User) -> tuple[str, ...]:
+    groups = wanted.groups
+    account = split_account(wanted.name)
+    if not groups and account is not None:
+        groups = account_groups(account[0])
+    if wanted.name == ANONYMOUS.name:
+        return groups if UNAUTHENTICATED in groups else (*groups, UNAUTHENTICATED)
+    if AUTHENTICATED in groups or UNAUTHENTICATED in groups:
+        return groups
+    return (*groups, AUTHENTICATED)
