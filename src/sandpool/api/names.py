@@ -27,7 +27,7 @@ def name_hash(text: str) -> str:
 
 
 def generate_name(prefix: str, random: Random) -> str:
-    """The name of an object created with ``generateName``. A long prefix is cut, so that the result is still a label."""
+    """The name of an object created with ``generateName``. A long prefix is cut, so the result is still a label."""
     suffix = "".join(random.choices(_RANDOM_CHARACTERS, k=_RANDOM_LENGTH))
     return prefix[: _LONGEST_GENERATED - _RANDOM_LENGTH] + suffix
 

@@ -54,7 +54,7 @@ def _at_least_one(judges: list[_Judge], value: Any, found: Findings) -> None:
             return
         failures.append(failure)
     _say(found, "must validate at least one schema (anyOf)")
-    found.take(failures[0])
+    found += failures[0]
 
 
 def _exactly_one(judges: list[_Judge], value: Any, found: Findings) -> None:
@@ -65,7 +65,7 @@ def _exactly_one(judges: list[_Judge], value: Any, found: Findings) -> None:
     described = f"Found {valid} valid alternatives" if valid else "Found none valid"
     _say(found, f"must validate one and only one schema (oneOf). {described}")
     if not valid:
-        found.take(failures[0])
+        found += failures[0]
 
 
 def _all(judges: list[_Judge], value: Any, found: Findings) -> None:
@@ -73,7 +73,7 @@ def _all(judges: list[_Judge], value: Any, found: Findings) -> None:
     if not failures:
         return
     for failure in failures:
-        found.take(failure)
+        found += failure
     _say(found, "must validate all the schemas (allOf)" + (". None validated" if len(failures) == len(judges) else ""))
 
 

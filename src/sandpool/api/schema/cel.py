@@ -1,12 +1,12 @@
 """Rules in the full Common Expression Language, evaluated by the optional library ``cel-expr-python``.
 
-The library knows CEL but not Kubernetes: that a field of format date-time is a timestamp, and that names which are no
-identifiers are spelled differently in rules (``self.foo__dash__bar``), is arranged here.
+The library knows CEL but not Kubernetes, so names that are no identifiers are given to it the way rules spell them
+(``self.foo__dash__bar``). What it does not have: Kubernetes' own functions (quantities, URLs, addresses, ``find``),
+cost limits, and times that are not texts; ``timestamp(self.time)`` says the same here and on a cluster.
 """
 
 from __future__ import annotations
 
-import datetime
 import re
 from collections.abc import Callable
 from functools import cache
@@ -22,6 +22,7 @@ _RESERVED: Final = re.compile(
     "true|false|null|in|as|break|const|continue|else|for|function|if|import|let|loop|package|namespace|return|var|void|"
     "while"
 )
+_MISSING_KEY: Final = re.compile(r'Key not found in map : "(.*)"')
 _IDENTIFIER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
@@ -92,30 +93,25 @@ def _evaluate(expression: _Expression, new: Any, old: Any) -> Any:
     except Exception as error:  # noqa: BLE001 - as above
         raise RuleError(str(error)) from None
     value = result.plain_value()
-    if result.type().name() == "*error*" or isinstance(value, Exception):
-        raise RuleError(str(value))
+    if result.type().name() == "ERROR":
+        missing = _MISSING_KEY.search(str(value))
+        raise RuleError(f"no such key: {missing[1]}" if missing else str(value).split(": ", 1)[-1])
     return value
 
 
 def _bind(shape: Shape) -> Bind:
-    """How values of a shape are given to the library; most as they are."""
+    """How values of a shape are given to the library: as they are, unless there are names to be spelled differently."""
     return _binding(shape) or (lambda value: value)
 
 
 def _binding(shape: Shape) -> Bind | None:
-    if shape.type == "string" and shape.format == "date-time":
-        return _timestamp
-    if shape.items is not None:
-        inner = _binding(shape.items)
-        return (
-            None if inner is None else lambda value: [inner(item) for item in value] if type(value) is list else value
-        )
-    if shape.additional is not None:
-        each = _binding(shape.additional)
-        if each is None:
-            return None
+    inner = _binding(shape.items) if shape.items is not None else None
+    if inner is not None:
+        return lambda value: [inner(item) for item in value] if type(value) is list else value
+    each = _binding(shape.additional) if shape.additional is not None else None
+    if each is not None:
         return lambda value: {k: each(v) for k, v in value.items()} if type(value) is dict else value
-    fields = {name: binding for name, inner in shape.properties.items() if (binding := _binding(inner)) is not None}
+    fields = {name: binding for name, field in shape.properties.items() if (binding := _binding(field)) is not None}
     names = {name: escaped for name in shape.properties if (escaped := escape(name)) != name}
     if not fields and not names:
         return None
@@ -126,13 +122,6 @@ def _binding(shape: Shape) -> Bind | None:
         return {names.get(k, k): fields[k](v) if k in fields else v for k, v in value.items()}
 
     return bind
-
-
-def _timestamp(value: Any) -> Any:
-    try:
-        return datetime.datetime.fromisoformat(value)
-    except (TypeError, ValueError):
-        return value
 
 
 def escape(name: str) -> str:

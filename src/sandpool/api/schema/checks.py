@@ -106,8 +106,12 @@ class Checks:
         keeps_null = {name for name, each in shape.properties.items() if each.nullable or not pruning} | set(meta)
         values = shape.additional
         value_check = self.compile(values) if values is not None else None
+        # In a map no key is a property, so what is not found among the plain ones is a plain value if values are.
+        plain_values = None
+        if values is not None and not checks and scalars.is_plain(values):
+            plain_values = scalars.PYTHON_TYPES[values.type]
         keeps_null_values = values is not None and (values.nullable or not pruning)
-        required = shape.required
+        required = sorted(shape.required)
         judged = bool(
             alternatives or shape.enum or shape.min_properties is not None or shape.max_properties is not None
         )
@@ -118,11 +122,8 @@ class Checks:
                 return scalars.complain(shape, value, found, alternatives)
             result = value
             before = old if type(old) is dict else _NOTHING
-            for key, item in value.items():
-                if type(item) is plain.get(key):
-                    continue
-                previous = before.get(key, MISSING)
-                if item is previous:
+            for key, item in _changed(value, before) if before else value.items():
+                if type(item) is plain.get(key, plain_values):
                     continue
                 inner = checks.get(key)
                 if inner is None:
@@ -135,15 +136,15 @@ class Checks:
                         result = _without(result, value, key)
                         continue
                     inner = value_check
-                    key = Key(key)
                 elif item is None and key not in keeps_null:
                     result = _without(result, value, key)
                     continue
                 count = len(found)
+                previous = before.get(key, MISSING)
                 new = inner(item, previous, found)
                 if len(found) != count:
                     found.forgive(count, new, previous)
-                    found.within(key, count)
+                    found.within(Key(key) if inner is value_check else key, count)
                 if new is not item:
                     if result is value:
                         result = dict(value)
@@ -153,8 +154,8 @@ class Checks:
                     if result is value:
                         result = dict(value)
                     result[key] = inner(default, MISSING, found)
-            if required and not required <= result.keys():
-                for name in sorted(required - result.keys()):
+            for name in required:
+                if name not in result:
                     _missing(name, found)
             if embedded:
                 for name in ("apiVersion", "kind"):
@@ -185,13 +186,11 @@ class Checks:
             if type(value) is not list:
                 return scalars.complain(shape, value, found, alternatives)
             result = value
-            known = {id(item) for item in old} if type(old) is list else ()
-            previous_of = None
+            known = {id(item) for item in old} if type(old) is list else None
+            previous_of = correlate(old) if known else None
             for index, item in enumerate(value):
-                if type(item) is plain or id(item) in known:
+                if type(item) is plain or (known and id(item) in known):
                     continue
-                if known and previous_of is None:
-                    previous_of = correlate(old)
                 previous = previous_of(item) if previous_of is not None else MISSING
                 count = len(found)
                 new = inner(item, previous, found)
@@ -216,6 +215,11 @@ class Checks:
 
 
 _ANYTHING: Final = Shape()
+
+
+def _changed(value: dict[str, Any], before: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """The entries that are not the very values that were there before."""
+    return [entry for entry in value.items() if before.get(entry[0], MISSING) is not entry[1]]
 
 
 def _without(result: dict[str, Any], value: dict[str, Any], key: str) -> dict[str, Any]:

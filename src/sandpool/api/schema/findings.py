@@ -68,56 +68,46 @@ class _Finding:
         return text
 
 
-class Findings:
-    """The findings of one walk. ``len`` tells a container whether a child has added any."""
+class Findings(list[_Finding]):
+    """The findings of one walk. Its length tells a container whether a child has added any."""
 
-    __slots__ = ("_found",)
-
-    def __init__(self) -> None:
-        self._found: list[_Finding] = []
-
-    def __len__(self) -> int:
-        return len(self._found)
+    __slots__ = ()
 
     def add(self, make: Callable[[str], Cause], stage: int = SCHEMA) -> None:
         """Something is wrong here; ``make`` gets the path once it is known."""
-        self._found.append(_Finding(make, stage))
+        self.append(_Finding(make, stage))
 
     def unknown(self, key: str) -> None:
         finding = _Finding(None, SCHEMA)
         finding.path.append(key)
-        self._found.append(finding)
+        self.append(finding)
 
     def within(self, key: str | int, count: int) -> None:
         """Everything since there were ``count`` findings is about what is at ``key``."""
-        for finding in self._found[count:]:
+        for finding in self[count:]:
             finding.path.append(key)
 
     def forgive(self, count: int, new: Any, old: Any) -> None:
         """A value that was there before and is unchanged may stay, even if the schema has become stricter since."""
         if old is not MISSING and new == old:
-            self._found[count:] = [each for each in self._found[count:] if each.stage == LIST_TYPE or not each.make]
-
-    def take(self, other: Findings) -> None:
-        """Add what another walk over the same value has found."""
-        self._found += other._found
+            self[count:] = [finding for finding in self[count:] if finding.stage == LIST_TYPE or not finding.make]
 
     def drop_list_type_causes(self) -> None:
-        self._found = [finding for finding in self._found if finding.stage != LIST_TYPE]
+        self[:] = [finding for finding in self if finding.stage != LIST_TYPE]
 
     def has(self, stage: int) -> bool:
-        return any(finding.stage == stage for finding in self._found)
+        return any(finding.stage == stage for finding in self)
 
     def raise_undecodable(self) -> None:
         """Raise the first thing that makes the object unreadable, if there is any."""
-        for finding in self._found:
+        for finding in self:
             if finding.stage == UNDECODABLE and finding.make:
                 raise Undecodable(str(finding.make(finding.location())))
 
     def unknown_fields(self) -> list[str]:
-        return [finding.location() for finding in self._found if finding.make is None]
+        return [finding.location() for finding in self if finding.make is None]
 
     def causes(self) -> list[Cause]:
-        made = [(each.stage, each.make(each.location())) for each in self._found if each.make]
+        made = [(finding.stage, finding.make(finding.location())) for finding in self if finding.make]
         made.sort(key=lambda entry: entry[0])
         return list(dict.fromkeys(cause for _, cause in made))

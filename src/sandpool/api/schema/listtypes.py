@@ -33,7 +33,14 @@ def _check_set(items: list[Any], found: Findings) -> None:
 
 
 def _map_check(keys: tuple[str, ...]) -> DuplicateCheck:
+    first = keys[0]
+
     def check(items: list[Any], found: Findings) -> None:
+        try:
+            if len({item[first] for item in items}) == len(items):
+                return
+        except (KeyError, TypeError):  # a key is missing or strange; the slow way will tell
+            pass
         try:
             values = [tuple([item.get(key, _UNSET) for key in keys]) for item in items]
         except AttributeError:  # not an object, which the schema has complained about unless it is null

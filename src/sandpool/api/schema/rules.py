@@ -67,6 +67,7 @@ class _Compiled:
     program: Program
     message: Callable[[Any, Any], str]
     transition: bool  # the rule is about a change and says nothing about a value that replaces none
+    settled_by_identity: bool  # nothing is wrong with a value that replaces itself
 
     def cause(self, path: str, shape: Shape, value: Any, old: Any) -> Cause | None:
         """What the rule finds wrong with a value."""
@@ -95,8 +96,10 @@ class _Compiled:
 def _compile_rule(rule: Rule, shape: Shape) -> _Compiled:
     text = rule.rule.strip()
     default = rule.message.strip() or f"failed rule: {text}"
-    transition = "oldSelf" in _LITERALS.sub("", text) and not rule.optional_old_self
+    compares = "oldSelf" in _LITERALS.sub("", text)
+    transition = compares and not rule.optional_old_self
     program = None if rule.optional_old_self else _native(text)
+    settled = program is not None or not compares
 
     def message(value: Any, old: Any) -> str:
         return default
@@ -107,8 +110,42 @@ def _compile_rule(rule: Rule, shape: Shape) -> _Compiled:
         if program is None:
             program = cel.compile_program(text, shape, optional_old_self=rule.optional_old_self)
         if rule.message_expression:
-            return _Compiled(rule, program, cel.compile_message(rule.message_expression, shape, default), transition)
-    return _Compiled(rule, program, message, transition)
+            message_of = cel.compile_message(rule.message_expression, shape, default)
+            return _Compiled(rule, program, message_of, transition, settled)
+    return _Compiled(rule, program, message, transition, settled)
+
+
+@dataclass(slots=True)
+class _Node:
+    """The rules at one place of a schema and below it."""
+
+    shape: Shape
+    rules: list[_Compiled]
+    fields: dict[str, _Node]
+    values: _Node | None
+    items: _Node | None
+
+    def settled_by_identity(self) -> bool:
+        below = [*self.fields.values(), *(each for each in (self.values, self.items) if each is not None)]
+        return all(rule.settled_by_identity for rule in self.rules) and all(
+            each.settled_by_identity() for each in below
+        )
+
+
+def _collect(shape: Shape, above: tuple[Shape, ...] = ()) -> _Node | None:
+    """None if there are no rules in or below the shape. Structural schemas have no cycles; one is not followed."""
+    if shape in above:
+        return None
+    above = (*above, shape)
+    stated = (*shape.rules, *(rule for each in shape.all_of for rule in each.rules))
+    node = _Node(
+        shape,
+        [_compile_rule(rule, shape) for rule in stated],
+        {name: inner for name, each in shape.properties.items() if (inner := _collect(each, above))},
+        _collect(shape.additional, above) if shape.additional is not None else None,
+        _collect(shape.items, above) if shape.items is not None else None,
+    )
+    return node if node.rules or node.fields or node.values or node.items else None
 
 
 # Adds the causes found in a value: (path, value, old, the parent and what it replaces, causes).
@@ -118,37 +155,30 @@ _Walk = Callable[[str, Any, Any, tuple[Any, Any], list[Cause]], None]
 def compile_rules(shape: Shape) -> Callable[[Object, Object | None], list[Cause]] | None:
     """The causes a shape's rules find in a new object that replaces an old one; None if the shape has no rules.
     Raises RulesUnsupported. Rules are to be asked only about objects that fit the rest of the schema."""
-    walk = _compile_walk(shape, {})
-    if walk is None:
+    node = _collect(shape)
+    if node is None:
         return None
-    root = walk
+    walk = _walk(node)
 
     def find(new: Object, old: Object | None) -> list[Cause]:
         found: list[Cause] = []
         before = MISSING if old is None else old
-        root("", new, before, (new, before), found)
+        walk("", new, before, (new, before), found)
         return found
 
     return find
 
 
-def _compile_walk(shape: Shape, seen: dict[int, None]) -> _Walk | None:
-    """None if there are no rules in or below the shape. Structural schemas have no cycles; one is not followed."""
-    if id(shape) in seen:
-        return None
-    seen = {**seen, id(shape): None}
-    rules = [
-        _compile_rule(rule, shape) for rule in (*shape.rules, *(rule for each in shape.all_of for rule in each.rules))
-    ]
-    fields = {name: inner for name, each in shape.properties.items() if (inner := _compile_walk(each, seen))}
-    values = _compile_walk(shape.additional, seen) if shape.additional is not None else None
-    items = _compile_walk(shape.items, seen) if shape.items is not None else None
-    if not (rules or fields or values or items):
-        return None
+def _walk(node: _Node) -> _Walk:
+    shape, rules = node.shape, node.rules
+    fields = {name: _walk(inner) for name, inner in node.fields.items()}
+    values = _walk(node.values) if node.values is not None else None
+    items = _walk(node.items) if node.items is not None else None
+    settled = node.settled_by_identity()
     correlate = correlator(shape)
 
     def walk(path: str, value: Any, old: Any, parent: tuple[Any, Any], found: list[Cause]) -> None:
-        if value is None:
+        if value is None or (value is old and settled):
             return
         for rule in rules:
             if rule.transition and old is MISSING:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any, Final
 
 from sandpool.api import causes
@@ -29,6 +30,7 @@ PYTHON_TYPES: Final[dict[str, type]] = {
 }
 _INTEGERS: Final = {"": (-(2**63), 2**63 - 1), "int64": (-(2**63), 2**63 - 1), "int32": (-(2**31), 2**31 - 1)}
 _LARGEST_EXACT: Final = 2**53 - 1  # of the integers a JSON number can say
+_SHORT: Final = 64  # how long a text may be to be remembered
 # Some mistakes have no field of their own in a Status.
 _NOWHERE: Final = "<nil>"
 
@@ -117,7 +119,13 @@ def _string_predicate(shape: Shape) -> Predicate:
             and (in_enum is None or in_enum(value))
         )
 
-    return fine
+    return fine if matches is None and well_formed is None else _remembering(fine)
+
+
+def _remembering(fine: Predicate) -> Predicate:
+    """Patterns and formats cost more than a lookup, and the same few short texts come again and again."""
+    known = lru_cache(maxsize=256)(fine)
+    return lambda value: type(value) is str and (known(value) if len(value) <= _SHORT else fine(value))
 
 
 def _integer_predicate(shape: Shape) -> Predicate:

@@ -1,0 +1,60 @@
+"""The Sandbox: one stateful, isolated pod with a stable identity (reference section 1.2)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.blueprint import Profile, blueprint
+from sandpool.api.columns import AGE, Column
+from sandpool.api.schema.fields import Schema, choice, conditions, moment, resource, sequence, structure, text
+from sandpool.api.schema.rules import immutable_field
+
+RUNNING: Final = "Running"
+SUSPENDED: Final = "Suspended"
+
+DELETE: Final = "Delete"
+RETAIN: Final = "Retain"
+
+COLUMNS: Final = (
+    Column("Ready", "string", ".status.conditions[?(@.type=='Ready')].status"),
+    Column("Reason", "string", ".status.conditions[?(@.type=='Ready')].reason"),
+    AGE,
+)
+
+
+def schema(profile: Profile = "full") -> Schema:
+    spec = structure(
+        "What the sandbox should be.",
+        {
+            **blueprint(profile),
+            "operatingMode": choice(
+                "Whether the pod runs. A suspended sandbox keeps its identity, volumes and Service.",
+                RUNNING,
+                SUSPENDED,
+                default=RUNNING,
+            ),
+            "shutdownTime": moment("When the sandbox expires; never if unset."),
+            "shutdownPolicy": choice(
+                "What becomes of the Sandbox object when it expires. Its pod and Service go in any case.",
+                DELETE,
+                RETAIN,
+                default=RETAIN,
+            ),
+        },
+        ["podTemplate"],
+    )
+    spec["x-kubernetes-validations"] = [
+        {"rule": immutable_field("volumeClaimTemplates"), "message": "volumeClaimTemplates is immutable"}
+    ]
+    status = structure(
+        "What the sandbox is.",
+        {
+            "conditions": conditions("Ready, Suspended, Finished and PodScheduled."),
+            "nodeName": text("The node the pod runs on."),
+            "podIPs": sequence("The addresses of the pod.", {"type": "string"}),
+            "selector": text("A label selector that finds the pod."),
+            "service": text("The name of the Service."),
+            "serviceFQDN": text("The DNS name of the Service."),
+        },
+    )
+    return resource("One stateful, isolated pod with a stable identity.", spec, status)
