@@ -80,6 +80,7 @@ class InProcessTransport:
         except ApiError as error:
             self._audit.record(turn, error.code, error.message, self._clock.monotonic() - turn.started)
             raise
+        turn.response = response
         self._audit.record(turn, response.status, "", self._clock.monotonic() - turn.started)
         return response
 

@@ -232,6 +232,7 @@ class Connection(asyncio.Protocol):
                 await self._writer.drained()
         finally:
             if self._front.audit is not None:
+                turn.response = response
                 self._front.record(turn, response.status, problem)
         self._finish(turn)
 

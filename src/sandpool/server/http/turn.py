@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sandpool.kube.errors import ApiError
-from sandpool.server.exchange import ServerRequest, User
+from sandpool.server.exchange import Response, ServerRequest, User
 
 NOBODY = User("")
 
@@ -11,7 +11,7 @@ NOBODY = User("")
 class Turn:
     """What to hand to the handler, and what the connection must know to send the answer."""
 
-    __slots__ = ("audit_id", "caller", "error", "keep_alive", "legacy", "request", "sent", "started")
+    __slots__ = ("audit_id", "caller", "error", "keep_alive", "legacy", "request", "response", "sent", "started")
 
     def __init__(self, request: ServerRequest, audit_id: str, started: float, keep_alive: bool, legacy: bool) -> None:
         self.request = request
@@ -21,4 +21,5 @@ class Turn:
         self.keep_alive = keep_alive
         self.legacy = legacy  # HTTP/1.0: no chunks, a stream ends with the connection
         self.sent = 0  # bytes of the answer's body
+        self.response: Response | None = None  # for the audit log
         self.error: ApiError | None = None  # refused before it reached the handler

@@ -1,0 +1,186 @@
+"""The audit log: what it says, and that it is never in the way."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from sandpool.server.audit import AuditLog
+from sandpool.server.exchange import Response, ServerRequest, User
+from sandpool.server.http.turn import Turn
+
+ALICE = User("alice", ("dev",))
+
+
+class FixedClock:
+    def now(self) -> datetime:
+        return datetime(2026, 11, 16, 8, 0, 1, 500, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+
+def turn(method: str = "GET", path: str = "/api/v1/namespaces/ns/pods/p", **query: str) -> Turn:
+    request = ServerRequest(
+        method, path, ALICE, query, headers={"user-agent": "kubectl/v1.36"}, source="127.0.0.1", body=b"secret"
+    )
+    made = Turn(request, "id-1", 0.0, keep_alive=True, legacy=False)
+    made.caller = ALICE
+    made.sent = 7
+    return made
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[AuditLog]:
+    made = AuditLog(tmp_path / "audit.log", clock=FixedClock())
+    yield made
+    made.close()
+
+
+def lines(path: Path) -> list[Any]:
+    return [orjson.loads(line) for line in path.read_bytes().splitlines()]
+
+
+def test_a_line_says_who_did_what_and_how_it_went(log: AuditLog) -> None:
+    log.record(turn("PATCH", "/apis/apps/v1/namespaces/ns/deployments/d/status", dryRun="All"), 409, "conflict", 0.0015)
+    log.flush()
+    assert lines(log.path) == [
+        {
+            "time": "2026-11-16T08:00:00.999000Z",
+            "id": "id-1",
+            "user": "alice",
+            "groups": ["dev"],
+            "verb": "patch",
+            "group": "apps",
+            "resource": "deployments",
+            "subresource": "status",
+            "namespace": "ns",
+            "name": "d",
+            "code": 409,
+            "latencyMs": 1.5,
+            "bytes": 7,
+            "userAgent": "kubectl/v1.36",
+            "source": "127.0.0.1",
+            "dryRun": True,
+            "reason": "conflict",
+        }
+    ]
+
+
+def test_bodies_are_not_logged(log: AuditLog) -> None:
+    log.record(turn("POST"), 201, "", 0)
+    log.flush()
+    assert b"secret" not in log.path.read_bytes()
+
+
+def test_impersonation_shows_both(log: AuditLog) -> None:
+    made = turn()
+    made.request.user = User("bob")
+    log.record(made, 200, "", 0)
+    log.flush()
+    assert (lines(log.path)[0]["user"], lines(log.path)[0]["impersonated"]) == ("alice", "bob")
+
+
+def test_paths_that_are_no_resources(log: AuditLog) -> None:
+    log.record(turn("GET", "/healthz"), 200, "", 0)
+    log.flush()
+    assert (lines(log.path)[0]["verb"], lines(log.path)[0]["path"]) == ("get", "/healthz")
+    assert "resource" not in lines(log.path)[0]
+
+
+@pytest.mark.parametrize(
+    ("response", "name"),
+    [
+        (Response(object={"metadata": {"name": "made"}}), "made"),
+        (Response(encoded=b'{"metadata":{"name":"made"}}'), "made"),
+        (Response(encoded=b"not json"), None),
+        (Response(object={"kind": "Status"}), None),
+        (Response(object=["x"]), None),
+        (None, None),
+    ],
+)
+def test_a_create_is_logged_with_the_name_it_got(log: AuditLog, response: Response | None, name: str | None) -> None:
+    made = turn("POST", "/api/v1/namespaces/ns/pods")
+    made.response = response
+    log.record(made, 201, "", 0)
+    log.flush()
+    assert lines(log.path)[0].get("name") == name
+
+
+def test_the_log_is_private_and_continued(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    for _ in range(2):
+        log = AuditLog(path)
+        log.record(turn(), 200, "", 0)
+        log.close()
+    assert len(lines(path)) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_rotation_keeps_a_few(tmp_path: Path) -> None:
+    log = AuditLog(tmp_path / "audit.log", rotate_bytes=1, keep=2)
+    for code in range(200, 205):
+        log.record(turn(), code, "", 0)
+        log.flush()
+    log.close()
+    assert [[line["code"] for line in lines(path)] for path in sorted(tmp_path.iterdir())] == [[204], [203], [202]]
+
+
+def test_an_unwritable_place_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        AuditLog(tmp_path / "missing" / "audit.log")
+
+
+def test_a_full_disk_drops_and_recovers(
+    log: AuditLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = os.write
+
+    def full(descriptor: int, data: Any) -> int:
+        if len(data) < 20:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data[: len(data) - 15])
+
+    monkeypatch.setattr("sandpool.server.audit.os.write", full)
+    log.record(turn(), 200, "", 0)
+    log.flush()
+    log.record(turn(), 201, "", 0)
+    log.flush()
+    assert log.dropped == 2
+    assert caplog.text.count("cannot write the audit log") == 1
+    monkeypatch.undo()
+    log.record(turn(), 202, "", 0)
+    log.flush()
+    assert orjson.loads(log.path.read_bytes().splitlines()[-1])["code"] == 202, "a torn line does not spoil the next"
+
+
+def test_a_pile_of_records_is_cut(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.server.audit._MOST_WAITING", 3)
+    with log._writing:  # the thread cannot get at the file, and nobody who records waits for that
+        for _ in range(5):
+            log.record(turn(), 200, "", 0)
+    log.flush()
+    assert log.dropped == 2
+    assert len(lines(log.path)) == 3
+
+
+def test_the_thread_writes_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.server.audit._WAKE_AT", 2)
+    log = AuditLog(tmp_path / "audit.log")
+    for _ in range(10):
+        log.record(turn(), 200, "", 0)
+    log._closing = True
+    log._wake.set()
+    log._thread.join()
+    assert len(lines(log.path)) == 10
+    log.close()
