@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.kube.errors import NotAcceptable
@@ -106,6 +106,7 @@ def test_a_table_is_not_named_in_the_content_type() -> None:
     assert negotiate(TABLE).content_type == "application/json"
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="*/;,=. qasvgTbleJSONjson0123456789", max_size=80))
 def test_any_header_is_either_served_or_refused(header: str) -> None:
     try:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.tables.age import age, parse_time, short
@@ -53,6 +53,7 @@ def test_only_rfc_3339_is_a_timestamp(text: str) -> None:
     assert parse_time(text) is None
 
 
+@settings(deadline=None)
 @given(st.integers(min_value=0, max_value=100 * YEAR))
 def test_a_duration_never_takes_more_than_two_units(seconds: int) -> None:
     text = short(timedelta(seconds=seconds))

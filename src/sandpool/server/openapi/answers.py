@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import orjson
 
@@ -23,10 +24,21 @@ def answer_v2(resources: Iterable[Resource], accept: str) -> Response:
     wanted = [clause.partition(";")[0].strip() for clause in accept.split(",")]
     for media_type in wanted:
         if media_type in (_PROTOBUF, _ASKED_PROTOBUF):
-            return _tagged(gnostic.encode(v2.document(resources)), _PROTOBUF)
+            return _tagged(_protobuf_v2(tuple(resources)), _PROTOBUF)
         if media_type in (JSON, "*/*", "application/*", "*", ""):
-            return _tagged(orjson.dumps(v2.document(resources)), JSON)
+            return _tagged(_json_v2(tuple(resources)), JSON)
     raise NotAcceptable(f"only the following media types are accepted: {JSON}, {_PROTOBUF}")
+
+
+# These are the largest documents: there is one copy of each, however many ways clients have of asking for it.
+@lru_cache(maxsize=1)
+def _json_v2(resources: tuple[Resource, ...]) -> bytes:
+    return orjson.dumps(v2.document(resources))
+
+
+@lru_cache(maxsize=1)
+def _protobuf_v2(resources: tuple[Resource, ...]) -> bytes:
+    return gnostic.encode(v2.document(resources))
 
 
 def answer_v3(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:

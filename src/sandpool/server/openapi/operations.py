@@ -105,7 +105,7 @@ def operations(resource: Resource) -> Iterator[Operation]:
         yield Operation(collection, "post", "post", ids.of("create"), kind, _WRITE, name, answer=name, codes=codes)
     if "deletecollection" in type.verbs:
         parameters = (*_DELETE, *_SELECT)
-        identifier = ids.of("deleteCollection")
+        identifier = ids.of("delete", what="Collection")
         yield Operation(
             collection, "delete", "deletecollection", identifier, kind, parameters, DELETE_OPTIONS, False, answer=STATUS
         )
@@ -157,7 +157,7 @@ def _of_subresource(resource: Resource, sub: str, path: str, ids: _Identifiers) 
         for verb in described.verbs:
             method = _METHODS[verb]
             action = "get" if sub == "log" else "connect"
-            identifier = ids.of("read" if sub == "log" else f"connect{method.capitalize()}", sub)
+            identifier = ids.of("read", sub) if sub == "log" else ids.of("connect", sub, method.capitalize())
             yield Operation(path, method, action, identifier, kind, _CONNECTIONS[sub])
         return
     name = definition_of_kind(*kind) if described.kind else definition_name(resource)
@@ -182,8 +182,8 @@ class _Identifiers:
         self._kind = type.kind
         self._scope = "Namespaced" if type.namespaced else ""
 
-    def of(self, verb: str, sub: str = "") -> str:
-        return f"{verb}{self._version}{self._scope}{self._kind}{sub.capitalize()}"
+    def of(self, verb: str, sub: str = "", what: str = "") -> str:
+        return f"{verb}{self._version}{what}{self._scope}{self._kind}{sub.capitalize()}"
 
     def of_all(self, verb: str) -> str:
         return f"{verb}{self._version}{self._kind}ForAllNamespaces"

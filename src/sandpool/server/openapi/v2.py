@@ -21,7 +21,12 @@ _CODES = {200: "OK", 201: "Created", 202: "Accepted"}
 _UNKNOWN_TO_V2 = ("allOf", "anyOf", "oneOf", "not", "nullable", "default", "x-kubernetes-validations")
 _SHAPE = ("type", "properties", "required", "items", "additionalProperties")
 # What may stand beside a reference without changing what it means.
-_BESIDE_REFERENCE = ("description", "x-kubernetes-patch-strategy", "x-kubernetes-patch-merge-key")
+_BESIDE_REFERENCE = (
+    "description",
+    "x-kubernetes-map-type",
+    "x-kubernetes-patch-strategy",
+    "x-kubernetes-patch-merge-key",
+)
 
 
 def document(resources: Iterable[Resource]) -> Object:
@@ -84,8 +89,10 @@ def _schema(schema: Mapping[str, Any]) -> Object:
         for key, value in schema.items()
         if key not in _UNKNOWN_TO_V2 and (not key.startswith("x-") or key.startswith("x-kubernetes-"))
     }
-    if schema.get("format") in ("int-or-string", "quantity"):
-        return {"type": "string", "format": schema["format"]}
+    if schema.get("format") == "quantity":
+        return {"type": "string"}
+    if schema.get("format") == "int-or-string":
+        return {"type": "string", "format": "int-or-string"}
     open_ended = ("x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource", "nullable")
     if any(schema.get(key) for key in open_ended) and "x-kubernetes-group-version-kind" not in schema:
         for key in _SHAPE:
