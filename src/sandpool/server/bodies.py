@@ -48,7 +48,7 @@ def decode(data: bytes, content_type: str, type: ResourceType | None = None) -> 
         return decode_yaml(data)
     if kind == PROTOBUF:
         try:
-            return Body(decode_protobuf(data))
+            return Body(decode_protobuf(data, (type.api_version, type.kind) if type else ("v1", "DeleteOptions")))
         except ValueError as error:
             raise BadRequest(f"the body of the request could not be decoded as protobuf: {error}") from None
     raise UnsupportedMediaType(
