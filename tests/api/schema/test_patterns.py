@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.schema.fields import QUANTITY_PATTERN
+from sandpool.api.schema.patterns import UnsupportedPattern, compile_pattern
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "matches"),
+    [
+        ("^a$", "a", True),
+        ("^a$", "a\n", False),  # in Go, $ is the very end
+        ("a", "bab", True),  # patterns are searched for
+        (r"^\d+$", "١٢", False),  # and digits are ASCII
+        (r"^\w\z", "a", True),
+        (r"^[[:alpha:]_]+$", "ab_", True),
+        (r"^[^[:digit:]]+$", "a1", False),
+        (r"^[]$]+$", "]$", True),
+        (r"^\$$", "$", True),
+        (r"^[a[]+$", "[a", True),
+        ("(?i)^abc$", "ABC", True),
+        ("(?s)^a.b$", "a\nb", True),
+        ("^(?P<x>a)(?:b|c)$", "ac", True),
+        (QUANTITY_PATTERN, "1.5Gi", True),
+        (QUANTITY_PATTERN, "1x", False),
+    ],
+)
+def test_patterns_mean_what_they_mean_in_go(pattern: str, text: str, matches: bool) -> None:
+    assert (compile_pattern(pattern).search(text) is not None) == matches
+
+
+@pytest.mark.parametrize("pattern", ["(", "[a", r"\p{Greek}", "a(?i)b", "(?m)^a$", "(?U)a+"])
+def test_what_python_cannot_express_is_refused(pattern: str) -> None:
+    with pytest.raises(UnsupportedPattern):
+        compile_pattern(pattern)
