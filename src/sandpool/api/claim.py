@@ -1,4 +1,4 @@
-"""The SandboxClaim: a request for a sandbox from a pool (reference section 1.6)."""
+"""The SandboxClaim: a request for a sandbox from a pool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names made from other names, and the short hash that stands for a name in labels (reference section 2.4 and 2.5)."""
+"""Names made from other names, and the short hash that stands for a name in labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Sandbox: one stateful, isolated pod with a stable identity (reference section 1.2)."""
+"""The Sandbox: one stateful, isolated pod with a stable identity."""
 
 from __future__ import annotations
 

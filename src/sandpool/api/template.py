@@ -1,4 +1,4 @@
-"""The SandboxTemplate: what the sandboxes of a pool are made from (reference section 1.4)."""
+"""The SandboxTemplate: what the sandboxes of a pool are made from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SandboxWarmPool: sandboxes that are ready before anybody asks (reference section 1.5).
+"""The SandboxWarmPool: sandboxes that are ready before anybody asks.
 
 ``RollingUpdate`` and the counts of updated sandboxes are additions of this project.
 """

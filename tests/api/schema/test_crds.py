@@ -126,7 +126,7 @@ def test_shapes_say_the_same_as_schemas(type: ResourceType) -> None:
     assert normal(to_openapi(from_openapi(schema(type)))) == normal(schema(type))
 
 
-# The defaults a pod spec gets by being in a custom resource (reference section 1.2), and no others.
+# The defaults a pod spec gets by being in a custom resource, and no others.
 POD_DEFAULTS = {
     "protocol": "TCP",
     "service": "",

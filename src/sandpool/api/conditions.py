@@ -1,0 +1,169 @@
+"""Conditions: their types, reasons and exact messages, and how a list of them is changed.
+
+Clients wait for and print these texts. Which one holds when is decided by the controllers.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from sandpool.api.resource import Object
+
+Condition = dict[str, Any]
+
+TRUE: Final = "True"
+FALSE: Final = "False"
+UNKNOWN: Final = "Unknown"
+
+READY: Final = "Ready"
+SUSPENDED: Final = "Suspended"
+FINISHED: Final = "Finished"
+POD_SCHEDULED: Final = "PodScheduled"
+
+# --- Sandbox: Suspended ----------------------------------------------------------------------------------------------
+
+NOT_SUSPENDED: Final = ("NotSuspended", "Sandbox is not suspended")
+POD_STATE_UNKNOWN: Final = ("PodStateUnknown", "Pod state is unknown. Sandbox suspension cannot be confirmed")
+POD_TERMINATED: Final = ("PodTerminated", "Pod has been terminated. Sandbox is suspended")
+POD_NOT_OWNED: Final = ("PodNotOwned", "Refused to delete pod because it is not owned by this sandbox")
+POD_TERMINATING: Final = ("PodTerminating", "Pod is terminating. Sandbox is suspending")
+
+# --- Sandbox: Finished, and Ready once the pod has ended -------------------------------------------------------------
+
+POD_SUCCEEDED: Final = ("PodSucceeded", "Pod completed successfully")
+POD_FAILED: Final = ("PodFailed", "Pod failed")
+
+# --- Sandbox: PodScheduled -------------------------------------------------------------------------------------------
+
+POD_SCHEDULING_UNKNOWN: Final = "PodSchedulingUnknown"
+NOT_REPORTED: Final = (POD_SCHEDULING_UNKNOWN, "Pod has not reported a PodScheduled condition yet")
+SCHEDULING_UNDETERMINED: Final = (
+    POD_SCHEDULING_UNKNOWN,
+    "Pod state is unknown. Pod scheduling cannot be determined",
+)
+
+# --- Sandbox: Ready --------------------------------------------------------------------------------------------------
+
+MULTIPLE_PODS: Final = "MultiplePods"
+RECONCILER_ERROR: Final = "ReconcilerError"
+SANDBOX_SUSPENDED: Final = "SandboxSuspended"
+SANDBOX_SUSPENDING_MESSAGE: Final = "Sandbox is suspending"
+SANDBOX_SUSPENDED_MESSAGE: Final = "Sandbox is suspended"
+DEPENDENCIES_READY: Final = "DependenciesReady"
+DEPENDENCIES_NOT_READY: Final = "DependenciesNotReady"
+SANDBOX_EXPIRED: Final = ("SandboxExpired", "Sandbox has expired")
+
+POD_MISSING: Final = "Pod does not exist"
+POD_NOT_READY: Final = "Pod is Running but not Ready"
+POD_WITHOUT_ADDRESS: Final = "Pod is Ready but has no podIPs yet"
+POD_READY: Final = "Pod is Ready"
+SERVICE_EXISTS: Final = "; Service Exists"
+SERVICE_MISSING: Final = "; Service does not exist"
+
+# --- SandboxClaim: Ready, where it does not repeat the sandbox's ------------------------------------------------------
+
+TEMPLATE_NOT_FOUND: Final = "TemplateNotFound"
+WARM_POOL_NOT_FOUND: Final = "WarmPoolNotFound"
+ADOPTION_CONFLICT: Final = "AdoptionConflict"
+INVALID_METADATA: Final = "InvalidMetadata"
+ENV_VARS_INJECTION_REJECTED: Final = "EnvVarsInjectionRejected"
+VOLUME_CLAIM_TEMPLATES_ERROR: Final = "VolumeClaimTemplatesError"
+SANDBOX_CREATE_PENDING: Final = ("SandboxCreatePending", "Sandbox already created; waiting for cache to converge")
+CLAIM_EXPIRED: Final = ("ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
+SANDBOX_MISSING: Final = ("SandboxMissing", "Sandbox does not exist")
+CLAIMED_SANDBOX_EXPIRED: Final = (
+    "SandboxExpired",
+    "Underlying Sandbox resource has expired independently of the Claim.",
+)
+SANDBOX_NOT_READY: Final = ("SandboxNotReady", "Sandbox is not ready")
+
+
+def multiple_pods_message(count: int) -> str:
+    return f"multiple Pods ({count}) are controlled by this Sandbox; refusing to choose or create a Pod"
+
+
+def error_message(errors: str) -> str:
+    return f"Error seen: {errors}"
+
+
+def pod_phase_message(phase: str) -> str:
+    return f"Pod exists with phase: {phase}"
+
+
+def template_not_found_message(name: str) -> str:
+    return f'SandboxTemplate "{name}" not found'
+
+
+def warm_pool_not_found_message(name: str) -> str:
+    return f'SandboxWarmPool "{name}" not found'
+
+
+def adoption_conflict_message(detail: str) -> str:
+    return f"{detail}; the next pass retries from a converged view"
+
+
+def invalid_metadata_message(detail: str) -> str:
+    return f"invalid additionalPodMetadata: {detail}"
+
+
+def env_vars_rejected_message(detail: str) -> str:
+    return f"environment variable injection rejected: {detail}"
+
+
+def expired_but_not_owned_message(detail: str) -> str:
+    """The claim has expired, and there is a sandbox of its name that is not its own."""
+    return f"Claim expired. {detail}; deletion skipped."
+
+
+# --- lists of conditions ---------------------------------------------------------------------------------------------
+
+
+def find_condition(conditions: list[Condition], type: str) -> Condition | None:
+    return next((condition for condition in conditions if condition["type"] == type), None)
+
+
+def condition_of(obj: Object, type: str) -> Condition | None:
+    """A condition in an object's status."""
+    return find_condition((obj.get("status") or {}).get("conditions") or [], type)
+
+
+def set_condition(
+    conditions: list[Condition],
+    type: str,
+    status: str,
+    reason: str,
+    message: str,
+    *,
+    observed_generation: int,
+    now: str,
+    last_transition_time: str = "",
+) -> list[Condition]:
+    """The list with one condition as given, the very same list if it was so already.
+
+    ``lastTransitionTime`` moves only when the status changes, to ``last_transition_time`` if there is one (a condition
+    copied from another object keeps its own) and else to ``now``. A known condition keeps its place, a new one is last.
+    """
+    before = find_condition(conditions, type)
+    moved = before is None or before["status"] != status
+    since = (last_transition_time or now) if moved or before is None else before["lastTransitionTime"]
+    after = {
+        "type": type,
+        "status": status,
+        "observedGeneration": observed_generation,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+    if not observed_generation:
+        del after["observedGeneration"]
+    if before is None:
+        return [*conditions, after]
+    if before == after:
+        return conditions
+    return [after if condition is before else condition for condition in conditions]
+
+
+def remove_condition(conditions: list[Condition], type: str) -> list[Condition]:
+    """The list without a condition, the very same list if it has none of that type."""
+    kept = [condition for condition in conditions if condition["type"] != type]
+    return conditions if len(kept) == len(conditions) else kept

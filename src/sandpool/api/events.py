@@ -1,0 +1,83 @@
+"""The events controllers write: who reports what, with which reason, action and note."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+NORMAL: Final = "Normal"
+WARNING: Final = "Warning"
+
+SANDBOX_CONTROLLER: Final = "sandbox-controller"
+CLAIM_CONTROLLER: Final = "sandboxclaim-controller"
+WARM_POOL_CONTROLLER: Final = "sandboxwarmpool-controller"
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    """What an event says, apart from which object it is about and when."""
+
+    reporter: str
+    type: str
+    reason: str
+    action: str
+    note: str
+
+
+def multiple_pods(message: str) -> Happening:
+    return Happening(SANDBOX_CONTROLLER, WARNING, "MultiplePods", "Reconciling", message)
+
+
+def sandbox_adopted(sandbox: str) -> Happening:
+    return Happening(CLAIM_CONTROLLER, NORMAL, "SandboxAdopted", "Adoption", f'Adopted warm pool Sandbox "{sandbox}"')
+
+
+def sandbox_provisioned(sandbox: str) -> Happening:
+    return Happening(CLAIM_CONTROLLER, NORMAL, "SandboxProvisioned", "Provisioning", f'Created Sandbox "{sandbox}"')
+
+
+def claim_expired() -> Happening:
+    return Happening(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Claim Expired", "Claim expired")
+
+
+def deleting_claim(shutdown_policy: str) -> Happening:
+    note = f"Deleting Claim (ShutdownPolicy={shutdown_policy})"
+    return Happening(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Deleting", note)
+
+
+def warm_pool_not_progressing(unschedulable: int, desired: int, grace_seconds: float) -> Happening:
+    note = (
+        f"{unschedulable}/{desired} sandboxes are unschedulable past the {go_duration(grace_seconds)} readiness grace "
+        "period; holding them instead of replacing (replacements would be equally unschedulable)"
+    )
+    return Happening(WARM_POOL_CONTROLLER, WARNING, "WarmPoolNotProgressing", "Reconciling", note)
+
+
+def warm_pool_progressing() -> Happening:
+    note = "Warm pool is progressing again"
+    return Happening(WARM_POOL_CONTROLLER, NORMAL, "WarmPoolProgressing", "Reconciling", note)
+
+
+def go_duration(seconds: float) -> str:
+    """A duration as Go prints it: 5m0s, 1h0m0s, 1.5s, 500ms."""
+    nanoseconds = round(seconds * 10**9)
+    sign, nanoseconds = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if nanoseconds == 0:
+        return "0s"
+    if nanoseconds < 10**9:
+        unit, size = next(each for each in (("ms", 10**6), ("µs", 10**3), ("ns", 1)) if nanoseconds >= each[1])
+        return f"{sign}{_decimal(nanoseconds, size)}{unit}"
+    minutes, rest = divmod(nanoseconds, 60 * 10**9)
+    hours, minutes = divmod(minutes, 60)
+    text = f"{_decimal(rest, 10**9)}s"
+    if hours or minutes:
+        text = f"{minutes}m{text}"
+    return f"{sign}{hours}h{text}" if hours else sign + text
+
+
+def _decimal(amount: int, unit: int) -> str:
+    whole, rest = divmod(amount, unit)
+    if not rest:
+        return str(whole)
+    digits = len(str(unit)) - 1
+    return f"{whole}.{rest:0{digits}d}".rstrip("0")
