@@ -165,6 +165,16 @@ async def test_a_path_in_the_server_address_is_kept() -> None:
     assert seen[0].path == "/k8s/clusters/c-1/api/v1/namespaces/ns/pods/a"
 
 
+async def test_a_proxy_is_used() -> None:
+    async def proxy(request: web.BaseRequest) -> web.StreamResponse:
+        return answer({"asked for": str(request.url)})
+
+    async with serving(proxy) as url:
+        transport = HttpTransport(Connection("http://api.invalid", proxy=url))
+        assert await transport.request(Request("GET", "/readyz")) == {"asked for": "http://api.invalid/readyz"}
+        await transport.close()
+
+
 async def test_requests_share_connections_and_watches_have_their_own() -> None:
     peers: dict[str, list[Any]] = {"true": [], "": []}
 
@@ -402,11 +412,9 @@ async def test_a_silent_watch_is_a_timeout() -> None:
         await asyncio.Event().wait()
         return response
 
-    async with client_of(handle, watch_idle_timeout=0.02) as client:
-        stream = client.watch(PODS)
-        await anext(stream)
-        with pytest.raises(TimeoutError):
-            await anext(stream)
+    async with client_of(handle, watch_idle_timeout=0.05) as client:
+        with pytest.raises(TimeoutError, match="did not answer in time"):
+            await collect(client.watch(PODS))
 
 
 class Endless:
@@ -435,7 +443,7 @@ async def test_closing_a_watch_releases_its_connection() -> None:
         async with aclosing(client.watch(PODS)) as stream:  # type: ignore[type-var]
             await anext(stream)
             assert server.open == 1
-        await asyncio.wait_for(server.ended.wait(), 5)
+        await asyncio.wait_for(server.ended.wait(), 60)
         assert server.open == 0
 
 
@@ -448,7 +456,7 @@ async def test_closing_the_transport_ends_its_streams() -> None:
         waiting = [asyncio.ensure_future(collect(stream)) for stream in first]
         await asyncio.sleep(0)
         await transport.close()
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 5) == [[], []]
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 60) == [[], []]
         with pytest.raises(ConnectionError, match="closed"):
             await transport.request(Request("GET", "/"))
         assert await collect(transport.stream(Request("GET", "/"))) == []
@@ -465,7 +473,7 @@ def test_transports_in_threads_leave_nothing_behind() -> None:
             waiting = asyncio.ensure_future(collect(stream))
             await asyncio.sleep(0)
             await client.close()
-            assert await asyncio.wait_for(waiting, 5) == []
+            assert await asyncio.wait_for(waiting, 60) == []
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, left
 
@@ -480,7 +488,7 @@ def test_transports_in_threads_leave_nothing_behind() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
     assert failures == []
     assert threading.active_count() == before
 
@@ -581,17 +589,3 @@ async def test_credentials_refused_again_are_an_error(renewable: bool) -> None:
         with pytest.raises(Unauthorized):
             await client.get(PODS, "a", "ns")
     assert (credentials.renewed, len(seen)) == (1, 2 if renewable else 1)
-
-
-def test_credentials_do_not_travel_unencrypted() -> None:
-    with pytest.raises(ValueError, match="unencrypted"):
-        Connection("http://api.example.com", credentials=Fixed.token("t"))
-    Connection("http://api.example.com")
-    for host in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost", "a.localhost"):
-        Connection(f"http://{host}:80", credentials=Fixed.token("t"))
-
-
-@pytest.mark.parametrize("server", ["", "api.example.com", "ftp://x", "https://", "unix:///x"])
-def test_a_server_needs_an_address(server: str) -> None:
-    with pytest.raises(ValueError, match="not the address of a server"):
-        Connection(server)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.kube.patches import MalformedPatch, merge_diff, merge_patch, merge_patch_object
-from sandpool.kube.sharing import same, shared
+from sandpool.kube.sharing import same
 
 scalars = st.booleans() | st.integers(-3, 3) | st.sampled_from([0.0, 1.0, 2.5]) | st.sampled_from(["", "a", "b"])
 null_free = st.recursive(
@@ -136,21 +136,3 @@ def test_an_object_is_patched_by_an_object_only(patch: Any, message: str) -> Non
         merge_patch_object({}, patch)
     assert raised.value.status()["message"] == message
     assert raised.value.code == 400
-
-
-@given(null_free, null_free)
-def test_shared_is_the_new_value_made_of_old_parts(old: Any, new: Any) -> None:
-    result = shared(old, new)
-    assert same(result, new)
-    assert (result is old) == same(old, new)
-
-
-def test_shared_takes_equal_parts_from_the_old_value() -> None:
-    old: Any = {"a": {"b": 1}, "c": [{"d": 1}, {"e": 1}], "n": None}
-    new = {"a": {"b": 1}, "c": [{"d": 1}, {"e": 2}], "n": None}
-    result = shared(old, new)
-    assert result["a"] is old["a"]
-    assert result["c"][0] is old["c"][0]
-    assert result["c"][1] is not old["c"][1]
-    assert shared(old, {"a": {"b": 1}, "c": [{"d": 1}, {"e": 1}], "n": None}) is old
-    assert shared({}, {"n": None}) == {"n": None}

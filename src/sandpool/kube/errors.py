@@ -40,7 +40,7 @@ class ApiError(Exception):
     def retry_after(self) -> float | None:
         """Seconds the server asked us to wait, if it did."""
         seconds = self.details.get("retryAfterSeconds")
-        return float(seconds) if seconds is not None else None
+        return float(seconds) if isinstance(seconds, int | float) else None
 
     def status(self) -> Object:
         status: Object = {
@@ -215,12 +215,13 @@ def from_status(status: Any, code: int) -> ApiError:
         return _BY_CODE.get(code, ApiError)(f"the server answered {code} without a Status body", code=code)
     code = status.get("code") or code
     reason = status.get("reason") or ""
+    details = status.get("details")
     cls = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
     return cls(
         status.get("message") or reason or f"the server answered {code}",
         code=code,
         reason=reason or cls.reason,
-        details=status.get("details") or {},
+        details=details if isinstance(details, dict) else {},
     )
 
 

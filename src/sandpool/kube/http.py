@@ -117,7 +117,7 @@ class HttpTransport:
             if self._closed:
                 raise ConnectionError("the transport was closed") from error
             raise TimeoutError(f"{self._base} did not answer in time") from error
-        except aiohttp.ClientError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise ConnectionError(f"no answer from {self._base}: {str(error) or type(error).__name__}") from error
 
     def _session(self, **limits: Any) -> aiohttp.ClientSession:
@@ -160,7 +160,8 @@ class HttpTransport:
         if grant.authorization is not None:
             headers["Authorization"] = grant.authorization
         connection = self.connection
-        # A watch as a whole may take any time, but not until it begins.
+        # A watch as a whole may take any time, but not until it begins. (A GET, PUT or DELETE that meets a kept-alive
+        # connection the server has just closed is sent again by aiohttp, once, on a new one.)
         async with self._network(self.request_timeout):
             return await session.request(
                 request.method,

@@ -160,11 +160,11 @@ def _tls(chosen: SingleConfig, user: User) -> ssl.SSLContext:
     from lightkube.config.client_adapter import user_cert
 
     cluster = chosen.cluster
-    data = cluster.certificate_auth_data
-    context = ssl.create_default_context(
-        cafile=None if data else cluster.certificate_auth,
-        cadata=base64.b64decode(data).decode() if data else None,
-    )
+    authority = cluster.certificate_auth_data
+    if authority:
+        # Strictly: data that decodes to nothing would silently mean the system's authorities.
+        authority = base64.b64decode("".join(authority.split()), validate=True).decode()
+    context = ssl.create_default_context(cafile=None if authority else cluster.certificate_auth, cadata=authority)
     if cluster.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -18,7 +18,7 @@ _END = ""
 # Longest first; whatever is neither an operator nor a space belongs to a word. In Kubernetes a NUL after a token is
 # passed over, and one before a token ends the selector.
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(!=|==|[=!(),><])|([^=!(),>< \t\r\n\0]+))\0?")
-_INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
+_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,9 @@ class Requirement:
             return value is not None
         if self.operator == "!":
             return value is None
-        if value is None or not _INTEGER.fullmatch(value):
-            return False
-        (bound,) = self.values
-        return int(value) > int(bound) if self.operator == ">" else int(value) < int(bound)
+        number = None if value is None else _integer(value)
+        (bound,) = map(int, self.values)
+        return number is not None and (number > bound if self.operator == ">" else number < bound)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
             f"values: Invalid value: {_go_strings(values)}: values set must be empty for exists and does not exist"
         )
     for place, value in enumerate(values):
-        if operator in (">", "<") and not _INTEGER.fullmatch(value):
+        if operator in (">", "<") and _integer(value) is None:
             problems.append(
                 f"values[{place}]: Invalid value: \"{value}\": for 'Gt', 'Lt' operators, the value must be an integer"
             )
@@ -101,6 +100,12 @@ def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
     if problems:
         raise BadRequest(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
     return Requirement(key, {"=": "in", "==": "in", "!=": "notin"}.get(operator, operator), frozenset(values))
+
+
+def _integer(text: str) -> int | None:
+    """A 64-bit integer; None if the text is none."""
+    number = int(text) if _INTEGER.fullmatch(text) else None
+    return number if number is not None and -(2**63) <= number < 2**63 else None
 
 
 def _go_strings(values: list[str]) -> str:

@@ -1,0 +1,22 @@
+"""What a connection refuses to be."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.kube.connection import Connection
+from sandpool.kube.credentials import Fixed
+
+
+def test_credentials_do_not_travel_unencrypted() -> None:
+    with pytest.raises(ValueError, match="unencrypted"):
+        Connection("http://api.example.com", credentials=Fixed.token("t"))
+    Connection("http://api.example.com")
+    for host in ("127.0.0.1", "127.9.9.9", "[::1]", "localhost", "a.localhost"):
+        Connection(f"http://{host}:80", credentials=Fixed.token("t"))
+
+
+@pytest.mark.parametrize("server", ["", "api.example.com", "ftp://x", "https://", "unix:///x"])
+def test_a_server_needs_an_address(server: str) -> None:
+    with pytest.raises(ValueError, match="not the address of a server"):
+        Connection(server)

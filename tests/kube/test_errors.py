@@ -1,0 +1,57 @@
+"""Status bodies and the errors they become."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.kube import errors
+from sandpool.kube.errors import ApiError, PatchError, from_status
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [
+        ({"reason": "NotFound", "code": 404}, 404, errors.NotFound),
+        ({"reason": "AlreadyExists", "code": 409}, 409, errors.AlreadyExists),
+        ({"reason": "Conflict", "code": 409}, 409, errors.Conflict),
+        ({"reason": "Expired", "code": 410}, 410, errors.Expired),
+        ({"reason": "Gone", "code": 410}, 410, errors.Gone),
+        ({"reason": "Invalid", "code": 422}, 422, errors.Invalid),
+        ({"reason": "BadRequest", "code": 400}, 400, errors.BadRequest),
+        ({"reason": "SomethingNew", "code": 403}, 403, errors.Forbidden),
+        ({"code": 500}, 500, errors.InternalError),
+        ({"reason": "Unknown", "code": 499}, 499, ApiError),
+        ({}, 503, errors.ServiceUnavailable),
+    ],
+)
+def test_a_status_becomes_its_error(status: dict[str, Any], code: int, expected: type[ApiError]) -> None:
+    error = from_status({"kind": "Status", "message": "m", **status}, code)
+    assert type(error) is expected
+    assert (error.code, error.message) == (code, "m")
+
+
+@pytest.mark.parametrize("body", [None, "<html>", [], {"kind": "Pod"}, 3])
+def test_a_body_that_is_no_status_still_gives_an_error(body: Any) -> None:
+    error = from_status(body, 503)
+    assert type(error) is errors.ServiceUnavailable
+    assert error.code == 503
+
+
+def test_a_status_survives_the_round_trip() -> None:
+    error = errors.Conflict("m", details={"name": "a", "retryAfterSeconds": 2})
+    again = from_status(error.status(), 409)
+    assert again.status() == error.status()
+    assert again.retry_after == 2.0
+
+
+def test_details_that_make_no_sense_are_passed_over() -> None:
+    assert from_status({"kind": "Status", "code": 429, "details": ["x"]}, 429).retry_after is None
+    assert from_status({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": "x"}}, 429).retry_after is None
+
+
+def test_a_refused_patch_arrives_as_an_ordinary_error() -> None:
+    arrived = from_status(PatchError("testing value /a failed: test failed").status(), 422)
+    assert type(arrived) is errors.Invalid
+    assert arrived.details["causes"][0]["message"] == "testing value /a failed: test failed"

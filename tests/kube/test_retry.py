@@ -1,0 +1,73 @@
+"""When a request is sent again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from sandpool.kube.errors import ApiError, TooManyRequests
+from sandpool.kube.retry import Retry, retry_after
+
+NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
+
+
+def error(code: int, seconds: int | None = None) -> ApiError:
+    return ApiError("no", code=code, details={} if seconds is None else {"retryAfterSeconds": seconds})
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds", "expected"),
+    [
+        ("", None, None),
+        ("", 3, 3.0),
+        ("5", 3, 5.0),
+        (" 5 ", None, 5.0),
+        ("Mon, 16 Nov 2026 08:00:10 GMT", None, 10.0),
+        ("Mon, 16 Nov 2026 07:00:00 GMT", None, 0.0),
+        ("Mon, 16 Nov 2026 08:00:10 -0000", None, 10.0),
+        ("soon", 3, 3.0),
+        ("-5", None, None),
+    ],
+)
+def test_what_the_server_asked_for(header: str, seconds: int | None, expected: float | None) -> None:
+    headers = {"Retry-After": header} if header else {}
+    assert retry_after(error(429, seconds), headers, NOW) == expected
+
+
+def test_waits_double_up_to_the_longest() -> None:
+    retry = Retry(attempts=10, first=1.0, longest=5.0, random=lambda: 1.0)
+    assert [retry.delay("GET", error(500), {}, n) for n in range(1, 6)] == [1.0, 2.0, 4.0, 5.0, 5.0]
+
+
+def test_waits_are_jittered() -> None:
+    low, high = (Retry(random=lambda r=r: r) for r in (0.0, 1.0))  # type: ignore[misc]
+    assert (low.delay("GET", error(500), {}, 1), high.delay("GET", error(500), {}, 1)) == (0.05, 0.1)
+    assert low.delay("GET", error(429, 10), {}, 1) == 10.0
+    assert high.delay("GET", error(429, 10), {}, 1) == pytest.approx(11.0)
+
+
+@pytest.mark.parametrize(
+    ("method", "code", "seconds", "again"),
+    [
+        ("GET", 429, None, True),
+        ("GET", 500, None, True),
+        ("GET", 503, None, True),
+        ("GET", 504, None, True),
+        ("GET", 404, 1, False),
+        ("GET", 409, None, False),
+        ("PATCH", 429, 1, True),
+        ("POST", 503, 1, True),
+        ("DELETE", 429, None, False),
+        ("POST", 500, 1, False),
+        ("POST", 504, 1, False),
+        ("GET", 429, 31, False),
+    ],
+)
+def test_what_is_sent_again(method: str, code: int, seconds: int | None, again: bool) -> None:
+    assert (Retry().delay(method, error(code, seconds), {}, 1) is not None) is again
+
+
+def test_it_is_given_up_after_all_attempts() -> None:
+    retry = Retry(attempts=3)
+    assert [retry.delay("GET", TooManyRequests("no"), {}, n) is None for n in (1, 2, 3)] == [False, False, True]
