@@ -8,7 +8,7 @@ from sandpool.server.store.history import Compacted, History
 
 def change(revision: int, name: str = "a", previous: Entry | None = None, size: int = 10) -> Change:
     entry = Entry(("", name), revision, 1, {"metadata": {}}, b"x" * size)
-    return Change("MODIFIED" if previous else "ADDED", entry, previous, None)
+    return Change("MODIFIED" if previous else "ADDED", entry, previous)
 
 
 def history(**bounds: int) -> History:

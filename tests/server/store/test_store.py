@@ -200,7 +200,7 @@ async def test_a_watcher_that_falls_behind_is_cut_off(store: Store) -> None:
     assert entry is not None
     watch = store.watch("things")
     for _ in range(MAX_BACKLOG + 1):
-        watch.deliver(Change("MODIFIED", entry, entry, None))
+        watch.deliver(Change("MODIFIED", entry, entry))
     with pytest.raises(Overrun):
         await watch.take()
 

@@ -12,7 +12,7 @@ from itertools import islice
 
 from sandpool.server.store.entry import Change, Entry, Key
 
-# Of this many newest changes the decoded objects are kept too, because live watches are about to read them.
+# Of this many newest changes the renderings are kept too, because live watches are about to send them.
 _FRESH = 256
 
 
@@ -40,7 +40,7 @@ class History:
         self._changes.append(change)
         self._bytes += len(change.entry.encoded)
         if len(self._changes) > _FRESH:
-            self._changes[-1 - _FRESH].settle()
+            self._changes[-1 - _FRESH].renderings.clear()
         while len(self._changes) > self.max_changes or (self._bytes > self.max_bytes and len(self._changes) > 1):
             self._drop_oldest()
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -30,6 +31,11 @@ from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Journal, Row
 from sandpool.server.store.table import Table
 from sandpool.server.store.watch import Hub, Subscription
+
+
+# Of this many newest states the decoded objects are kept. What was just written is what is read and written next: by
+# watches in this process, and by the following step of whoever wrote it.
+_AT_HAND = 1024
 
 
 @dataclass(slots=True)
@@ -60,6 +66,7 @@ class Store:
         self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
         self._filling: list[Write] = []  # accepted, waiting for the journal
         self._syncing: list[Write] = []  # handed to the journal
+        self._at_hand: deque[Entry] = deque()  # entries whose decoded objects are kept
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
         self.revision = journal.revision  # newest committed
@@ -179,7 +186,7 @@ class Store:
         else:
             row = previous.row
         entry = Entry(key, revision, row, object, orjson.dumps(object))
-        change = Change("ADDED" if previous is None else "MODIFIED", entry, previous, object)
+        change = Change("ADDED" if previous is None else "MODIFIED", entry, previous)
         return self._accept(resource, change, object)
 
     def remove(self, resource: str, key: Key, final: Object) -> Write:
@@ -191,12 +198,16 @@ class Store:
         final = {**final, "metadata": {**final["metadata"], "resourceVersion": str(revision)}}
         entry = Entry(key, revision, previous.row, final, orjson.dumps(final))
         self._rows -= 1
-        return self._accept(resource, Change("DELETED", entry, previous, final), final)
+        return self._accept(resource, Change("DELETED", entry, previous), final)
 
     def _accept(self, resource: str, change: Change, object: Object) -> Write:
         if self._closed:
             raise RuntimeError("the store is closed")
         self._head_revision = change.revision
+        change.entry.keep(object)
+        self._at_hand.append(change.entry)
+        if len(self._at_hand) > _AT_HAND:
+            self._at_hand.popleft().forget()
         self._pending[resource, change.entry.key] = change
         loop = asyncio.get_running_loop()
         if not self._filling and not self._syncing:
