@@ -18,7 +18,12 @@ def row(id: int, value: bytes = b"{}", revision: int = 1) -> Row:
 def commit(journal: Journal, batch: Batch) -> Exception | None:
     done = threading.Event()
     failure: list[Exception | None] = []
-    journal.commit(batch, lambda error: (failure.append(error), done.set()))
+
+    def finished(error: Exception | None) -> None:
+        failure.append(error)
+        done.set()
+
+    journal.commit(batch, finished)
     assert done.wait(10)
     return failure[0]
 

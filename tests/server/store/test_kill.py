@@ -38,7 +38,7 @@ async def check(directory: Path, acknowledged: dict[str, tuple[int, str]]) -> in
     """Every acknowledged write is there, or something newer is. Returns the highest sequence number stored."""
     store = Store(Journal(directory))
     try:
-        stored = {entry.key[1]: entry.decode()["sequence"] for entry in store.scan("things")}
+        stored: dict[str, int] = {entry.key[1]: entry.decode()["sequence"] for entry in store.scan("things")}
     finally:
         await store.close()
     for name, (sequence, what) in acknowledged.items():
