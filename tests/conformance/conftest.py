@@ -8,32 +8,39 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
-import yarl
-from sandpool.kube.http import HttpTransport
 
 from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
+from sandpool.server.app import ApiServer
+from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
+from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.exchange import User
+from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ADMIN, ControlPlane
 from sandpool.testing.definitions import install
-from sandpool.testing.endpoint import Answer, Endpoint
+from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import custom_type, definition, new
 
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+# Who there is besides the administrator, with their groups.
 USERS: dict[str, tuple[str, ...]] = {"alice": ("developers",), "bob": ()}
 
-VARIANTS = [
-    pytest.param("in-process"),
-    pytest.param("http"),
-    pytest.param("kubernetes", marks=pytest.mark.kubernetes),
-]
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every test that uses an API runs on all three; what only HTTP has cannot be asked of the in-process one."""
+    if "variant" in metafunc.fixturenames:
+        variants = [pytest.param("http"), pytest.param("kubernetes", marks=pytest.mark.kubernetes)]
+        if "raw" not in metafunc.fixturenames:
+            variants.insert(0, pytest.param("in-process"))
+        # The scope makes pytest finish with one API before it turns to the next.
+        metafunc.parametrize("variant", variants, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -44,108 +51,121 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
 
 
-class HttpEndpoint:
-    """An API reached over HTTPS with a bearer token for each user."""
+class InProcess:
+    """The embedded API, reached without a network."""
 
-    def __init__(self, name: str, url: str, ca: str, tokens: Mapping[str, str], forget: Callable[[], None]) -> None:
-        self.name = name
-        self.url = url
-        self.tokens = tokens
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=ca), limit=200),
-            timeout=aiohttp.ClientTimeout(total=60),
-            auto_decompress=False,
-        )
-        self._ca = ca
-        self._forget = forget
-        self._clients: dict[str, Client] = {}
-        self.client = self.client_for(ADMIN)
+    name = "in-process"
+
+    def __init__(self, server: ApiServer) -> None:
+        self.server = server
+
+    @classmethod
+    async def start(cls, directory: Path) -> InProcess:
+        server = ApiServer(directory)
+        await server.start()
+        return cls(server)
 
     def client_for(self, user: str) -> Client:
-        if user not in self._clients:
-            s = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=self._ca), limit=200),
-                headers={"Authorization": f"Bearer {self.tokens[user]}"},
-            )
-            self._clients[user] = Client(HttpTransport(s, self.url))
-        return self._clients[user]
-
-    async def raw(
-        self,
-        method: str,
-        target: str,
-        *,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-        user: str | None = ADMIN,
-    ) -> Answer:
-        sent = {"Authorization": f"Bearer {self.tokens[user]}"} if user is not None else {}
-        async with self._session.request(
-            method,
-            yarl.URL(self.url + target, encoded=True),
-            data=body,
-            headers={**sent, **(headers or {})},
-            skip_auto_headers=("Content-Type", "Accept"),
-        ) as answer:
-            return Answer(
-                answer.status,
-                await answer.read(),
-                {name.lower(): value for name, value in answer.headers.items()},
-                tuple(answer.headers.getall("Warning", [])),
-            )
+        return self.server.client(ADMIN_USER if user == ADMIN else User(user, USERS[user], f"{user}-uid"))
 
     async def forget_history(self) -> None:
-        await asyncio.to_thread(self._forget)
+        for resource in self.server.store.resources():
+            self.server.store.compact(resource)
 
     async def close(self) -> None:
-        for client in self._clients.values():
-            await client.transport.session.close()
-        await self._session.close()
+        await self.server.stop()
+
+
+class OverHttp(HttpDoor):
+    """The embedded API behind TLS."""
+
+    name = "http"
+    daemon: Daemon
+
+    @classmethod
+    async def start(cls, directory: Path) -> OverHttp:
+        tokens = {user: f"token-of-{user}" for user in USERS}
+        token_file = directory / "tokens.csv"
+        rows = (f'{tokens[user]},{user},{user}-uid,"{",".join(groups)}"\n' for user, groups in USERS.items())
+        token_file.write_text("".join(rows))
+        daemon = Daemon(Settings(directory / "data", port=0, token_file=token_file))
+        await daemon.start()
+        config = yaml.safe_load(daemon.kubeconfig.read_text())
+        tokens[ADMIN] = config["users"][0]["user"]["token"]
+        opened = cls(daemon.url, daemon.server.root_ca or "", tokens)
+        opened.daemon = daemon
+        return opened
+
+    async def forget_history(self) -> None:
+        for resource in self.daemon.server.store.resources():
+            self.daemon.server.store.compact(resource)
+
+    async def close(self) -> None:
+        await super().close()
+        await self.daemon.stop()
+
+
+class Kubernetes(HttpDoor):
+    """The real thing."""
+
+    name = "kubernetes"
+    plane: ControlPlane
+
+    @classmethod
+    async def start(cls, assets: Assets) -> Kubernetes:
+        # Without snapshots of its cache the apiserver forgets when etcd does.
+        flags = ["--feature-gates=ListFromCacheSnapshot=false"]
+        plane = ControlPlane(assets, fsync=False, users=USERS, apiserver_flags=flags)
+        await asyncio.to_thread(plane.start)
+        opened = cls(plane.url, plane.ca, plane.tokens)
+        opened.plane = plane
+        return opened
+
+    async def forget_history(self) -> None:
+        await asyncio.to_thread(self.plane.compact)
+
+    async def close(self) -> None:
+        await super().close()
+        await asyncio.to_thread(self.plane.stop)
 
 
 class Endpoints:
     """The APIs of a session, each started when the first test asks for it."""
 
-    def __init__(self, request: pytest.FixtureRequest) -> None:
+    def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
         self._request = request
-        self._open: dict[str, Endpoint] = {}
+        self._directory = directory
+        self._starting: dict[str, asyncio.Task[Endpoint]] = {}
         self.installed: set[object] = set()
-        self._control_plane: ControlPlane | None = None
 
     async def get(self, variant: str) -> Endpoint:
-        if variant not in self._open:
-            self._open[variant] = await self._start(variant)
-        return self._open[variant]
+        """A start that failed stays failed: one report of it is enough, and so is one attempt."""
+        if variant not in self._starting:
+            self._starting[variant] = asyncio.create_task(self._start(variant))
+        return await self._starting[variant]
 
     async def _start(self, variant: str) -> Endpoint:
-        if variant == "kubernetes":
-            assets = self._request.getfixturevalue("kubernetes_assets")
-            # Without snapshots of its cache the apiserver forgets when etcd does.
-            flags = ["--feature-gates=ListFromCacheSnapshot=false"]
-            plane = await ControlPlane(assets, fsync=False, users=USERS, apiserver_flags=flags).__aenter__()
-            self._control_plane = plane
-            return HttpEndpoint(variant, plane.url, plane.ca, plane.tokens, plane.compact)
-        pytest.skip("not there yet")
+        directory = self._directory / variant
+        directory.mkdir()
+        if variant == "in-process":
+            return await InProcess.start(directory)
+        if variant == "http":
+            return await OverHttp.start(directory)
+        return await Kubernetes.start(self._request.getfixturevalue("kubernetes_assets"))
 
     async def close(self) -> None:
-        for endpoint in self._open.values():
-            await endpoint.close()
-        if self._control_plane is not None:
-            await asyncio.to_thread(self._control_plane.stop)
+        for start in self._starting.values():
+            if start.exception() is None:
+                await start.result().close()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def endpoints(request: pytest.FixtureRequest) -> AsyncIterator[Endpoints]:
-    endpoints = Endpoints(request)
+async def endpoints(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> AsyncIterator[Endpoints]:
+    endpoints = Endpoints(request, tmp_path_factory.mktemp("endpoints"))
     yield endpoints
     await endpoints.close()
-
-
-@pytest.fixture(scope="session", params=VARIANTS)
-def variant(request: pytest.FixtureRequest) -> str:
-    """Which API; of session scope so that pytest runs all tests on one before it turns to the next."""
-    name: str = request.param
-    return name
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -156,7 +176,14 @@ async def api(variant: str, endpoints: Endpoints) -> Endpoint:
 @pytest.fixture
 def client(api: Endpoint) -> Client:
     """A client that may do anything."""
-    return api.client
+    return api.client_for(ADMIN)
+
+
+@pytest.fixture
+def raw(api: Endpoint) -> Raw:
+    """Requests and answers as they are on the wire."""
+    assert isinstance(api, HttpDoor)
+    return api.raw
 
 
 @pytest_asyncio.fixture(loop_scope="session")
@@ -168,32 +195,29 @@ async def namespace(client: Client) -> str:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def sandbox_kinds(api: Endpoint, endpoints: Endpoints) -> None:
+async def sandbox_kinds(api: Endpoint, client: Client, endpoints: Endpoints) -> None:
     """Our own kinds are served: the embedded API has them from the start, Kubernetes is given their definitions."""
-    if api.name == "kubernetes" and "sandboxes" not in endpoints.installed:
-        endpoints.installed.add("sandboxes")
-        manifests = sorted((Path(__file__).parents[2] / "deploy" / "crds").glob("*.yaml"))
-        if not manifests:
-            pytest.skip("no crds yet")
-        for manifest in manifests:
-            await install(api.client, yaml.safe_load(manifest.read_text()))
+    if api.name == "kubernetes" and CRDS not in endpoints.installed:
+        for manifest in sorted(CRDS.glob("*.yaml")):
+            await install(client, yaml.safe_load(manifest.read_text()))
+        endpoints.installed.add(CRDS)
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def widgets(api: Endpoint, endpoints: Endpoints) -> ResourceType:
+async def widgets(api: Endpoint, client: Client, endpoints: Endpoints) -> ResourceType:
     """A custom kind without subresources that keeps whatever it is given."""
     type = custom_type("conformance.example.com", "Widget")
     if (api.name, type) not in endpoints.installed:
+        await install(client, definition(type))
         endpoints.installed.add((api.name, type))
-        await install(api.client, definition(type))
     return type
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def gadgets(api: Endpoint, endpoints: Endpoints) -> ResourceType:
+async def gadgets(api: Endpoint, client: Client, endpoints: Endpoints) -> ResourceType:
     """A custom kind with the subresources status and scale."""
     type = custom_type("conformance.example.com", "Gadget")
     if (api.name, type) not in endpoints.installed:
+        await install(client, definition(type, subresources=("status", "scale")))
         endpoints.installed.add((api.name, type))
-        await install(api.client, definition(type, subresources=("status", "scale")))
     return type

@@ -12,7 +12,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.kube.transport import APPLY_PATCH
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
 
 
@@ -28,8 +28,8 @@ def owners(object: Object) -> dict[str, Any]:
     return {each["manager"]: each["fieldsV1"] for each in object["metadata"].get("managedFields", [])}
 
 
-async def test_creates_what_is_missing(api: Endpoint, namespace: str) -> None:
-    answer = await api.raw(
+async def test_creates_what_is_missing(raw: Raw, namespace: str) -> None:
+    answer = await raw(
         "PATCH",
         CONFIG_MAP.path(namespace, "a") + "?fieldManager=one",
         body=b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\ndata:\n  k: v\n",
@@ -40,9 +40,9 @@ async def test_creates_what_is_missing(api: Endpoint, namespace: str) -> None:
     assert answer.json()["metadata"]["uid"]
 
 
-async def test_answers_200_for_what_is_there(api: Endpoint, client: Client, namespace: str) -> None:
+async def test_answers_200_for_what_is_there(raw: Raw, client: Client, namespace: str) -> None:
     await apply(client, namespace, {"k": "v"})
-    answer = await api.raw(
+    answer = await raw(
         "PATCH",
         CONFIG_MAP.path(namespace, "a") + "?fieldManager=one",
         body=b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"w"}}',
@@ -86,10 +86,12 @@ async def test_several_conflicts(client: Client, namespace: str) -> None:
     await apply(client, namespace, {"b": "1"}, "two")
     with pytest.raises(Conflict) as refused:
         await apply(client, namespace, {"a": "2", "b": "2"}, "three")
-    assert refused.value.message == (
-        'Apply failed with 2 conflicts: conflicts with "one":\n- .data.a\nconflicts with "two":\n- .data.b'
-    )
-    assert [cause["field"] for cause in refused.value.details["causes"]] == [".data.a", ".data.b"]
+    lines = refused.value.message.removeprefix("Apply failed with 2 conflicts: ").splitlines()
+    assert sorted(lines) == ["- .data.a", "- .data.b", 'conflicts with "one":', 'conflicts with "two":']
+    assert {(cause["message"], cause["field"]) for cause in refused.value.details["causes"]} == {
+        ('conflict with "one"', ".data.a"),
+        ('conflict with "two"', ".data.b"),
+    }
 
 
 async def test_a_conflict_with_a_writer_that_did_not_apply(client: Client, namespace: str) -> None:
@@ -243,8 +245,8 @@ async def test_a_uid_keeps_it_from_creating(client: Client, namespace: str) -> N
 # What is refused
 
 
-async def send(api: Endpoint, namespace: str, body: bytes, query: str = "?fieldManager=one") -> tuple[int, str]:
-    answer = await api.raw(
+async def send(raw: Raw, namespace: str, body: bytes, query: str = "?fieldManager=one") -> tuple[int, str]:
+    answer = await raw(
         "PATCH", CONFIG_MAP.path(namespace, "a") + query, body=body, headers={"Content-Type": APPLY_PATCH}
     )
     return answer.status, answer.json().get("message", "")
@@ -253,15 +255,15 @@ async def send(api: Endpoint, namespace: str, body: bytes, query: str = "?fieldM
 VALID = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}'
 
 
-async def test_the_manager_must_be_named(api: Endpoint, namespace: str) -> None:
-    assert await send(api, namespace, VALID, "") == (
+async def test_the_manager_must_be_named(raw: Raw, namespace: str) -> None:
+    assert await send(raw, namespace, VALID, "") == (
         422,
         'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch',
     )
 
 
-async def test_a_manager_has_at_most_128_bytes(api: Endpoint, namespace: str) -> None:
-    assert await send(api, namespace, VALID, "?fieldManager=" + "x" * 129) == (
+async def test_a_manager_has_at_most_128_bytes(raw: Raw, namespace: str) -> None:
+    assert await send(raw, namespace, VALID, "?fieldManager=" + "x" * 129) == (
         422,
         'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Too long: may not be more than 128 bytes',
     )
@@ -282,12 +284,12 @@ async def test_a_manager_has_at_most_128_bytes(api: Endpoint, namespace: str) ->
         ),
     ],
 )
-async def test_objects_that_cannot_be_applied(api: Endpoint, namespace: str, body: bytes, message: str) -> None:
-    assert await send(api, namespace, body) == (400, message)
+async def test_objects_that_cannot_be_applied(raw: Raw, namespace: str, body: bytes, message: str) -> None:
+    assert await send(raw, namespace, body) == (400, message)
 
 
-async def test_a_body_that_is_no_yaml(api: Endpoint, namespace: str) -> None:
-    code, message = await send(api, namespace, b"data: [")
+async def test_a_body_that_is_no_yaml(raw: Raw, namespace: str) -> None:
+    code, message = await send(raw, namespace, b"data: [")
     assert code == 400
     assert message.startswith("error decoding YAML: ")
 
@@ -300,10 +302,10 @@ async def test_a_body_that_is_no_yaml(api: Endpoint, namespace: str) -> None:
     ],
 )
 async def test_fields_that_the_schema_does_not_have(
-    api: Endpoint, client: Client, namespace: str, fields: bytes, message: str
+    raw: Raw, client: Client, namespace: str, fields: bytes, message: str
 ) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
-    code, got = await send(api, namespace, VALID[:-1] + b"," + fields + b"}")
+    code, got = await send(raw, namespace, VALID[:-1] + b"," + fields + b"}")
     assert code == 500
     assert re.match(r"failed to create typed patch object \(.*/a; /v1, Kind=ConfigMap\): ", got)
     assert message in got

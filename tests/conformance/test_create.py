@@ -11,7 +11,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STORAGE_CLASS
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, MethodNotAllowed, NotFound
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new, pod
 
 
@@ -27,8 +27,8 @@ async def test_returns_the_object_with_its_identity(client: Client, namespace: s
     assert await client.get(CONFIG_MAP, "a", namespace) == created
 
 
-async def test_answers_201(api: Endpoint, namespace: str) -> None:
-    answer = await api.raw(
+async def test_answers_201(api: Endpoint, raw: Raw, namespace: str) -> None:
+    answer = await raw(
         "POST",
         f"/api/v1/namespaces/{namespace}/configmaps",
         body=b'{"metadata":{"name":"a"}}',

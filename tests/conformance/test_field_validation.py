@@ -10,21 +10,21 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
 from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.testing.definitions import install
-from sandpool.testing.endpoint import Answer, Endpoint
+from sandpool.testing.endpoint import Answer, Raw
 from sandpool.testing.objects import custom_type, definition, new, pod
 from sandpool.testing.verbs import replace
 
 BOTH = b'{"metadata":{"name":"a"},"unknown":1,"data":{"k":"1","k":"2"}}'
 
 
-async def post(api: Endpoint, namespace: str, query: str, body: bytes = BOTH) -> Answer:
-    return await api.raw(
+async def post(raw: Raw, namespace: str, query: str, body: bytes = BOTH) -> Answer:
+    return await raw(
         "POST", CONFIG_MAP.path(namespace) + query, body=body, headers={"Content-Type": "application/json"}
     )
 
 
-async def test_strict_refuses(api: Endpoint, namespace: str) -> None:
-    answer = await post(api, namespace, "?fieldValidation=Strict")
+async def test_strict_refuses(raw: Raw, namespace: str) -> None:
+    answer = await post(raw, namespace, "?fieldValidation=Strict")
     assert answer.status == 400
     assert answer.json()["message"] == (
         'ConfigMap in version "v1" cannot be handled as a ConfigMap: strict decoding error: '
@@ -34,23 +34,23 @@ async def test_strict_refuses(api: Endpoint, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["?fieldValidation=Warn", ""])
-async def test_warn_warns_and_is_the_default(api: Endpoint, namespace: str, query: str) -> None:
-    answer = await post(api, namespace, query)
+async def test_warn_warns_and_is_the_default(raw: Raw, namespace: str, query: str) -> None:
+    answer = await post(raw, namespace, query)
     assert answer.status == 201
     assert answer.json()["data"] == {"k": "2"}
     assert "unknown" not in answer.json()
     assert answer.warnings == ('299 - "unknown field \\"unknown\\""', '299 - "duplicate field \\"data.k\\""')
 
 
-async def test_ignore_ignores(api: Endpoint, namespace: str) -> None:
-    answer = await post(api, namespace, "?fieldValidation=Ignore")
+async def test_ignore_ignores(raw: Raw, namespace: str) -> None:
+    answer = await post(raw, namespace, "?fieldValidation=Ignore")
     assert answer.status == 201
     assert answer.json()["data"] == {"k": "2"}
     assert answer.warnings == ()
 
 
-async def test_no_other_value(api: Endpoint, namespace: str) -> None:
-    answer = await post(api, namespace, "?fieldValidation=Frob")
+async def test_no_other_value(raw: Raw, namespace: str) -> None:
+    answer = await post(raw, namespace, "?fieldValidation=Frob")
     assert answer.status == 422
     assert answer.json()["message"] == (
         'CreateOptions.meta.k8s.io "" is invalid: fieldValidation: Unsupported value: "Frob": '
@@ -100,9 +100,9 @@ async def test_patches(client: Client, namespace: str, patch: MergePatch | Strat
     assert await client.patch(CONFIG_MAP, "a", patch, namespace, field_validation="Warn") == created
 
 
-async def test_a_patch_with_duplicates_warns(api: Endpoint, client: Client, namespace: str) -> None:
+async def test_a_patch_with_duplicates_warns(raw: Raw, client: Client, namespace: str) -> None:
     await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
-    answer = await api.raw(
+    answer = await raw(
         "PATCH",
         CONFIG_MAP.path(namespace, "a"),
         body=b'{"unknown":1,"data":{"k":"1","k":"2"}}',
@@ -129,7 +129,7 @@ async def pruned(client: Client, namespace: str) -> ResourceType:
     return type
 
 
-async def test_custom_kinds(api: Endpoint, client: Client, namespace: str, pruned: ResourceType) -> None:
+async def test_custom_kinds(raw: Raw, client: Client, namespace: str, pruned: ResourceType) -> None:
     wanted = new(pruned, "a", spec={"known": "x", "unknown": 1}, other=2)
     with pytest.raises(BadRequest) as refused:
         await client.create(pruned, wanted, namespace, field_validation="Strict")
@@ -140,7 +140,7 @@ async def test_custom_kinds(api: Endpoint, client: Client, namespace: str, prune
     created = await client.create(pruned, wanted, namespace, field_validation="Ignore")
     assert created["spec"] == {"known": "x"}
     assert "other" not in created
-    answer = await api.raw(
+    answer = await raw(
         "PATCH",
         pruned.path(namespace, "a"),
         body=b'{"spec":{"unknown":1}}',

@@ -7,7 +7,7 @@ from typing import Any
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new, pod
 from sandpool.testing.verbs import replace
 
@@ -139,8 +139,8 @@ async def test_identity_is_nobodys(client: Client, namespace: str) -> None:
     assert entries(created) == [entry("one", "Update", {"f:metadata": {"f:generateName": {}}})]
 
 
-async def test_the_manager_defaults_to_the_user_agent(api: Endpoint, namespace: str) -> None:
-    answer = await api.raw(
+async def test_the_manager_defaults_to_the_user_agent(raw: Raw, namespace: str) -> None:
+    answer = await raw(
         "POST",
         CONFIG_MAP.path(namespace),
         body=b'{"metadata":{"name":"a"},"data":{"k":"v"}}',

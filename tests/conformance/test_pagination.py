@@ -10,7 +10,7 @@ from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Expired
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new
 
 
@@ -111,12 +111,12 @@ async def test_a_token_with_a_version(client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize("limit", ["-1", "x", "1.5"])
-async def test_a_bad_limit(api: Endpoint, namespace: str, limit: str) -> None:
-    answer = await api.raw("GET", SECRET.path(namespace) + f"?limit={limit}")
+async def test_a_bad_limit(raw: Raw, namespace: str, limit: str) -> None:
+    answer = await raw("GET", SECRET.path(namespace) + f"?limit={limit}")
     assert answer.status in (200, 400)
 
 
-async def test_an_expired_token(api: Endpoint, client: Client, namespace: str) -> None:
+async def test_an_expired_token(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
     """The answer carries a token for going on with what is there now, at the price of consistency."""
     expected = await fill(client, namespace, 4)
     first = await client.list(SECRET, namespace, limit=2)
@@ -124,7 +124,7 @@ async def test_an_expired_token(api: Endpoint, client: Client, namespace: str) -
     await api.forget_history()
     with pytest.raises(Expired):
         await client.list(SECRET, namespace, limit=2, continue_token=token(first))
-    answer = await api.raw("GET", SECRET.path(namespace) + f"?limit=2&continue={quote(token(first) or '')}")
+    answer = await raw("GET", SECRET.path(namespace) + f"?limit=2&continue={quote(token(first) or '')}")
     status = answer.json()
     assert (answer.status, status["code"], status["reason"]) == (410, 410, "Expired")
     assert status["message"] == (

@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, NODE, SECRET
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import custom_type, new
 
 
@@ -51,8 +51,8 @@ async def test_a_kind_that_is_not_served(client: Client, namespace: str) -> None
 
 
 @pytest.mark.parametrize("path", ["/apis/nowhere.example.com/v1", "/api/v2", "/api/v1/nothings", "/nowhere"])
-async def test_a_path_that_is_not_served(api: Endpoint, path: str) -> None:
-    answer = await api.raw("GET", path)
+async def test_a_path_that_is_not_served(raw: Raw, path: str) -> None:
+    answer = await raw("GET", path)
     assert answer.status == 404
 
 
@@ -186,8 +186,8 @@ async def test_get_at_a_version_that_is_there(client: Client, namespace: str) ->
         ("PATCH", "configmaps"),
     ],
 )
-async def test_a_method_that_does_not_apply(api: Endpoint, namespace: str, method: str, path: str) -> None:
-    answer = await api.raw(method, f"/api/v1/namespaces/{namespace}/{path}", body=b"{}")
+async def test_a_method_that_does_not_apply(api: Endpoint, raw: Raw, namespace: str, method: str, path: str) -> None:
+    answer = await raw(method, f"/api/v1/namespaces/{namespace}/{path}", body=b"{}")
     assert answer.status == 405
     assert answer.json()["reason"] == "MethodNotAllowed"
     assert answer.json()["message"] == "the server does not allow this method on the requested resource"
@@ -199,11 +199,11 @@ async def test_a_subresource_that_is_not_there(client: Client, namespace: str) -
         await client.get(CONFIG_MAP, "a", namespace, subresource="status")
 
 
-async def test_head_is_not_served(api: Endpoint, namespace: str) -> None:
-    answer = await api.raw("HEAD", f"/api/v1/namespaces/{namespace}/configmaps/a")
+async def test_head_is_not_served(api: Endpoint, raw: Raw, namespace: str) -> None:
+    answer = await raw("HEAD", f"/api/v1/namespaces/{namespace}/configmaps/a")
     assert answer.status in (404, 405)
 
 
-async def test_unknown_query_parameters_are_ignored(api: Endpoint, namespace: str) -> None:
-    answer = await api.raw("GET", f"/api/v1/namespaces/{namespace}/secrets?nonsense=1&pretty=false")
+async def test_unknown_query_parameters_are_ignored(api: Endpoint, raw: Raw, namespace: str) -> None:
+    answer = await raw("GET", f"/api/v1/namespaces/{namespace}/secrets?nonsense=1&pretty=false")
     assert answer.status == 200

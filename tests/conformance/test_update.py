@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, LEASE, SECRET
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
-from sandpool.testing.endpoint import Endpoint
+from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
 from sandpool.testing.verbs import replace
 
@@ -99,9 +99,9 @@ async def test_a_missing_object_is_not_created(client: Client, namespace: str) -
         await replace(client, CONFIG_MAP, new(CONFIG_MAP, "missing"), namespace)
 
 
-async def test_a_missing_lease_is_created(api: Endpoint, namespace: str) -> None:
+async def test_a_missing_lease_is_created(raw: Raw, namespace: str) -> None:
     """Leases are among the few kinds that a PUT may create."""
-    answer = await api.raw(
+    answer = await raw(
         "PUT",
         LEASE.path(namespace, "a"),
         body=b'{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"a"},"spec":{}}',
