@@ -31,7 +31,7 @@ def layer_of(module: str) -> str | None:
 
 
 def imports(path: Path) -> set[str]:
-    found = set()
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found.update(alias.name for alias in node.names)

@@ -25,6 +25,7 @@ from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox, sandpool_server
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError
+from sandpool.server import memory
 from sandpool.server.app import ApiServer
 
 NAMESPACE_NAME = "bench"
@@ -135,6 +136,7 @@ async def kube_throughput(seconds: float) -> Figure | None:
 async def in_process(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
     server = ApiServer(directory)
     await server.start()
+    memory.settle()
     try:
         client = server.client()
         await prepare(client)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import click
 
+from sandpool.server import memory
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.kubeconfig import ForeignFile
 from sandpool.server.store.journal import StoreDamaged, StoreInUse
@@ -86,6 +87,7 @@ async def _serve(settings: Settings) -> None:
         loop.add_signal_handler(number, stop)
     daemon = Daemon(settings)
     await daemon.start()
+    memory.settle()
     click.echo(f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}")
     await stopping.wait()
     await daemon.stop()
