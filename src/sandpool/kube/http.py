@@ -66,23 +66,17 @@ class HttpTransport:
         """See ``Transport.request``. An answer that is plain text (``/readyz``, a log) is returned as such."""
         if self._requests is None:
             self._requests = self._session(limit=self.max_connections, keepalive_timeout=60.0)
-        timeout = aiohttp.ClientTimeout(total=self.request_timeout, sock_connect=self.connect_timeout)
-        response = await self._answer(self._requests, request, timeout)
-        async with response:
-            body = await self._read(response)
+        response, body = await self._answer(self._requests, request)
         if response.content_type == "text/plain":
             return body.decode(errors="replace")
         return _decode(body)
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         """See ``Transport.stream``."""
-        if self._watches is None:
-            self._watches = self._session(limit=0, force_close=True)
-        timeout = aiohttp.ClientTimeout(
-            total=None, sock_connect=self.connect_timeout, sock_read=self.watch_idle_timeout
-        )
         try:
-            response = await self._answer(self._watches, request, timeout)
+            if self._watches is None:
+                self._watches = self._session(limit=0, force_close=True)
+            response, _ = await self._answer(self._watches, request, unread=True)
             async with response:
                 async for line in self._lines(response):
                     yield _event(line)
@@ -93,7 +87,8 @@ class HttpTransport:
     async def close(self) -> None:
         self._closed = True
         for waiting in self._waiting:
-            waiting.reschedule(asyncio.get_running_loop().time())
+            if not waiting.expired():
+                waiting.reschedule(asyncio.get_running_loop().time())
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
@@ -125,23 +120,24 @@ class HttpTransport:
             raise ConnectionError("the transport is closed")
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(**limits),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self.connect_timeout),
             headers={"User-Agent": _USER_AGENT, "Accept": JSON, "Accept-Encoding": "gzip"},
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
     async def _answer(
-        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
-        """The first good answer, unread. Tries again where that is safe; raises the last ``ApiError`` otherwise."""
+        self, session: aiohttp.ClientSession, request: Request, *, unread: bool = False
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """The first good answer. Tries again where that is safe; raises the last ``ApiError`` otherwise."""
         credentials = self.connection.credentials
         renewed = False
         attempt = 0
         while True:
             grant = await credentials.grant()
-            response = await self._send(session, request, grant, timeout)
+            response, body = await self._send(session, request, grant, unread)
             if response.status < 300:
-                return response
-            error = await self._refusal(response)
+                return response, body
+            error = _refusal(response.status, body)
             if error.code == 401 and not renewed:
                 renewed = await credentials.renew(grant)
                 if renewed:
@@ -153,8 +149,9 @@ class HttpTransport:
             await self.sleep(delay)
 
     async def _send(
-        self, session: aiohttp.ClientSession, request: Request, grant: Grant, timeout: aiohttp.ClientTimeout
-    ) -> aiohttp.ClientResponse:
+        self, session: aiohttp.ClientSession, request: Request, grant: Grant, unread: bool
+    ) -> tuple[aiohttp.ClientResponse, bytes]:
+        """One attempt: the response and its body, which for a good answer may be left ``unread``."""
         body = request.body
         headers = {} if body is None else {"Content-Type": request.content_type}
         if grant.authorization is not None:
@@ -163,37 +160,27 @@ class HttpTransport:
         # A watch as a whole may take any time, but not until it begins. (A GET, PUT or DELETE that meets a kept-alive
         # connection the server has just closed is sent again by aiohttp, once, on a new one.)
         async with self._network(self.request_timeout):
-            return await session.request(
+            response = await session.request(
                 request.method,
                 self._url(request),
                 data=body if body is None or isinstance(body, bytes) else orjson.dumps(body),
                 headers=headers,
-                timeout=timeout,
                 ssl=grant.tls or connection.tls or True,
                 server_hostname=connection.tls_server_name,
                 proxy=connection.proxy,
                 # An API server does not redirect. Whoever does is not to be trusted with what we send.
                 allow_redirects=False,
             )
+            if unread and response.status < 300:
+                return response, b""
+            async with response:
+                return response, await response.read()
 
     def _url(self, request: Request) -> URL:
         url = self._base + request.path
         if request.query:
             url += "?" + urlencode(request.query, quote_via=quote)
         return URL(url, encoded=True)
-
-    async def _refusal(self, response: aiohttp.ClientResponse) -> ApiError:
-        async with response:
-            body = await self._read(response)
-        try:
-            status = orjson.loads(body)
-        except orjson.JSONDecodeError:
-            status = None
-        return from_status(status, response.status)
-
-    async def _read(self, response: aiohttp.ClientResponse) -> bytes:
-        async with self._network(self.request_timeout):
-            return await response.read()
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The lines of a body as they come, however long (aiohttp's own reader gives up on long ones)."""
@@ -217,6 +204,14 @@ class HttpTransport:
                     raise ConnectionError(f"{self._base} sent a watch event of more than {_MAX_LINE} bytes")
         if parts:
             yield b"".join(parts)
+
+
+def _refusal(code: int, body: bytes) -> ApiError:
+    try:
+        status = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        status = None
+    return from_status(status, code)
 
 
 def _decode(body: bytes) -> Any:

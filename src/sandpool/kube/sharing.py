@@ -6,6 +6,7 @@ rest. Sharing is what makes ``new is old`` a valid and cheap test for "nothing c
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -18,12 +19,25 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _same_types(a: Any, b: Any) -> bool:
-    if type(a) is not type(b):
+    """Of two values that are equal in Python's eyes."""
+    kind = type(a)
+    if kind is not type(b):
         return False
-    if isinstance(a, dict):
-        return all(value is b[key] or _same_types(value, b[key]) for key, value in a.items())
-    if isinstance(a, list):
-        return all(x is y or _same_types(x, y) for x, y in zip(a, b, strict=True))
+    pairs: Iterable[tuple[Any, Any]]
+    if kind is dict:
+        pairs = ((value, b[key]) for key, value in a.items())
+    elif kind is list:
+        pairs = zip(a, b, strict=True)
+    else:
+        return True
+    for x, y in pairs:
+        if x is y:
+            continue
+        kind = type(x)
+        if kind is not type(y):
+            return False
+        if (kind is dict or kind is list) and not _same_types(x, y):
+            return False
     return True
 
 
