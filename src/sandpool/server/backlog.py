@@ -36,6 +36,8 @@ class Backlog(Generic[K]):
         self._busy: dict[K, bool] = {}  # being handled or paused; True: it was added meanwhile
         self._failures: dict[K, int] = {}  # failures in a row
         self._paused = 0  # how many of _busy sleep after a failure, and leave room for others
+        self._later: dict[K, float] = {}  # keys to add after so many seconds; the time has not begun to run
+        self._asleep: set[K] = set()  # keys to add later whose time runs
         self._changed = asyncio.Event()
         self._idle = asyncio.Event()  # set exactly while _waiting and _busy are empty
         self._idle.set()
@@ -46,6 +48,12 @@ class Backlog(Generic[K]):
             self._busy[key] = True
         else:
             self._waiting[key] = None
+            self._changed.set()
+
+    def add_later(self, key: K, seconds: float) -> None:
+        """Add a key after a while; once, however often this is called meanwhile."""
+        if key not in self._asleep:
+            self._later.setdefault(key, seconds)
             self._changed.set()
 
     @property
@@ -62,6 +70,10 @@ class Backlog(Generic[K]):
             while True:
                 await self._changed.wait()
                 self._changed.clear()
+                while self._later:
+                    key, seconds = self._later.popitem()
+                    self._asleep.add(key)
+                    group.create_task(self._wake_up(key, seconds))
                 while self._waiting and len(self._busy) - self._paused < self.parallel:
                     key = next(iter(self._waiting))
                     del self._waiting[key]
@@ -84,6 +96,11 @@ class Backlog(Generic[K]):
         elif not self._waiting and not self._busy:
             self._idle.set()
         self._changed.set()
+
+    async def _wake_up(self, key: K, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        self._asleep.discard(key)
+        self.add(key)
 
     async def _pause(self, seconds: float) -> None:
         self._paused += 1

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 
-from sandpool.api.causes import Cause
-from sandpool.server.kinds.causes import invalid
+from sandpool.api.causes import Cause, invalid
 
 
 def is_address(text: str) -> bool:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, immutable, invalid, not_supported, required
+from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import forbidden, immutable, invalid, not_supported, required
 from sandpool.server.kinds.cow import drop, fill_absent, fill_empty, inside, put
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.label_selectors import validate_label_selector
-from sandpool.server.kinds.quantity import parse
 from sandpool.server.kinds.resources import default_amounts, default_requirements
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -98,7 +97,7 @@ def default_class(cluster: Cluster) -> str | None:
 
 
 class PersistentVolumeClaimRules(KindRules):
-    def fill(self, obj: Object, old: Object | None) -> Object:
+    def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
             obj = inside(obj, "spec", default_claim_spec)

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_found, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import duplicate, forbidden, invalid, not_found, not_supported, required
 from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside
 from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.probes import (

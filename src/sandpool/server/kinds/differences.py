@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from sandpool.server.kinds.causes import shown
+from sandpool.api.causes import shown
 
 
 def differences(old: Any, new: Any, path: str = "") -> str:

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, immutable, invalid, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import immutable, invalid, required
 from sandpool.server.kinds.cow import fill_absent
 from sandpool.server.kinds.kind import KindRules
 
@@ -62,11 +61,7 @@ def to_core(event: Object) -> Object:
 
 def from_core(event: Object) -> Object:
     """An event of the core group as events.k8s.io spells it."""
-    new = {
-        _RENAMED.get(key, key): value
-        for key, value in event.items()
-        if value or key not in _SPELT_OUT
-    }
+    new = {_RENAMED.get(key, key): value for key, value in event.items() if value or key not in _SPELT_OUT}
     return _fill_times({**fill_absent(new, {"deprecatedSource": {}}), "apiVersion": "events.k8s.io/v1"}, _TIMES)
 
 
@@ -132,7 +127,7 @@ class CoreEventRules(KindRules):
         {*(f"involvedObject.{field}" for field in _OBJECT_FIELDS), "reason", "reportingComponent", "source", "type"}
     )
 
-    def fill(self, obj: Object, old: Object | None) -> Object:
+    def default(self, obj: Object, old: Object | None = None) -> Object:
         return _fill_core(obj)
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
@@ -155,7 +150,7 @@ class EventRules(KindRules):
         {*(f"regarding.{field}" for field in _OBJECT_FIELDS), "reason", "reportingController", "type"}
     )
 
-    def fill(self, obj: Object, old: Object | None) -> Object:
+    def default(self, obj: Object, old: Object | None = None) -> Object:
         return _fill_times(fill_absent(obj, {"deprecatedSource": {}}), _TIMES)
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:

@@ -21,7 +21,6 @@ from typing import ClassVar, Protocol
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest
-from sandpool.server.kinds.quantity import UnreadableQuantity
 
 #: Fields every kind can be selected by.
 METADATA_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
@@ -52,15 +51,6 @@ class KindRules:
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
         """Fill in what the author left out. Subtrees shared with ``old`` were defaulted before."""
-        try:
-            return self.fill(obj, old)
-        except UnreadableQuantity as error:
-            # A mistake of syntax: the body is refused before anything in it is looked at.
-            kind, version = obj.get("kind"), (obj.get("apiVersion") or "").rpartition("/")[2]
-            raise BadRequest(f'{kind} in version "{version}" cannot be handled as a {kind}: {error}') from None
-
-    def fill(self, obj: Object, old: Object | None) -> Object:
-        """What ``default`` does for this kind."""
         return obj
 
     def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, invalid, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import forbidden, invalid, required
 from sandpool.server.kinds.metadata import validate_labels
 
 

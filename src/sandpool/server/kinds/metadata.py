@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, immutable, invalid, quoted, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import forbidden, immutable, invalid, quoted, required, too_long
 from sandpool.server.kinds.cow import drop, keep
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024

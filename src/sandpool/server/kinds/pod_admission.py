@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from sandpool.api.causes import quoted
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, forbidden
-from sandpool.server.kinds.causes import quoted
 from sandpool.server.kinds.cow import fill_absent, put
 from sandpool.server.kinds.kind import Cluster
 

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.addresses import validate_address
-from sandpool.server.kinds.causes import forbidden, invalid, not_supported, required, too_long
 from sandpool.server.kinds.containers import (
     Surroundings,
     default_container,

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, immutable, invalid
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.addresses import validate_address
-from sandpool.server.kinds.causes import forbidden, immutable, invalid
 from sandpool.server.kinds.cow import fill_absent, fill_empty, put
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api import causes
+from sandpool.api.causes import Cause, forbidden, quoted, required
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict, invalid
-from sandpool.server.kinds import causes
-from sandpool.server.kinds.causes import forbidden, quoted, required
 from sandpool.server.kinds.containers import validate_image_padding
 from sandpool.server.kinds.cow import drop, fill_absent, inside, keep, put
 from sandpool.server.kinds.differences import differences
@@ -49,7 +48,7 @@ class PodRules(KindRules):
         }
     )
 
-    def fill(self, obj: Object, old: Object | None) -> Object:
+    def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
             obj = inside(obj, "spec", lambda spec: default_running_spec(default_pod_spec(spec)))

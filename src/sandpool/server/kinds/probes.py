@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import forbidden, invalid, not_supported, required
 from sandpool.server.kinds.cow import fill_absent, fill_empty, inside
 
 _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, invalid, not_supported, required
+from sandpool.api.quantity import canonical
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import invalid, not_supported, required
 from sandpool.server.kinds.cow import fill_empty, inside
-from sandpool.server.kinds.quantity import canonical
 
 _FIELDS_OF_VARIABLES: Final = (
     "metadata.name",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
+from sandpool.api.quantity import canonical_amount, parse
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import forbidden, invalid, not_supported, required
 from sandpool.server.kinds.cow import inside
-from sandpool.server.kinds.quantity import canonical_amount, parse
 
 Amounts = Mapping[str, str]
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
 from sandpool.server.kinds.claims import PersistentVolumeClaimRules
+from sandpool.server.kinds.crds import CustomResourceDefinitionRules
 from sandpool.server.kinds.events import CoreEventRules, EventRules
 from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.namespaces import NamespaceRules
 from sandpool.server.kinds.pods import PodRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
@@ -14,7 +16,9 @@ _ORDINARY = KindRules()
 
 # By group resource: every version of a kind follows the same rules, because only one form is stored.
 _RULES: dict[str, KindRules] = {
+    "namespaces": NamespaceRules(),
     "pods": PodRules(),
+    "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionRules(),
     "events": CoreEventRules(),
     "events.events.k8s.io": EventRules(),
     "persistentvolumeclaims": PersistentVolumeClaimRules(),

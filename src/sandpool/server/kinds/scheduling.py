@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import duplicate, forbidden, invalid, not_supported, required
 from sandpool.server.kinds.cow import drop
 from sandpool.server.kinds.label_selectors import validate_label_selector
 

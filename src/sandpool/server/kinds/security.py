@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
-from sandpool.server.kinds.causes import duplicate, forbidden, invalid, not_supported, required
 from sandpool.server.kinds.references import validate_descending_path
 
 _LARGEST_ID: Final = 2**31 - 1

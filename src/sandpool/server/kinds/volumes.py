@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from sandpool.api.causes import Cause
+from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
+from sandpool.api.quantity import canonical, parse
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.causes import duplicate, forbidden, invalid, not_supported, required
 from sandpool.server.kinds.claims import default_claim_spec, validate_claim_spec
 from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside, put
 from sandpool.server.kinds.images import pull_policy
-from sandpool.server.kinds.quantity import canonical, parse
 from sandpool.server.kinds.references import default_downward_file, validate_downward_file, validate_key_to_path
 
 FILE_MODE: Final = 0o644

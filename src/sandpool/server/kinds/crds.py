@@ -1,0 +1,88 @@
+"""CustomResourceDefinition: the kind that defines kinds."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.crd_spec import validate_definition
+from sandpool.server.kinds.kind import KindRules
+
+#: Keeps a definition until all objects of its kind are gone.
+FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
+
+
+def set_condition(status: Object, type: str, state: bool, reason: str, message: str, now: str) -> Object:
+    """The status with a condition; the same one if it says so already."""
+    conditions: list[Object] = status.get("conditions") or []
+    was = next((condition for condition in conditions if condition.get("type") == type), None)
+    word = "True" if state else "False"
+    since = was["lastTransitionTime"] if was is not None and was["status"] == word else now
+    made = {"type": type, "status": word, "lastTransitionTime": since, "reason": reason, "message": message}
+    if was is None:
+        return {**status, "conditions": [*conditions, made]}
+    return put(status, "conditions", [made if condition is was else condition for condition in conditions])
+
+
+def has_condition(definition: Object, type: str) -> bool:
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    return any(condition.get("type") == type and condition.get("status") == "True" for condition in conditions)
+
+
+class CustomResourceDefinitionRules(KindRules):
+    spec_generation = True
+    allow_unconditional_update = False
+
+    def default(self, obj: Object, old: Object | None = None) -> Object:
+        obj = fill_absent(obj, {"spec": {}})
+        return obj if old is not None and obj["spec"] is old.get("spec") else inside(obj, "spec", _default_spec)
+
+    def prepare_create(self, obj: Object) -> Object:
+        return {**obj, "status": _with_storage_version({"acceptedNames": {"plural": "", "kind": ""}}, obj["spec"])}
+
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        return inside(new, "status", lambda status: _with_storage_version(status, new["spec"]))
+
+    def prepare_delete(self, obj: Object) -> Object:
+        metadata = obj["metadata"]
+        finalizers = metadata.get("finalizers") or []
+        if FINALIZER not in finalizers:
+            metadata = {**metadata, "finalizers": [*finalizers, FINALIZER]}
+        message = "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon"
+        status = set_condition(
+            obj.get("status") or {},
+            "Terminating",
+            True,
+            "InstanceDeletionPending",
+            message,
+            metadata["deletionTimestamp"],
+        )
+        return {**obj, "metadata": metadata, "status": status}
+
+    def holds(self, obj: Object) -> bool:
+        # The first request to delete only marks it: whether there are objects of its kind is found out afterwards.
+        return not obj["metadata"].get("deletionTimestamp")
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        if old is not None and new["spec"] is old["spec"]:
+            return []
+        return list(validate_definition(new, old, established=old is not None and has_condition(old, "Established")))
+
+
+def _default_spec(spec: Object) -> Object:
+    spec = fill_absent(spec, {"conversion": {"strategy": "None"}, "names": {}})
+    kind = spec["names"].get("kind") or ""
+    if kind:
+        spec = inside(
+            spec, "names", lambda given: fill_empty(given, {"singular": kind.lower(), "listKind": f"{kind}List"})
+        )
+    return spec
+
+
+def _with_storage_version(status: Object, spec: Object) -> Object:
+    """A version objects are stored in stays on record until somebody has rewritten them all."""
+    stored = status.get("storedVersions") or []
+    storage = [version.get("name") for version in spec.get("versions") or () if version.get("storage")][:1]
+    return status if not storage or storage[0] in stored else {**status, "storedVersions": [*stored, *storage]}
