@@ -9,9 +9,9 @@ import sandpool
 
 # From top to bottom. A package may import itself and those further down.
 LAYERS = (
-    "testing",
     "cli",
     "bench",
+    "testing",
     "dashboard",
     "router",
     "node",

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import orjson
+
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, MethodNotAllowed, NotFound
@@ -97,8 +99,8 @@ class Handler:
             raise NotFound(NO_SUCH_RESOURCE)
         try:
             return await self._serve(request, info, resource)
-        except RecursionError:
-            # Nothing is stored before it has been checked through and through, so there is nothing to undo.
+        except (RecursionError, orjson.JSONEncodeError):
+            # Nothing is accepted by the store before it could be walked and encoded: there is nothing to undo.
             raise BadRequest("the object is nested too deeply") from None
 
     async def _serve(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:

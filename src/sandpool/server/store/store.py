@@ -179,13 +179,14 @@ class Store:
         previous = self.head(resource, key)
         revision = self._head_revision + 1
         object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
+        encoded = orjson.dumps(object)
         if previous is None:
             row = self._next_row
             self._next_row += 1
             self._rows += 1
         else:
             row = previous.row
-        entry = Entry(key, revision, row, object, orjson.dumps(object))
+        entry = Entry(key, revision, row, object, encoded)
         change = Change("ADDED" if previous is None else "MODIFIED", entry, previous)
         return self._accept(resource, change, object)
 
