@@ -1,0 +1,166 @@
+"""What happens to the dependants of a deleted object: background, foreground and orphaning."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, REPLICA_SET, SECRET
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import Invalid, NotFound
+from sandpool.testing.objects import new, owner_reference, pod
+from sandpool.testing.watching import until
+
+# A real garbage collector that has just started needs time to hear of everything.
+WITHIN = 60.0
+
+
+async def found(client: Client, type: ResourceType, name: str, namespace: str) -> Object | None:
+    try:
+        return await client.get(type, name, namespace)
+    except NotFound:
+        return None
+
+
+async def gone(client: Client, type: ResourceType, name: str, namespace: str) -> None:
+    async def probe() -> bool:
+        return await found(client, type, name, namespace) is None
+
+    await until(probe, within=WITHIN)
+
+
+async def family(client: Client, namespace: str, *, block: bool = False) -> tuple[Object, Object, Object]:
+    """An owner, its child in another kind, and the child's child."""
+    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
+    reference = owner_reference(owner, controller=True, block=block)
+    child = await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
+    reference = owner_reference(child, block=block)
+    grandchild = await client.create(
+        CONFIG_MAP, new(CONFIG_MAP, "grandchild", metadata={"ownerReferences": [reference]}), namespace
+    )
+    return owner, child, grandchild
+
+
+@pytest.mark.parametrize("policy", ["Background", None])
+async def test_background(client: Client, namespace: str, policy: str | None) -> None:
+    await family(client, namespace)
+    await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy=policy)
+    assert await found(client, CONFIG_MAP, "owner", namespace) is None
+    await gone(client, SECRET, "child", namespace)
+    await gone(client, CONFIG_MAP, "grandchild", namespace)
+
+
+async def test_foreground(client: Client, namespace: str) -> None:
+    """The owner stays until its dependants are gone."""
+    await family(client, namespace, block=True)
+    hold = MergePatch({"metadata": {"finalizers": ["example.com/hold"]}})
+    await client.patch(SECRET, "child", hold, namespace)
+    deleting = await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Foreground")
+    assert deleting["metadata"]["finalizers"] == ["foregroundDeletion"]
+    assert deleting["metadata"]["deletionTimestamp"]
+
+    async def child_is_deleting() -> bool:
+        child = await found(client, SECRET, "child", namespace)
+        return child is not None and "deletionTimestamp" in child["metadata"]
+
+    await until(child_is_deleting, within=WITHIN)
+    assert await found(client, CONFIG_MAP, "owner", namespace) is not None
+    await gone(client, CONFIG_MAP, "grandchild", namespace)
+    child = await client.get(SECRET, "child", namespace)
+    others = [each for each in child["metadata"]["finalizers"] if each != "example.com/hold"]
+    await client.patch(SECRET, "child", MergePatch({"metadata": {"finalizers": others}}), namespace)
+    await gone(client, SECRET, "child", namespace)
+    await gone(client, CONFIG_MAP, "owner", namespace)
+
+
+async def test_foreground_without_dependants(client: Client, namespace: str) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
+    await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Foreground")
+    await gone(client, CONFIG_MAP, "owner", namespace)
+
+
+async def test_orphan(client: Client, namespace: str) -> None:
+    await family(client, namespace)
+    deleting = await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Orphan")
+    assert deleting["metadata"]["finalizers"] == ["orphan"]
+    await gone(client, CONFIG_MAP, "owner", namespace)
+    child = await client.get(SECRET, "child", namespace)
+    assert "ownerReferences" not in child["metadata"]
+    assert await found(client, CONFIG_MAP, "grandchild", namespace) is not None
+
+
+async def test_one_owner_of_two_is_enough(client: Client, namespace: str) -> None:
+    owners = [await client.create(CONFIG_MAP, new(CONFIG_MAP, name), namespace) for name in ("one", "two")]
+    references = [owner_reference(owner) for owner in owners]
+    await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": references}), namespace)
+    await client.delete(CONFIG_MAP, "one", namespace, propagation_policy="Background")
+
+    async def let_go() -> bool:
+        child = await client.get(SECRET, "child", namespace)
+        return bool(child["metadata"]["ownerReferences"] == references[1:])
+
+    await until(let_go, within=WITHIN)
+    await client.delete(CONFIG_MAP, "two", namespace, propagation_policy="Background")
+    await gone(client, SECRET, "child", namespace)
+
+
+async def test_an_owner_that_never_was(client: Client, namespace: str) -> None:
+    uid = "00000000-0000-0000-0000-000000000001"
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "never", "uid": uid}
+    await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
+    await gone(client, SECRET, "child", namespace)
+
+
+async def test_an_owner_of_that_name_but_another_uid(client: Client, namespace: str) -> None:
+    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
+    reference = {**owner_reference(owner), "uid": "00000000-0000-0000-0000-000000000001"}
+    await client.create(SECRET, new(SECRET, "child", metadata={"ownerReferences": [reference]}), namespace)
+    await gone(client, SECRET, "child", namespace)
+    assert await found(client, CONFIG_MAP, "owner", namespace) is not None
+
+
+async def test_owner_references_added_later_count(client: Client, namespace: str) -> None:
+    owner = await client.create(CONFIG_MAP, new(CONFIG_MAP, "owner"), namespace)
+    await client.create(SECRET, new(SECRET, "child"), namespace)
+    patch = MergePatch({"metadata": {"ownerReferences": [owner_reference(owner)]}})
+    await client.patch(SECRET, "child", patch, namespace)
+    await client.delete(CONFIG_MAP, "owner", namespace, propagation_policy="Background")
+    await gone(client, SECRET, "child", namespace)
+
+
+async def test_pods_of_a_replica_set(client: Client, namespace: str) -> None:
+    """A scheduled pod is deleted with its grace, so it lingers; the rest of the chain goes."""
+    template = {"metadata": {"labels": {"app": "a"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    spec = {"selector": {"matchLabels": {"app": "a"}}, "template": template}
+    deployment = await client.create(DEPLOYMENT, new(DEPLOYMENT, "d", spec=spec), namespace)
+    metadata = {"ownerReferences": [owner_reference(deployment, controller=True, block=True)]}
+    replica_set = await client.create(REPLICA_SET, new(REPLICA_SET, "r", metadata=metadata, spec=spec), namespace)
+    metadata = {"ownerReferences": [owner_reference(replica_set, controller=True, block=True)]}
+    await client.create(POD, pod("p", metadata=metadata), namespace)
+    await client.delete(DEPLOYMENT, "d", namespace, propagation_policy="Background")
+    await gone(client, REPLICA_SET, "r", namespace)
+    await gone(client, POD, "p", namespace)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"uid": ""}, "metadata.ownerReferences.uid: Invalid value"),
+        ({"name": ""}, "metadata.ownerReferences.name: Invalid value"),
+        ({"kind": ""}, "metadata.ownerReferences.kind: Invalid value"),
+        ({"apiVersion": ""}, "metadata.ownerReferences.apiVersion: Invalid value"),
+    ],
+)
+async def test_incomplete_references(client: Client, namespace: str, change: Object, message: str) -> None:
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", **change}
+    with pytest.raises(Invalid, match=message):
+        await client.create(SECRET, new(SECRET, "a", metadata={"ownerReferences": [reference]}), namespace)
+
+
+async def test_only_one_controller(client: Client, namespace: str) -> None:
+    references = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name, "controller": True} for name in "ab"
+    ]
+    with pytest.raises(Invalid) as refused:
+        await client.create(SECRET, new(SECRET, "a", metadata={"ownerReferences": references}), namespace)
+    assert "Only one reference can have Controller set to true." in refused.value.message
