@@ -62,16 +62,29 @@ class Checks:
     def _alternatives(self, shape: Shape) -> Complaints | None:
         return compile_alternatives(shape, Checks(pruning=False).compile) if scalars.has_alternatives(shape) else None
 
+    def _misfit(self, shape: Shape, alternatives: Complaints | None) -> Callable[[Any, Findings], Any]:
+        """What becomes of a value that is not of the shape's type: it is complained about, and what is in there is
+        unknown, as in any object that is not known to have it."""
+        emptying = self.pruning and not shape.preserve_unknown
+
+        def complain(value: Any, found: Findings) -> Any:
+            if emptying and type(value) in (dict, list):
+                value = _emptied(value, found)
+            return scalars.complain(shape, value, found, alternatives)
+
+        return complain
+
     def _scalar(self, shape: Shape) -> Check:
         fine = scalars.predicate(shape)
         alternatives = self._alternatives(shape)
+        complain = self._misfit(shape, alternatives)
         if alternatives is None or scalars.only_says_int_or_string(shape):
 
             def check(value: Any, old: Any, found: Findings) -> Any:
-                return value if fine(value) else scalars.complain(shape, value, found, alternatives)
+                return value if fine(value) else complain(value, found)
 
             return check
-        return lambda value, old, found: scalars.complain(shape, value, found, alternatives)
+        return lambda value, old, found: complain(value, found)
 
     def _anything(self, shape: Shape) -> Check:
         alternatives = self._alternatives(shape)
@@ -91,6 +104,7 @@ class Checks:
 
     def _object(self, shape: Shape, meta: Mapping[str, Check] = _NOTHING) -> Check:
         alternatives = self._alternatives(shape)
+        misfit = self._misfit(shape, alternatives)
         pruning = self.pruning
         dropping = pruning and not shape.preserve_unknown
         # A property of a plain type is told by that type alone; every other one has a check.
@@ -119,7 +133,7 @@ class Checks:
 
         def check(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not dict:
-                return scalars.complain(shape, value, found, alternatives)
+                return misfit(value, found)
             result = value
             before = old if type(old) is dict else _NOTHING
             for key, item in _changed(value, before) if before else value.items():
@@ -169,6 +183,7 @@ class Checks:
 
     def _array(self, shape: Shape) -> Check:
         alternatives = self._alternatives(shape)
+        misfit = self._misfit(shape, alternatives)
         items = shape.items
         inner = self.compile(items) if items is not None else self._unknown_items(shape)
         plain = scalars.PYTHON_TYPES[items.type] if items is not None and scalars.is_plain(items) else None
@@ -184,7 +199,7 @@ class Checks:
 
         def check(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not list:
-                return scalars.complain(shape, value, found, alternatives)
+                return misfit(value, found)
             result = value
             known = {id(item) for item in old} if type(old) is list else None
             previous_of = correlate(old) if known else None
@@ -226,6 +241,26 @@ def _without(result: dict[str, Any], value: dict[str, Any], key: str) -> dict[st
     if result is value:
         result = dict(value)
     del result[key]
+    return result
+
+
+def _emptied(value: Any, found: Findings) -> Any:
+    """A value without the fields of the objects in it."""
+    if type(value) is dict:
+        for key in value:
+            found.unknown(key)
+        return {} if value else value
+    if type(value) is not list:
+        return value
+    result = value
+    for index, item in enumerate(value):
+        count = len(found)
+        new = _emptied(item, found)
+        found.within(index, count)
+        if new is not item:
+            if result is value:
+                result = list(value)
+            result[index] = new
     return result
 
 

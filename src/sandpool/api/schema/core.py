@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.resources import files
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import orjson
 
 from sandpool.api.resource import ResourceType
 from sandpool.api.schema.shape import Definitions, Shape
 
-OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
+_DATA: Final = Path(__file__).with_name("core_types.json")
+OBJECT_META: Final = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 
 
 @cache
 def _document() -> dict[str, Any]:
-    document: dict[str, Any] = orjson.loads(files(__package__).joinpath("core_types.json").read_bytes())
+    document: dict[str, Any] = orjson.loads(_DATA.read_bytes())
     return document
 
 
