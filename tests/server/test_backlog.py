@@ -131,3 +131,39 @@ async def test_a_bug_in_the_handler_is_seen_and_does_not_stop_the_others(caplog:
         await backlog.settled()
     assert handled == ["good", "bad"]
     assert "handling bad failed" in caplog.text
+
+
+async def test_what_was_not_finished_is_handled_by_whoever_runs_it_next() -> None:
+    handled: list[str] = []
+    gate = asyncio.Event()
+
+    async def handle(key: str) -> None:
+        await gate.wait()
+        handled.append(key)
+
+    backlog = Backlog(handle, Clock())
+    backlog.add("a")
+    async with running(backlog):
+        await asyncio.sleep(0)
+    assert not backlog.idle
+    gate.set()
+    async with running(backlog):
+        await backlog.settled()
+    assert handled == ["a"]
+
+
+async def test_a_key_to_be_added_later_is_added_once() -> None:
+    handled: list[str] = []
+
+    async def handle(key: str) -> None:
+        handled.append(key)
+
+    clock = Clock()
+    backlog = Backlog(handle, clock)
+    backlog.add_later("a", 3.0)
+    backlog.add_later("a", 1.0)
+    async with running(backlog):
+        for _ in range(10):
+            await asyncio.sleep(0)
+    assert handled == ["a"]
+    assert clock.slept == [3.0]

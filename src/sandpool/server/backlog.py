@@ -81,21 +81,26 @@ class Backlog(Generic[K]):
                     group.create_task(self._work(key))
 
     async def _work(self, key: K) -> None:
+        again = True  # also when this is cancelled: whoever runs the backlog next goes on
+        try:
+            again = not await self._handled(key)
+        finally:
+            if self._busy.pop(key) or again:
+                self._waiting[key] = None
+            elif not self._waiting and not self._busy:
+                self._idle.set()
+            self._changed.set()
+
+    async def _handled(self, key: K) -> bool:
         try:
             await self.handle(key)
         except Exception as error:  # noqa: BLE001 - whatever went wrong with one key, the others go on
-            again = True
-            self._failures[key] = self._failures.get(key, 0) + 1
-            _report(key, error, self._failures[key])
-            await self._pause(min(_FIRST_PAUSE * 2 ** (self._failures[key] - 1), _LONGEST_PAUSE))
-        else:
-            again = False
-            self._failures.pop(key, None)
-        if self._busy.pop(key) or again:
-            self._waiting[key] = None
-        elif not self._waiting and not self._busy:
-            self._idle.set()
-        self._changed.set()
+            failures = self._failures[key] = self._failures.get(key, 0) + 1
+            _report(key, error, failures)
+            await self._pause(min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE))
+            return False
+        self._failures.pop(key, None)
+        return True
 
     async def _wake_up(self, key: K, seconds: float) -> None:
         await self.clock.sleep(seconds)
