@@ -74,6 +74,14 @@ class Checks:
 
         return complain
 
+    def _predicate(self, shape: Shape) -> scalars.Predicate | None:
+        """A test that says yes to values which need no further look; None if there is no quick way to tell."""
+        if shape.type not in ("string", "integer", "number", "boolean") and not shape.int_or_string:
+            return None
+        if scalars.is_plain(shape) or (scalars.has_alternatives(shape) and not scalars.only_says_int_or_string(shape)):
+            return None
+        return scalars.predicate(shape)
+
     def _scalar(self, shape: Shape) -> Check:
         fine = scalars.predicate(shape)
         alternatives = self._alternatives(shape)
@@ -107,10 +115,12 @@ class Checks:
         misfit = self._misfit(shape, alternatives)
         pruning = self.pruning
         dropping = pruning and not shape.preserve_unknown
-        # A property of a plain type is told by that type alone; every other one has a check.
+        # A property of a plain type is told by that type alone, another single value by its predicate; only what
+        # is left, or wrong, takes the long way through its check.
         plain = {
             name: scalars.PYTHON_TYPES[each.type] for name, each in shape.properties.items() if scalars.is_plain(each)
         }
+        fine = {name: test for name, each in shape.properties.items() if (test := self._predicate(each)) is not None}
         checks = {name: self.compile(each) for name, each in shape.properties.items()} | dict(meta)
         defaults = [
             (name, each.default, checks[name])
@@ -120,10 +130,11 @@ class Checks:
         keeps_null = {name for name, each in shape.properties.items() if each.nullable or not pruning} | set(meta)
         values = shape.additional
         value_check = self.compile(values) if values is not None else None
-        # In a map no key is a property, so what is not found among the plain ones is a plain value if values are.
-        plain_values = None
-        if values is not None and not checks and scalars.is_plain(values):
-            plain_values = scalars.PYTHON_TYPES[values.type]
+        # In a map no key is a property, so what is not found among them is a value.
+        plain_values = fine_value = None
+        if values is not None and not checks:
+            plain_values = scalars.PYTHON_TYPES[values.type] if scalars.is_plain(values) else None
+            fine_value = self._predicate(values)
         keeps_null_values = values is not None and (values.nullable or not pruning)
         required = sorted(shape.required)
         judged = bool(
@@ -138,6 +149,9 @@ class Checks:
             before = old if type(old) is dict else _NOTHING
             for key, item in _changed(value, before) if before else value.items():
                 if type(item) is plain.get(key, plain_values):
+                    continue
+                test = fine.get(key, fine_value)
+                if test is not None and test(item):
                     continue
                 inner = checks.get(key)
                 if inner is None:
