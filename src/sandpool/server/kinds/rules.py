@@ -9,6 +9,7 @@ from sandpool.server.kinds.events import CoreEventRules, EventRules
 from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.namespaces import NamespaceRules
 from sandpool.server.kinds.pods import PodRules
+from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 
@@ -22,6 +23,10 @@ _RULES: dict[str, KindRules] = {
     "events": CoreEventRules(),
     "events.events.k8s.io": EventRules(),
     "persistentvolumeclaims": PersistentVolumeClaimRules(),
+    "roles.rbac.authorization.k8s.io": RoleRules(),
+    "clusterroles.rbac.authorization.k8s.io": ClusterRoleRules(),
+    "rolebindings.rbac.authorization.k8s.io": RoleBindingRules(namespaced=True),
+    "clusterrolebindings.rbac.authorization.k8s.io": RoleBindingRules(namespaced=False),
 }
 
 
