@@ -1,0 +1,243 @@
+"""Decisions from RBAC objects."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sandpool.kube.errors import Forbidden
+from sandpool.server.auth.rbac import RbacAuthorizer, denied
+from sandpool.server.exchange import User
+from sandpool.server.requests import RequestInfo, parse
+
+if TYPE_CHECKING:
+    from tests.server.auth.conftest import Policy
+
+BOB = User("bob", ("dev", "system:authenticated"))
+ROBOT = User("system:serviceaccount:ns:robot", ("system:serviceaccounts", "system:serviceaccounts:ns"))
+GET_PODS = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+READ_PODS = {"verbs": ["get", "list", "watch"], "apiGroups": [""], "resources": ["pods"]}
+
+
+def may(authorizer: RbacAuthorizer, user: User, method: str, path: str) -> bool:
+    return authorizer.authorize(user, parse(method, path, {})).allowed
+
+
+def test_nothing_is_allowed_by_default(authorizer: RbacAuthorizer) -> None:
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
+
+
+def test_masters_may_everything(authorizer: RbacAuthorizer) -> None:
+    decision = authorizer.authorize(User("x", ("system:masters",)), parse("DELETE", "/api/v1/nodes", {}))
+    assert decision == (True, "")
+
+
+@pytest.mark.parametrize("subject", ["user:bob", "group:dev"])
+def test_cluster_bindings_hold_everywhere(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
+    policy.role("reader", READ_PODS)
+    policy.bind("reader", "user:other", subject)
+    assert may(authorizer, BOB, "GET", "/api/v1/pods")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
+    assert not may(authorizer, BOB, "DELETE", "/api/v1/namespaces/ns/pods/p")
+    assert not may(authorizer, User("eve"), "GET", "/api/v1/pods")
+
+
+@pytest.mark.parametrize("local", [True, False])
+def test_bindings_hold_in_their_namespace(policy: Policy, authorizer: RbacAuthorizer, local: bool) -> None:
+    policy.role("reader", READ_PODS, namespace="ns" if local else "")
+    policy.bind("reader", "user:bob", namespace="ns", local_role=local)
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/other/pods")
+    assert not may(authorizer, BOB, "GET", "/api/v1/pods")
+
+
+def test_a_role_of_another_namespace_does_not_count(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("reader", READ_PODS, namespace="other")
+    policy.bind("reader", "user:bob", namespace="ns", local_role=True)
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/other/pods")
+
+
+@pytest.mark.parametrize("subject", ["sa:ns/robot", "sa:robot", "group:system:serviceaccounts:ns"])
+def test_service_accounts(policy: Policy, authorizer: RbacAuthorizer, subject: str) -> None:
+    policy.role("reader", READ_PODS)
+    policy.bind("reader", subject, namespace="ns")
+    assert may(authorizer, ROBOT, "GET", "/api/v1/namespaces/ns/pods")
+    assert not may(authorizer, User("system:serviceaccount:other:robot"), "GET", "/api/v1/namespaces/ns/pods")
+
+
+def test_resource_names(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("one", {**READ_PODS, "resourceNames": ["p", "q"]})
+    policy.bind("one", "user:bob")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/q")
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/r")
+    assert not may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods")
+
+
+def test_urls(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("urls", {"verbs": ["get"], "nonResourceURLs": ["/metrics", "/logs/*"], "resourceNames": ["ignored"]})
+    policy.bind("urls", "group:dev")
+    assert may(authorizer, BOB, "GET", "/metrics")
+    assert may(authorizer, BOB, "GET", "/logs/a")
+    assert not may(authorizer, BOB, "POST", "/metrics")
+    assert not may(authorizer, BOB, "GET", "/healthz")
+
+
+def test_reasons_name_binding_role_and_subject(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("reader", READ_PODS)
+    policy.bind("reader", "group:dev")
+    policy.bind("reader", "sa:robot", namespace="ns")
+    info = parse("GET", "/api/v1/namespaces/ns/pods", {})
+    assert authorizer.authorize(BOB, info).reason == (
+        'RBAC: allowed by ClusterRoleBinding "reader-binding" of ClusterRole "reader" to Group "dev"'
+    )
+    assert authorizer.authorize(ROBOT, info).reason == (
+        'RBAC: allowed by RoleBinding "reader-binding/ns" of ClusterRole "reader" to ServiceAccount "robot/ns"'
+    )
+
+
+def test_every_change_is_seen(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    path = "/api/v1/namespaces/ns/pods/p"
+    assert not may(authorizer, BOB, "GET", path)
+    policy.bind("reader", "user:bob")
+    assert not may(authorizer, BOB, "GET", path)
+    role = policy.role("reader", GET_PODS)
+    assert may(authorizer, BOB, "GET", path)
+    role["rules"] = []
+    policy.version += 1
+    assert not may(authorizer, BOB, "GET", path)
+
+
+def test_decisions_are_remembered_without_the_name(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("reader", READ_PODS)
+    policy.bind("reader", "user:bob")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns/pods/p")
+    before = policy.reads
+    for number in range(100):
+        assert may(authorizer, BOB, "GET", f"/api/v1/namespaces/ns/pods/{number}")
+    assert policy.reads == before
+    assert len(authorizer._answers) == 1
+
+
+def test_a_changed_namespace_costs_only_that_namespace(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("reader", READ_PODS)
+    for number in range(50):
+        policy.bind("reader", "user:bob", namespace=f"ns-{number}")
+    assert may(authorizer, BOB, "GET", "/api/v1/namespaces/ns-7/pods")
+    assert policy.reads <= 4
+
+
+def test_the_memory_is_bounded(policy: Policy, authorizer: RbacAuthorizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sandpool.server.auth.rbac._REMEMBERED", 10)
+    for number in range(100):
+        may(authorizer, BOB, "GET", f"/x{number}")
+    assert len(authorizer._answers) <= 10
+
+
+# -- aggregation -------------------------------------------------------------------------------------------------------
+
+
+def aggregate(label: str) -> dict[str, Any]:
+    return {"aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {label: "true"}}]}}
+
+
+def test_aggregated_roles_have_the_rules_they_select(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("sum", **aggregate("to-sum"))
+    policy.bind("sum", "user:bob")
+    assert not may(authorizer, BOB, "GET", "/api/v1/pods")
+    policy.label(policy.role("part", READ_PODS), **{"to-sum": "true"})
+    assert may(authorizer, BOB, "GET", "/api/v1/pods")
+
+
+def test_aggregation_ignores_own_rules(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("sum", READ_PODS, **aggregate("to-sum"))
+    policy.bind("sum", "user:bob")
+    assert not may(authorizer, BOB, "GET", "/api/v1/pods")
+
+
+def test_aggregation_of_aggregations(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("top", **aggregate("to-top"))
+    policy.label(policy.role("middle", **aggregate("to-middle")), **{"to-top": "true"})
+    policy.label(policy.role("part", READ_PODS), **{"to-middle": "true"})
+    policy.bind("top", "user:bob")
+    assert may(authorizer, BOB, "GET", "/api/v1/pods")
+
+
+def test_aggregation_in_a_circle_ends(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.label(policy.role("a", **aggregate("to-a")), **{"to-b": "true"})
+    policy.label(policy.role("b", **aggregate("to-b")), **{"to-a": "true"})
+    policy.label(policy.role("part", READ_PODS), **{"to-b": "true"})
+    policy.bind("a", "user:bob")
+    policy.bind("b", "user:carol")
+    assert may(authorizer, BOB, "GET", "/api/v1/pods")
+    assert may(authorizer, User("carol"), "GET", "/api/v1/pods")
+
+
+# -- refusals ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "message", "details"),
+    [
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods",
+            'pods is forbidden: User "bob" cannot list resource "pods" in API group "" in the namespace "default"',
+            {"kind": "pods"},
+        ),
+        (
+            "GET",
+            "/api/v1/namespaces/default/pods/x/status",
+            'pods "x" is forbidden: User "bob" cannot get resource "pods/status" in API group "" in the namespace '
+            '"default"',
+            {"name": "x", "kind": "pods"},
+        ),
+        (
+            "GET",
+            "/apis/apps/v1/deployments",
+            'deployments.apps is forbidden: User "bob" cannot list resource "deployments" in API group "apps" at the '
+            "cluster scope",
+            {"group": "apps", "kind": "deployments"},
+        ),
+        ("GET", "/metrics", 'forbidden: User "bob" cannot get path "/metrics"', {}),
+    ],
+)
+def test_refusals_in_kubernetes_words(
+    authorizer: RbacAuthorizer, method: str, path: str, message: str, details: dict[str, str]
+) -> None:
+    with pytest.raises(Forbidden) as refusal:
+        authorizer.require(BOB, parse(method, path, {}))
+    assert refusal.value.message == message
+    assert refusal.value.details == details
+
+
+def test_a_missing_role_is_told(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.bind("nope", "user:bob", "group:dev")
+    info = parse("GET", "/api/v1/pods", {})
+    assert authorizer.authorize(BOB, info).reason == 'RBAC: clusterrole.rbac.authorization.k8s.io "nope" not found'
+    policy.bind("gone", "user:bob", namespace="ns", local_role=True)
+    assert authorizer.authorize(BOB, parse("GET", "/api/v1/namespaces/ns/pods", {})).reason == (
+        'RBAC: [clusterrole.rbac.authorization.k8s.io "nope" not found, '
+        'role.rbac.authorization.k8s.io "gone" not found]'
+    )
+    with pytest.raises(Forbidden, match=r'at the cluster scope: RBAC: clusterrole\.rbac.*"nope"'):
+        authorizer.require(BOB, info)
+
+
+def test_refusals_are_no_html() -> None:
+    error = denied(User("<b>&"), RequestInfo("/x", "get"))
+    assert error.message == 'forbidden: User "&lt;b&gt;&amp;" cannot get path "/x"'
+
+
+# -- rules for a user --------------------------------------------------------------------------------------------------
+
+
+def test_rules_for_a_user(policy: Policy, authorizer: RbacAuthorizer) -> None:
+    policy.role("everywhere", GET_PODS)
+    policy.role("here", READ_PODS, namespace="ns")
+    policy.bind("everywhere", "group:dev")
+    policy.bind("here", "user:bob", namespace="ns", local_role=True)
+    assert [rule.verbs for rule in authorizer.rules_for(BOB, "ns")] == [("get",), ("get", "list", "watch")]
+    assert [rule.verbs for rule in authorizer.rules_for(BOB, "other")] == [("get",)]
