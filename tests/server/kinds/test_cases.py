@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ import yaml
 
 from sandpool.api.kinds import BUILT_IN
 from sandpool.api.resource import Object, ResourceType
-from sandpool.kube.errors import ApiError, invalid
+from sandpool.api.schema.admit import compile_admission
+from sandpool.api.schema.core import shape_of
+from sandpool.api.schema.findings import Undecodable
+from sandpool.kube.errors import ApiError, BadRequest, invalid
 from sandpool.kube.patches import merge_patch
 from sandpool.server.kinds.cow import keep
 from sandpool.server.kinds.differences import differences
@@ -26,15 +30,15 @@ CASES = Path(__file__).parent / "cases"
 TYPES = {(type.api_version, type.kind): type for type in BUILT_IN}
 NAMESPACE = "kinds"
 CREATED = "2000-01-01T00:00:00Z"
-# Parts of a message that show an object the way Go prints it: what it says before and after them is compared.
-PRINTED_BY_GO = ("spec.containers[0].securityContext",)
+# An object inside a message, printed the way Go prints it.
+PRINTED_BY_GO = re.compile(r"[{\[].*[}\]]")
 
 
 class Around:
     """What else is there: the objects a case takes as given and what every cluster has."""
 
     def __init__(self, given: Iterable[Object]) -> None:
-        self.given = [rules_for(TYPES[obj["apiVersion"], obj["kind"]]).default(obj) for obj in given]
+        self.given = [stored_as_given(obj) for obj in given]
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None:
         return next((obj for obj in self.objects(group_resource) if obj["metadata"]["name"] == name), None)
@@ -45,9 +49,15 @@ class Around:
                 yield obj
 
 
+def stored_as_given(obj: Object) -> Object:
+    type = TYPES[obj["apiVersion"], obj["kind"]]
+    return rules_for(type).default(compile_admission(shape_of(type))(obj).object)
+
+
 def write(type: ResourceType, new: Object, old: Object | None, subresource: str | None, around: Around) -> Object:
     """One write as the registry performs it, as far as it concerns the rules."""
     rules = rules_for(type)
+    new = compile_admission(shape_of(type))(new, old).object
     if old is None:
         new = rules.prepare_create(rules.admit(rules.default(new), None, around))
         if rules.spec_generation:
@@ -78,8 +88,7 @@ def write(type: ResourceType, new: Object, old: Object | None, subresource: str 
 def shown(causes: Iterable[Object]) -> set[tuple[str, str, str]]:
     """Causes as they are compared: kube-apiserver repeats some, and describes differences in its own way."""
     return {
-        (cause["field"], cause["reason"], "…" if cause["field"] in PRINTED_BY_GO else cause["message"].split("\n")[0])
-        for cause in causes
+        (cause["field"], cause["reason"], PRINTED_BY_GO.sub("…", cause["message"].split("\n")[0])) for cause in causes
     }
 
 
@@ -123,6 +132,10 @@ def attempt(
 ) -> Object | None:
     try:
         stored = write(type, new, old, subresource, around)
+    except Undecodable:
+        # The registry words the refusal.
+        assert recorded["code"] == BadRequest.code
+        return None
     except ApiError as error:
         assert_outcome(error, None, recorded)
         return None

@@ -59,24 +59,40 @@ def _validate_group(group: str) -> Iterator[Cause]:
 def _validate_versions(spec: Object) -> Iterator[Cause]:
     versions = spec.get("versions") or []
     for index, version in enumerate(versions):
+        if (version.get("schema") or {}).get("openAPIV3Schema") is None:
+            yield required(f"spec.versions[{index}].schema.openAPIV3Schema")
+    for index, version in enumerate(versions):
         at, name = f"spec.versions[{index}]", version.get("name") or ""
-        schema = (version.get("schema") or {}).get("openAPIV3Schema")
-        if schema is None:
-            yield required(f"{at}.schema.openAPIV3Schema")
         if wrong := names.dns_1035_label(name):
             yield invalid(f"{at}.name", name, ",".join(wrong))
+            if index == 0:
+                yield invalid("spec.version", name, ",".join(wrong))
         yield from _validate_warning(version, f"{at}.deprecationWarning")
+    for version, at in _described(versions, "schema", "validation"):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is not None:
-            wrong_schema = list(validate_schema(schema, f"{at}.schema.openAPIV3Schema"))
-            yield from wrong_schema or _validate_rules(schema, f"{at}.schema.openAPIV3Schema")
-        yield from _validate_scale((version.get("subresources") or {}).get("scale"), f"{at}.subresources")
+            yield from list(validate_schema(schema, f"{at}.openAPIV3Schema")) or _validate_rules(schema, at)
+    for version, at in _described(versions, "subresources"):
+        yield from _validate_scale((version.get("subresources") or {}).get("scale"), at)
+    for version, at in _described(versions, "additionalPrinterColumns"):
         for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
-            yield from _validate_column(column, f"{at}.additionalPrinterColumns[{position}]")
-        yield from _validate_selectable(version.get("selectableFields") or [], schema or {}, f"{at}.selectableFields")
+            yield from _validate_column(column, f"{at}[{position}]")
+    for version, at in _described(versions, "selectableFields"):
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        yield from _validate_selectable(version.get("selectableFields") or [], schema, at)
     if len({version.get("name") for version in versions}) != len(versions):
         yield invalid("spec.versions", versions, "must contain unique version names")
     if sum(bool(version.get("storage")) for version in versions) != 1:
-        yield invalid("spec.versions", versions, "must have exactly one version marked as storage version")
+        yield invalid("spec.versions", versions or None, "must have exactly one version marked as storage version")
+
+
+def _described(versions: list[Object], field: str, shared: str = "") -> Iterator[tuple[Object, str]]:
+    """The versions with the place where a field of theirs is found. What is the same in all versions is said once, at
+    the place it had when a definition could have only one version."""
+    if versions and all(version.get(field) == versions[0].get(field) for version in versions):
+        yield versions[0], f"spec.{shared or field}"
+    else:
+        yield from ((version, f"spec.versions[{index}].{field}") for index, version in enumerate(versions))
 
 
 def _validate_warning(version: Object, path: str) -> Iterator[Cause]:
@@ -97,7 +113,7 @@ def _validate_rules(schema: Object, path: str) -> Iterator[Cause]:
     try:
         compile_rules(from_openapi(schema))
     except RulesUnsupported as error:
-        yield invalid(f"{path}.x-kubernetes-validations", str(error), "cannot be evaluated")
+        yield invalid(f"{path}.openAPIV3Schema", str(error), "cannot be evaluated")
 
 
 def _validate_scale(scale: Object | None, path: str) -> Iterator[Cause]:
@@ -216,7 +232,11 @@ def _validate_stored_versions(definition: Object) -> Iterator[Cause]:
     stored = (definition.get("status") or {}).get("storedVersions") or []
     known = {version.get("name") for version in definition["spec"].get("versions") or ()}
     if not stored:
-        yield invalid("status.storedVersions", stored, "must have at least one stored version")
+        yield invalid("status.storedVersions", None, "must have at least one stored version")
+        return
+    for version in definition["spec"].get("versions") or ():
+        if version.get("storage") and version.get("name") not in stored:
+            yield invalid("status.storedVersions", stored, f"must have the storage version {version.get('name')}")
     for index, version in enumerate(stored):
         if version not in known:
             why = (

@@ -41,8 +41,8 @@ class NamespaceRules(KindRules):
         if old is not None:
             return []
         return [
-            invalid(f"spec.finalizers[{index}]", name, why)
-            for index, name in enumerate(new["spec"].get("finalizers") or ())
+            invalid("spec.finalizers", name, why)
+            for name in new["spec"].get("finalizers") or ()
             for why in _finalizer(name)
         ]
 
@@ -82,6 +82,6 @@ def _labelled(obj: Object) -> Object:
 
 def _finalizer(name: str) -> list[str]:
     wrong = names.qualified_name(name)
-    if not wrong and "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
+    if "/" not in name and name not in ("kubernetes", "orphan", "foregroundDeletion"):
         wrong.append("name is neither a standard finalizer name nor is it fully qualified")
     return wrong

@@ -42,8 +42,11 @@ _STRUCTURE: Final = {
 
 
 def validate_schema(schema: Schema, path: str) -> Iterator[Cause]:
-    """Everything wrong with the schema of one version."""
-    yield from _validate_keywords(schema, path, root=True)
+    """What is wrong with the schema of one version: its structure is looked at when each node by itself makes sense."""
+    wrong = list(_validate_keywords(schema, path, root=True))
+    if wrong:
+        yield from wrong
+        return
     yield from _validate_structure(schema, path, "root")
     yield from _validate_completeness(schema, schema, path, path)
 
