@@ -35,11 +35,14 @@ class Real:
     connection: http.client.HTTPSConnection
 
     def post(self, path: str, body: Object) -> tuple[int, Any, list[str]]:
+        return self.call("POST", path, json.dumps(body))
+
+    def call(self, method: str, path: str, body: str | None = None) -> tuple[int, Any, list[str]]:
         headers = {
             "Authorization": f"Bearer {self.control_plane.tokens[ADMIN]}",
             "Content-Type": "application/json",
         }
-        self.connection.request("POST", path, json.dumps(body), headers)
+        self.connection.request(method, path, body, headers)
         answer = self.connection.getresponse()
         content = answer.read()
         is_json = answer.headers.get_content_type() == "application/json"
@@ -65,6 +68,23 @@ def wait_until_served(api: Real) -> None:
     for type in kinds.SANDPOOL:
         while api.post(type.path("default") + "?dryRun=All", {})[0] == 404:
             assert time.monotonic() < deadline, f"{type} is not served"
+
+
+@pytest.mark.parametrize("type", [*kinds.BUILT_IN, *kinds.SANDPOOL], ids=str)
+def test_kinds_are_as_discovery_lists_them(real: Real, type: ResourceType) -> None:
+    resources = {entry["name"]: entry for entry in real.call("GET", type.base_path)[1]["resources"]}
+    entry = resources[type.plural]
+    assert (entry["kind"], entry["singularName"], entry["namespaced"]) == (type.kind, type.singular, type.namespaced)
+    assert tuple(entry.get("shortNames", ())) == type.short_names
+    assert tuple(entry.get("categories", ())) == type.categories
+    assert tuple(entry["verbs"]) == type.verbs
+    subresources = {name.partition("/")[2] for name in resources if name.startswith(f"{type.plural}/")}
+    assert subresources == type.subresources
+    for name in subresources:
+        listed, ours = resources[f"{type.plural}/{name}"], kinds.subresource(type, name)
+        assert (listed["kind"], tuple(listed["verbs"])) == (ours.kind or type.kind, ours.verbs)
+        if "group" in listed:
+            assert (listed["group"], listed["version"]) == (ours.group, ours.version)
 
 
 # --- objects ----------------------------------------------------------------------------------------------------------

@@ -21,11 +21,12 @@ from sandpool.api import causes
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.api.schema.checks import Check, Checks
-from sandpool.api.schema.decode import Decoding, Mismatch
+from sandpool.api.schema.decode import Decoding
 from sandpool.api.schema.defaults import compile_defaults as compile_defaults
 from sandpool.api.schema.findings import LIST_TYPE, Findings, TooDeep
 from sandpool.api.schema.findings import Admitted as Admitted
 from sandpool.api.schema.findings import Undecodable as Undecodable
+from sandpool.api.schema.govalues import Mismatch
 from sandpool.api.schema.rules import compile_rules
 from sandpool.api.schema.shape import MISSING, Shape
 

@@ -12,6 +12,7 @@ from sandpool.api.schema.findings import UNDECODABLE, Findings, Key
 from sandpool.api.schema.listtypes import correlator, duplicate_check
 from sandpool.api.schema.metadata import metadata_check
 from sandpool.api.schema.shape import MISSING, Shape
+from sandpool.api.schema.wholes import judge_array, judge_object
 
 # (value, what was stored in its place, findings) -> the value to store
 Check = Callable[[Any, Any, Findings], Any]
@@ -190,7 +191,7 @@ class Checks:
                     if not result.get(name):
                         _missing(name, found)
             if judged:
-                _judge_object(shape, result, found, alternatives)
+                judge_object(shape, result, found, alternatives)
             return result
 
         return check
@@ -233,7 +234,7 @@ class Checks:
             if duplicates is not None and (len(result) > 1 or len(found)):
                 duplicates(result, found)
             if judged:
-                _judge_array(shape, result, found, alternatives)
+                judge_array(shape, result, found, alternatives)
             return result
 
         return check
@@ -299,29 +300,3 @@ def _check_type_name(value: Any, old: Any, found: Findings) -> Any:
     if type(value) is not str:
         found.add(lambda path: causes.invalid(path, value, "must be a string"), UNDECODABLE)
     return value
-
-
-def _judge_object(shape: Shape, value: dict[str, Any], found: Findings, alternatives: Complaints | None) -> None:
-    if alternatives is not None:
-        alternatives(value, found)
-    size, fewest, most = len(value), shape.min_properties, shape.max_properties
-    if fewest is not None and size < fewest:
-        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} properties"))
-    if most is not None and size > most:
-        found.add(lambda path: causes.too_many(path, size, most))
-    if shape.enum and value not in shape.enum:
-        found.add(lambda path: causes.not_supported(path, value, shape.enum))
-
-
-def _judge_array(shape: Shape, value: list[Any], found: Findings, alternatives: Complaints | None) -> None:
-    if alternatives is not None:
-        alternatives(value, found)
-    size, fewest, most = len(value), shape.min_items, shape.max_items
-    if fewest is not None and size < fewest:
-        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} items"))
-    if most is not None and size > most:
-        found.add(lambda path: causes.too_many(path, size, most))
-    if shape.unique_items and any(item in value[:index] for index, item in enumerate(value)):
-        found.add(lambda path: causes.invalid(path, "", f"{path} in body shouldn't contain duplicates"))
-    if shape.enum and value not in shape.enum:
-        found.add(lambda path: causes.not_supported(path, value, shape.enum))

@@ -9,47 +9,28 @@ types`` recorded about every field. Copy-on-write and the identity skip are as i
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
-from sandpool.api import quantity
 from sandpool.api.schema import core
-from sandpool.api.schema.findings import Findings, Key, Undecodable
+from sandpool.api.schema.findings import Findings, Key
+from sandpool.api.schema.govalues import (
+    Decode,
+    Mismatch,
+    decode_int_or_string,
+    decode_quantity,
+    go_name,
+    mismatch,
+    scalar_decoder,
+)
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.api.schema.times import read_micro_time, read_time
-
-# (value, what was stored in its place, findings) -> the value to store. Only unknown fields are found; what cannot be
-# read is raised.
-Decode = Callable[[Any, Any, Findings], Any]
 
 _NOTHING: Final[Mapping[str, Any]] = {}
-_RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 _PLAIN: Final = {"string": str, "boolean": bool}
 _ZERO: Final[dict[str, Any]] = {"string": "", "boolean": False, "integer": 0, "number": 0}
 
 _JSON_SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.JSONSchemaProps"
 _SCHEMA_UNIONS: Final = ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
-
-
-class Mismatch(Exception):
-    """A value of the wrong type, on its way up to where its full path is known."""
-
-    def __init__(self, value: str, go_type: str) -> None:
-        super().__init__(value, go_type)
-        self.value = value
-        self.go_type = go_type
-        self.struct = ""
-        self.path: list[str] = []  # innermost first
-
-    def undecodable(self) -> Undecodable:
-        into = f"struct field {self.struct}.{'.'.join(reversed(self.path))}" if self.path else "value"
-        return Undecodable(f"json: cannot unmarshal {self.value} into Go {into} of type {self.go_type}")
-
-
-def _mismatch(value: Any, go_type: str) -> Mismatch:
-    kinds = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-    return Mismatch(kinds.get(type(value), "object"), go_type)
 
 
 class Decoding:
@@ -76,12 +57,12 @@ class Decoding:
         if shape.name.endswith(_SCHEMA_UNIONS):
             return self._schema_union(shape)
         if shape.int_or_string:
-            return _decode_quantity if shape.format == "quantity" else _decode_int_or_string
+            return decode_quantity if shape.format == "quantity" else decode_int_or_string
         if shape.type == "object" and not shape.preserve_unknown:
             return self._map(shape) if shape.additional is not None else self._struct(shape)
         if shape.type == "array":
             return self._array(shape)
-        return _scalar(shape)
+        return scalar_decoder(shape)
 
     def _struct(self, shape: Shape) -> Decode:
         name = shape.name.rsplit(".", 1)[-1]
@@ -96,7 +77,7 @@ class Decoding:
 
         def decode(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not dict:
-                raise _mismatch(value, go_type)
+                raise mismatch(value, go_type)
             result = value
             before = old if type(old) is dict else _NOTHING
             for key, item in value.items():
@@ -113,11 +94,11 @@ class Decoding:
                     count = len(found)
                     try:
                         new = inner(item, previous, found)
-                    except Mismatch as mismatch:
-                        mismatch.struct = mismatch.struct or name
-                        mismatch.path.append(key)
+                    except Mismatch as problem:
+                        problem.struct = problem.struct or name
+                        problem.path.append(key)
                         if within := properties[key].go_within:
-                            mismatch.path.append(within)
+                            problem.path.append(within)
                         raise
                     if len(found) != count:
                         found.within(key, count)
@@ -151,7 +132,7 @@ class Decoding:
 
         def decode(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not dict:
-                raise _mismatch(value, go_type)
+                raise mismatch(value, go_type)
             result = value
             before = old if type(old) is dict else _NOTHING
             for key, item in value.items():
@@ -181,7 +162,7 @@ class Decoding:
 
         def decode(value: Any, old: Any, found: Findings) -> Any:
             if type(value) is not list:
-                raise _mismatch(value, go_type)
+                raise mismatch(value, go_type)
             result = value
             known = {id(item) for item in old} if type(old) is list else ()
             for index, item in enumerate(value):
@@ -243,99 +224,3 @@ def _null_element(shape: Shape) -> Any:
     if shape.type == "object" and not shape.preserve_unknown:
         return {}
     return [] if shape.type == "array" else _ZERO.get(shape.type)
-
-
-# --- single values -------------------------------------------------------------------------------------------------
-
-
-def _scalar(shape: Shape) -> Decode:
-    go_type = go_name(shape)
-    if shape.type == "string" and shape.format == "date-time":
-        return _text(read_micro_time if shape.name.endswith("MicroTime") else read_time, "string")
-    if shape.type == "string" and shape.format == "byte":
-        return _text(_read_base64, "[]uint8")
-    if shape.type == "integer":
-        return _integer(*_RANGES.get(shape.format, _RANGES["int64"]), go_type)
-    python = {"string": (str,), "boolean": (bool,), "number": (int, float)}.get(shape.type)
-    if python is None:
-        return _as_it_is
-    accepted = python
-
-    def decode(value: Any, old: Any, found: Findings) -> Any:
-        if type(value) not in accepted:
-            raise _mismatch(value, go_type)
-        return value
-
-    return decode
-
-
-def _as_it_is(value: Any, old: Any, found: Findings) -> Any:
-    return value
-
-
-def _text(read: Callable[[str], str], go_type: str) -> Decode:
-    def decode(value: Any, old: Any, found: Findings) -> Any:
-        if type(value) is not str:
-            raise _mismatch(value, go_type)
-        return read(value)
-
-    return decode
-
-
-def _integer(low: int, high: int, go_type: str) -> Decode:
-    def decode(value: Any, old: Any, found: Findings) -> Any:
-        if type(value) is int and low <= value <= high:
-            return value
-        if type(value) is int or type(value) is float:
-            raise Mismatch(f"number {value}", go_type)
-        raise _mismatch(value, go_type)
-
-    return decode
-
-
-_decode_int32: Final = _integer(*_RANGES["int32"], "int32")
-
-
-def _decode_int_or_string(value: Any, old: Any, found: Findings) -> Any:
-    return value if type(value) is str else _decode_int32(value, old, found)
-
-
-def _decode_quantity(value: Any, old: Any, found: Findings) -> Any:
-    if type(value) not in (str, int, float):
-        raise Undecodable(quantity.NOT_A_QUANTITY)
-    try:
-        spelled = quantity.canonical(value)
-    except ValueError as error:
-        raise Undecodable(str(error)) from None
-    return value if spelled == value else spelled
-
-
-_NOT_BASE64: Final = re.compile(r"[^A-Za-z0-9+/\r\n]")
-
-
-def _read_base64(text: str) -> str:
-    """Base64 as it is, or Undecodable with the place of the first mistake."""
-    body = text.rstrip("=") if len(text) % 4 == 0 and text.endswith("=") and not text.endswith("===") else text
-    stranger = _NOT_BASE64.search(body)
-    if stranger is None and "\n" not in text and "\r" not in text and len(text) % 4 == 0:
-        return text
-    plain = text.replace("\n", "").replace("\r", "")
-    if stranger is None and plain != text:
-        return _read_base64(plain)
-    raise Undecodable(f"illegal base64 data at input byte {stranger.start() if stranger else len(plain) // 4 * 4}")
-
-
-def go_name(shape: Shape) -> str:
-    """The Go type of a shape, as decoding errors quote it."""
-    if shape.go_type:
-        return shape.go_type
-    if shape.type == "array":
-        return "[]" + go_name(shape.items or Shape())
-    if shape.additional is not None:
-        return "map[string]" + go_name(shape.additional)
-    if shape.name:
-        *_, package, name = shape.name.split(".")
-        return f"{package}.{name}"
-    if shape.type == "integer":
-        return shape.format or "int64"
-    return {"string": "string", "boolean": "bool", "number": "float64"}.get(shape.type, "interface {}")

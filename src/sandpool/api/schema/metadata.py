@@ -6,8 +6,9 @@ from functools import cache
 from typing import Any
 
 from sandpool.api.schema import core
-from sandpool.api.schema.decode import Decode, Decoding, Mismatch
+from sandpool.api.schema.decode import Decoding
 from sandpool.api.schema.findings import Findings
+from sandpool.api.schema.govalues import Decode, Mismatch
 
 
 @cache

@@ -1,0 +1,36 @@
+"""Objects and lists as a whole: how many entries and items they may have, and what else is said about all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.api import causes
+from sandpool.api.schema.alternatives import Complaints
+from sandpool.api.schema.findings import Findings
+from sandpool.api.schema.shape import Shape
+
+
+def judge_object(shape: Shape, value: dict[str, Any], found: Findings, alternatives: Complaints | None) -> None:
+    if alternatives is not None:
+        alternatives(value, found)
+    size, fewest, most = len(value), shape.min_properties, shape.max_properties
+    if fewest is not None and size < fewest:
+        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} properties"))
+    if most is not None and size > most:
+        found.add(lambda path: causes.too_many(path, size, most))
+    if shape.enum and value not in shape.enum:
+        found.add(lambda path: causes.not_supported(path, value, shape.enum))
+
+
+def judge_array(shape: Shape, value: list[Any], found: Findings, alternatives: Complaints | None) -> None:
+    if alternatives is not None:
+        alternatives(value, found)
+    size, fewest, most = len(value), shape.min_items, shape.max_items
+    if fewest is not None and size < fewest:
+        found.add(lambda path: causes.invalid(path, size, f"{path} in body should have at least {fewest} items"))
+    if most is not None and size > most:
+        found.add(lambda path: causes.too_many(path, size, most))
+    if shape.unique_items and any(item in value[:index] for index, item in enumerate(value)):
+        found.add(lambda path: causes.invalid(path, "", f"{path} in body shouldn't contain duplicates"))
+    if shape.enum and value not in shape.enum:
+        found.add(lambda path: causes.not_supported(path, value, shape.enum))
