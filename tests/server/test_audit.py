@@ -77,6 +77,14 @@ def test_a_line_says_who_did_what_and_how_it_went(log: AuditLog) -> None:
     ]
 
 
+def test_zeros_are_logged(log: AuditLog) -> None:
+    made = turn()
+    made.sent = 0
+    log.record(made, 200, "", 0.0)
+    log.flush()
+    assert (lines(log.path)[0]["bytes"], lines(log.path)[0]["latencyMs"]) == (0, 0.0)
+
+
 def test_bodies_are_not_logged(log: AuditLog) -> None:
     log.record(turn("POST"), 201, "", 0)
     log.flush()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
-import logging
 import os
 import signal
 from pathlib import Path
 
 import click
 
+from sandpool.cli import log_format
 from sandpool.server import memory
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.kubeconfig import ForeignFile
@@ -40,6 +40,14 @@ from sandpool.server.store.journal import StoreDamaged, StoreInUse
 @click.option(
     "--audit-log", type=click.Path(path_type=Path, dir_okay=False), help="Record every request here, as JSON lines."
 )
+@click.option(
+    "--log-format",
+    "log_form",
+    type=click.Choice([log_format.TEXT, log_format.JSON]),
+    default=log_format.TEXT,
+    show_default=True,
+    help="Form of the server's own log, on standard error.",
+)
 def server(
     data_dir: Path,
     port: int,
@@ -48,9 +56,10 @@ def server(
     kubeconfig: Path | None,
     token_file: Path | None,
     audit_log: Path | None,
+    log_form: str,
 ) -> None:
     """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    log_format.configure(log_form)
     if not _is_loopback(host):
         click.echo(
             f"warning: {host} is reachable from other machines; whoever has the token is administrator", err=True
@@ -65,13 +74,13 @@ def server(
 
 
 def _run(settings: Settings) -> None:
+    loop_factory = None
     with contextlib.suppress(ImportError):
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_serve(settings))
-        return
-    asyncio.run(_serve(settings))
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(_serve(settings))
 
 
 async def _serve(settings: Settings) -> None:

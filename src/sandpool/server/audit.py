@@ -198,7 +198,8 @@ def _line(record: _Record) -> bytes:
         "dryRun": "dryRun" in record.query,
         "reason": record.problem,
     }
-    return orjson.dumps({key: value for key, value in entry.items() if value not in ("", [], False)}) + b"\n"
+    told = {key: value for key, value in entry.items() if value != "" and value != [] and value is not False}
+    return orjson.dumps(told) + b"\n"
 
 
 def _name_of(created: Any) -> str:
