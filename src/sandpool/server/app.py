@@ -22,6 +22,7 @@ from sandpool.server.auth.token_request import token_request
 from sandpool.server.auth.tokens import ADMIN, StaticTokens
 from sandpool.server.bootstrap import bootstrap, service_account_key
 from sandpool.server.builtin import built_in_resources
+from sandpool.server.crds import CrdKeeper
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import User
 from sandpool.server.gc import GarbageCollector
@@ -33,7 +34,7 @@ from sandpool.server.objects import StoredObjects
 from sandpool.server.ownership import Ref
 from sandpool.server.rbac_source import StoredRules
 from sandpool.server.registry.context import Context
-from sandpool.server.resources import ResourceTable
+from sandpool.server.resources import Resource, ResourceTable
 from sandpool.server.reviews import Reviews
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
@@ -76,12 +77,14 @@ class ApiServer:
         except BaseException:
             journal.close()
             raise
-        await bootstrap(self.objects)
-        # What was accepted before this point is seen by the keepers as what was there when they started.
+        # Nothing is written between these lines: the keepers learn what is there, and then hear of every change.
+        self.definitions.start()
         self.collector.start()
         self.namespaces.start()
         self.store.observe(self._notice)
+        await bootstrap(self.objects)
         self._keepers = [
+            self._keep(self.definitions.backlog.run(), "the keeper of definitions"),
             self._keep(self.collector.backlog.run(), "the garbage collector"),
             self._keep(self.namespaces.backlog.run(), "the keeper of namespaces"),
         ]
@@ -114,6 +117,7 @@ class ApiServer:
             context, lambda account, request: token_request(request, account, self.service_accounts)
         )
         self.objects = StoredObjects(context, self.resources, subresources)
+        self.definitions = CrdKeeper(self.objects, self.clock, self._publish)
         self.collector = GarbageCollector(self.objects, self.clock)
         self.namespaces = NamespaceKeeper(self.objects, self.clock, self.root_ca)
         self.handler = Handler(
@@ -131,8 +135,13 @@ class ApiServer:
         entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
         return entry.decode() if entry is not None else None
 
+    def _publish(self, name: str, resources: list[Resource]) -> None:
+        self.resources.replace(name, resources)
+        self.collector.kinds_changed()
+
     def _notice(self, resource: str, change: Change) -> None:
         ref = Ref(resource, *change.entry.key)
+        self.definitions.notice(change.type, ref, change.object)
         self.collector.notice(change.type, ref, change.object)
         self.namespaces.notice(change.type, ref, change.object)
 

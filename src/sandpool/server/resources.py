@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -71,9 +71,12 @@ class ResourceTable:
         self._by_path[type.group, type.version, type.plural] = resource
         self.generation += 1
 
-    def remove(self, type: ResourceType) -> None:
-        if self._by_path.pop((type.group, type.version, type.plural), None) is not None:
-            self.generation += 1
+    def replace(self, storage: str, resources: Iterable[Resource]) -> None:
+        """Serve these, and nothing else that is kept on the same shelf."""
+        self._by_path = {path: each for path, each in self._by_path.items() if each.storage != storage}
+        self.generation += 1
+        for resource in resources:
+            self.add(resource)
 
     def get(self, group: str, version: str, plural: str) -> Resource | None:
         return self._by_path.get((group, version, plural))
@@ -91,11 +94,3 @@ class ResourceTable:
             if "list" in resource.type.verbs and (resource.storage not in found or resource.to_stored is None):
                 found[resource.storage] = resource
         return found
-
-    def of_kind(self, api_version: str, kind: str) -> Resource | None:
-        group, _, version = api_version.rpartition("/")
-        for resource in self._by_path.values():
-            type = resource.type
-            if type.kind == kind and type.group == group and type.version == version:
-                return resource
-        return None

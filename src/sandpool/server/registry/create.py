@@ -33,6 +33,8 @@ async def create(
     outcome = Outcome(None, created=True)
     obj = expect_kind(resource, body)
     obj = {**obj, "metadata": _address(resource, obj.get("metadata") or {}, namespace, name)}
+    if resource.custom and resource.has_status:
+        obj = {key: value for key, value in obj.items() if key != "status"}
     obj, causes = fit(resource, obj, None, options.field_validation, outcome.warnings, duplicates)
     if obj["metadata"].get("resourceVersion"):
         raise BadRequest("resourceVersion should not be set on objects to be created")
@@ -91,8 +93,6 @@ def _address(resource: Resource, metadata: Object, namespace: str, name: str) ->
 def new_object(context: Context, resource: Resource, obj: Object) -> Object:
     """The object with everything that only the server sets on a new one."""
     obj = resource.rules.prepare_create(obj)
-    if resource.custom and resource.has_status:
-        obj = {key: value for key, value in obj.items() if key != "status"}
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}

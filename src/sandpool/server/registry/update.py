@@ -69,6 +69,7 @@ async def store_update(
     """
     outcome = Outcome(None)
     _check_version(resource, new, old, unconditional=resource.rules.allow_unconditional_update)
+    new = _restrict(resource, new, old, subresource)
     new, causes = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     new = _prepare(context, resource, new, old, subresource)
     if options.guard is not None:
@@ -116,30 +117,28 @@ def _check_version(resource: Resource, new: Object, old: Object, *, unconditiona
         refuse_invalid(resource, old, [cause])
 
 
+def _restrict(resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+    """Put back what this kind of write is not about. It is not looked at, however wrong it may be."""
+    if subresource == "status":
+        if not resource.custom:
+            return _take(new, old, "spec")
+        # Only the status of a custom resource can be written here, and who owns it.
+        managed = new["metadata"].get("managedFields")
+        restricted = _take(old, new, "status")
+        if managed is None or managed is old["metadata"].get("managedFields"):
+            return restricted
+        return {**restricted, "metadata": {**old["metadata"], "managedFields": managed}}
+    if subresource in _WORDED_BY_CLIENTS and resource.has_status:
+        return _take(new, old, "status")
+    return new
+
+
 def _prepare(context: Context, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
-    """Put back what this kind of write may not change."""
+    """Fill in what was left out, and put back what no update may change."""
     rules = resource.rules
     if subresource == "status":
-        if resource.custom:
-            # Only the status of a custom resource can be written here, and who owns it.
-            managed = new["metadata"].get("managedFields")
-            metadata = old["metadata"]
-            if managed is not metadata.get("managedFields") and managed is not None:
-                metadata = {**metadata, "managedFields": managed}
-            new = (
-                _take(old, new, "status")
-                if metadata is old["metadata"]
-                else {
-                    **_take(old, new, "status"),
-                    "metadata": metadata,
-                }
-            )
-        else:
-            new = rules.default(_take(new, old, "spec"), old)
-        new = rules.prepare_status_update(new, old)
+        new = rules.prepare_status_update(rules.default(new, old), old)
     elif subresource in _WORDED_BY_CLIENTS:
-        if resource.has_status:
-            new = _take(new, old, "status")
         new = rules.default(new, old)
         new = rules.admit(new, old, context.neighbours)
         new = rules.prepare_update(new, old)
