@@ -10,6 +10,7 @@ from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.namespaces import NamespaceRules
 from sandpool.server.kinds.pods import PodRules
 from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
+from sandpool.server.kinds.services import ServiceRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 
@@ -22,6 +23,7 @@ _RULES: dict[str, KindRules] = {
     "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionRules(),
     "events": CoreEventRules(),
     "events.events.k8s.io": EventRules(),
+    "services": ServiceRules(),
     "persistentvolumeclaims": PersistentVolumeClaimRules(),
     "roles.rbac.authorization.k8s.io": RoleRules(),
     "clusterroles.rbac.authorization.k8s.io": ClusterRoleRules(),
