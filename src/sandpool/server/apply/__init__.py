@@ -1,7 +1,6 @@
 """Who owns which field of an object: tracking of ordinary writes, and server-side apply."""
 
 from sandpool.server.apply.apply import apply, check_applied_kind
-from sandpool.server.apply.blank import blank
 from sandpool.server.apply.fieldset import FieldSet
 from sandpool.server.apply.managers import (
     managed_fields_causes,
@@ -17,7 +16,6 @@ __all__ = [
     "RESET_STATUS",
     "FieldSet",
     "apply",
-    "blank",
     "check_applied_kind",
     "managed_fields_causes",
     "manager_causes",

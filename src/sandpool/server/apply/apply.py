@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -10,18 +9,28 @@ from typing import Final
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import ApiError, BadRequest
-from sandpool.server.apply.blank import present
+from sandpool.server.apply.blank import blank, present
 from sandpool.server.apply.changes import fields_of, same
 from sandpool.server.apply.conflicts import conflict, find_clashes
-from sandpool.server.apply.fieldset import EMPTY, FieldSet
+from sandpool.server.apply.fieldset import FieldSet
 from sandpool.server.apply.lastapplied import KUBECTL, forgiven, refresh
-from sandpool.server.apply.managed import APPLY, UPDATE, Entry, stored, with_managed_fields, without_managed_fields
+from sandpool.server.apply.managed import (
+    APPLY,
+    UPDATE,
+    entry,
+    identity,
+    owned,
+    owning,
+    place,
+    since,
+    with_managed_fields,
+)
 from sandpool.server.apply.merge import merge
 from sandpool.server.apply.prune import prune
 from sandpool.server.apply.reconcile import reconcile
 from sandpool.server.apply.resets import BOOKKEEPING
 from sandpool.server.apply.structure import BadItem
-from sandpool.server.apply.update import changed, taken, yielded
+from sandpool.server.apply.update import changed, taken
 from sandpool.server.apply.validate import problems
 
 # Who owns what an object had when the first apply came, if its managers were not tracked until then.
@@ -37,8 +46,7 @@ def apply(
     force: bool,
     subresource: str,
     now: str,
-    reset: FieldSet | None = None,
-    blank: Object | None = None,
+    reset: FieldSet | None,
 ) -> Object:
     """``live``, or a new object if that is None, as it is after ``manager`` applied ``applied``.
 
@@ -47,9 +55,9 @@ def apply(
     The result has not been defaulted: nobody owns a default.
     """
     _check(applied, shape)
-    writer = Entry(manager, APPLY, applied["apiVersion"], subresource, now, EMPTY)
+    writer = entry(manager, APPLY, applied["apiVersion"], subresource, now)
     try:
-        result = _apply(live, applied, writer, force, shape, reset, blank or {})
+        result = _apply(live, applied, writer, force, shape, reset)
     except BadItem as error:
         raise _unfit("live", applied, str(error)) from None
     return refresh(result, applied) if manager == KUBECTL else result
@@ -58,56 +66,51 @@ def apply(
 def _apply(
     live: Object | None,
     applied: Object,
-    writer: Entry,
+    writer: Object,
     force: bool,
     shape: Shape,
     reset: FieldSet | None,
-    blank: Object,
 ) -> Object:
-    before = blank if live is None else without_managed_fields(live)
-    mine, others = _managers(live, writer, shape, reset, blank)
-    owned = fields_of(applied, shape)
+    before = blank(shape) if live is None else with_managed_fields(live, [])
+    mine, others = _managers(live, writer, shape, reset)
+    wanted = fields_of(applied, shape)
     if reset is not None:
-        owned = owned.without(reset)
+        wanted = wanted.without(reset)
 
-    after = merge(present(blank) if live is None else before, applied, shape)
-    if mine is not None and not mine.fields <= owned:
-        after = prune(after, mine.fields, reduce(or_, (other.fields for other in others), owned), shape)
+    after = merge(present(before) if live is None else before, applied, shape)
+    if mine is not None and not owned(mine) <= wanted:
+        after = prune(after, owned(mine), reduce(or_, map(owned, others), wanted), shape)
 
-    changes = changed(before, after, shape, reset)
+    written, removed = changed(before, after, shape, reset)
     if not force:
-        _refuse_clashes(others, changes.written, before, writer, shape)
-    left = yielded(others, changes)
-    owned -= BOOKKEEPING
-    if live is not None and same(before, after):
+        _refuse_clashes(others, written, before, writer, shape)
+    is_same = live is not None and same(before, after)
+    if is_same:
         # Nothing is different, so nothing happened now: the applier keeps its time, and has none if it is new.
-        if owned:
-            left.append(mine.owning(owned) if mine is not None else writer._replace(fields=owned, time=""))
-        return with_managed_fields(live, left)
-    if owned:
-        left.append(writer.owning(owned))
-    return with_managed_fields(after, left)
+        writer = since(writer, mine.get("time", "") if mine is not None else "")
+    entries = [owning(other, left) for other in others if (left := owned(other) - written - removed)]
+    if claimed := wanted - BOOKKEEPING:
+        place(entries, owning(writer, claimed))
+    return with_managed_fields(live if live is not None and is_same else after, entries)
 
 
 def _managers(
-    live: Object | None, writer: Entry, shape: Shape, reset: FieldSet | None, blank: Object
-) -> tuple[Entry | None, list[Entry]]:
+    live: Object | None, writer: Object, shape: Shape, reset: FieldSet | None
+) -> tuple[Object | None, list[Object]]:
     """The applier's entry from before, if there is one, and those of all others."""
-    if live is None:
-        return None, []
-    entries = stored(live["metadata"].get("managedFields") or ())
-    if not entries:
-        first = writer._replace(manager=BEFORE_FIRST_APPLY, operation=UPDATE)
-        return None, taken((), changed(blank, live, shape, reset), first)
-    entries = [entry.owning(reconcile(entry.fields, shape)) for entry in entries]
-    mine = next((entry for entry in entries if entry.identity == writer.identity), None)
-    return mine, [entry for entry in entries if entry is not mine]
+    entries: list[Object] = (live["metadata"].get("managedFields") or []) if live is not None else []
+    if not entries and live is not None:
+        first = {**writer, "manager": BEFORE_FIRST_APPLY, "operation": UPDATE}
+        return None, taken([], changed(blank(shape), live, shape, reset), shape, first)
+    entries = [owning(each, reconcile(owned(each), shape)) for each in entries]
+    mine = next((each for each in entries if identity(each) == identity(writer)), None)
+    return mine, [each for each in entries if each is not mine]
 
 
-def _refuse_clashes(others: Iterable[Entry], written: FieldSet, live: Object, writer: Entry, shape: Shape) -> None:
+def _refuse_clashes(others: list[Object], written: FieldSet, live: Object, writer: Object, shape: Shape) -> None:
     clashes = find_clashes(others, written)
-    if clashes and writer.manager == KUBECTL:
-        allowed = forgiven(live, shape, writer.api_version)
+    if clashes and writer["manager"] == KUBECTL:
+        allowed = forgiven(live, shape, writer["apiVersion"])
         clashes = [clash for clash in clashes if clash.path not in allowed]
     if clashes:
         raise conflict(clashes)

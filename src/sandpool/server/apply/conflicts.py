@@ -5,25 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict
 from sandpool.server.apply import elements
 from sandpool.server.apply.fieldset import FieldSet, Path
-from sandpool.server.apply.managed import UPDATE, Entry
+from sandpool.server.apply.managed import UPDATE, identifier, owned
 from sandpool.server.apply.wording import quoted
 
 
 class Clash(NamedTuple):
-    owner: Entry
+    owner: Object  # an entry of managedFields
     path: Path
 
 
-def find_clashes(owners: Iterable[Entry], written: FieldSet) -> list[Clash]:
+def find_clashes(owners: Iterable[Object], written: FieldSet) -> list[Clash]:
     """All fields of ``written`` that somebody owns, by owner."""
-    return [
-        Clash(owner, path)
-        for owner in sorted(owners, key=lambda entry: entry.identifier)
-        for path in owner.fields & written
-    ]
+    return [Clash(owner, path) for owner in sorted(owners, key=identifier) for path in owned(owner) & written]
 
 
 def conflict(clashes: list[Clash]) -> Conflict:
@@ -35,7 +32,7 @@ def conflict(clashes: list[Clash]) -> Conflict:
         message = f"Apply failed with 1 conflict: conflict with {_owner(clashes[0])}: {_field(clashes[0])}"
     else:
         lines: list[str] = []
-        named: Entry | None = None
+        named: Object | None = None
         for clash in clashes:
             if clash.owner is not named:
                 lines.append(f"conflicts with {_owner(clash)}:")
@@ -47,10 +44,10 @@ def conflict(clashes: list[Clash]) -> Conflict:
 
 def _owner(clash: Clash) -> str:
     owner = clash.owner
-    name = quoted(owner.manager)
-    if owner.subresource:
-        name += f" with subresource {quoted(owner.subresource)}"
-    return f"{name} using {owner.api_version}" if owner.operation == UPDATE else name
+    name = quoted(owner.get("manager", ""))
+    if owner.get("subresource"):
+        name += f" with subresource {quoted(owner['subresource'])}"
+    return f"{name} using {owner['apiVersion']}" if owner["operation"] == UPDATE else name
 
 
 def _field(clash: Clash) -> str:

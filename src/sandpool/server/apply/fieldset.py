@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from types import MappingProxyType
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -38,11 +37,12 @@ class BadFields(ValueError):
 class FieldSet:
     """Get one from ``make``, ``of`` or ``decode``, never from the class: equal sets must be the same object."""
 
-    __slots__ = ("__weakref__", "_fields", "children", "members")
+    __slots__ = ("__weakref__", "_branches", "_fields", "children", "members")
 
     members: frozenset[str]
     children: Mapping[str, FieldSet]
     _fields: dict[str, Any] | None
+    _branches: tuple[tuple[Path, frozenset[str]], ...] | None
 
     def __bool__(self) -> bool:
         return self is not EMPTY
@@ -88,18 +88,26 @@ class FieldSet:
         return "{" + ", ".join("".join(map(elements.text, path)) for path in self) + "}"
 
     @property
+    def branches(self) -> tuple[tuple[Path, frozenset[str]], ...]:
+        """The set without its nesting: the members wherever there are some, each time with the path to them."""
+        if self._branches is None:
+            here: tuple[tuple[Path, frozenset[str]], ...] = (((), self.members),) if self.members else ()
+            self._branches = here + tuple(
+                ((element, *path), members)
+                for element, below in self.children.items()
+                for path, members in below.branches
+            )
+        return self._branches
+
+    @property
     def fields(self) -> dict[str, Any]:
         """The fieldsV1 form in its canonical order. It is made once and shared: do not change it."""
         if self._fields is None:
             self._fields = _encode(self)
-            _by_fields[id(self._fields)] = self
         return self._fields
 
 
 _interned: WeakValueDictionary[tuple[frozenset[str], frozenset[tuple[str, FieldSet]]], FieldSet] = WeakValueDictionary()
-# From the identity of an encoded form to its set. The set keeps the form alive, so an identity is not reused before
-# the set, and with it the entry, is gone.
-_by_fields: WeakValueDictionary[int, FieldSet] = WeakValueDictionary()
 
 
 def _intern(members: frozenset[str], children: dict[str, FieldSet]) -> FieldSet:
@@ -108,8 +116,9 @@ def _intern(members: frozenset[str], children: dict[str, FieldSet]) -> FieldSet:
     if found is None:
         found = FieldSet()
         found.members = members
-        found.children = MappingProxyType(children)
+        found.children = children
         found._fields = None
+        found._branches = None
         _interned[identity] = found
     return found
 
@@ -164,7 +173,7 @@ def _recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
 
 # Encoding
 
-_SELF: Final = "."  # "this element itself is a member", said below an element that has children
+SELF: Final = "."  # "this element itself is a member", said below an element that has children
 _NOTHING: Final[dict[str, Any]] = {}
 
 
@@ -175,7 +184,7 @@ def _encode(fields: FieldSet) -> dict[str, Any]:
         if below is None:
             encoded[element] = _NOTHING
         elif element in fields.members:
-            encoded[element] = {_SELF: _NOTHING, **below.fields}
+            encoded[element] = {SELF: _NOTHING, **below.fields}
         else:
             encoded[element] = below.fields
     return encoded
@@ -184,11 +193,8 @@ def _encode(fields: FieldSet) -> dict[str, Any]:
 def decode(fields: Any) -> FieldSet:
     """The set of a fieldsV1 value. Raises BadFields.
 
-    A form that a set of ours has made is recognised by its identity; any other by its content, so the objects of one
-    kind read back from disk are decoded once and not once each."""
-    found = _by_fields.get(id(fields))
-    if found is not None and found._fields is fields:
-        return found
+    Sets are remembered under their text, which is quickly made: objects of one kind are decoded once and not once
+    each."""
     if not isinstance(fields, dict):
         raise BadFields("fieldsV1 must be an object")
     return _decode_text(orjson.dumps(fields))
@@ -206,7 +212,7 @@ def _decode(fields: Any) -> tuple[FieldSet, bool]:
     members: list[str] = []
     children: dict[str, FieldSet] = {}
     for text, inner in fields.items():
-        if text == _SELF:
+        if text == SELF:
             continue
         try:
             element = elements.canonical(text)
@@ -220,4 +226,4 @@ def _decode(fields: Any) -> tuple[FieldSet, bool]:
         if below:
             children[element] = below
     found = _intern(frozenset(members), children)
-    return found, _SELF in fields or not found
+    return found, SELF in fields or not found

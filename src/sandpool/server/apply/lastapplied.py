@@ -33,8 +33,8 @@ def forgiven(live: Object, shape: Shape, api_version: str) -> FieldSet:
         return EMPTY
     if problems(last, shape) or problems(live, shape):
         return EMPTY
-    changes = compare(last, live, shape)
-    return fields_of(last, shape) - changes.written - changes.removed
+    written, removed = compare(last, live, shape)
+    return fields_of(last, shape) - written - removed
 
 
 def refresh(result: Object, applied: Object) -> Object:

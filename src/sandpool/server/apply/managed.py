@@ -1,16 +1,20 @@
-"""The managedFields of one object: who owns which fields, by which kind of write, since when."""
+"""The managedFields of one object: who owns which fields, by which kind of write, since when.
+
+An entry says what one manager owns through one kind of write. It is kept in the form it is stored and sent in, and its
+fields are decoded only when that is needed: most writes touch nothing that most managers own, which can be seen in the
+encoded form. All entries that are stored have been through ``read`` or ``entry``, so they are complete and canonical.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from sandpool.api.resource import Object
-from sandpool.server.apply.fieldset import EMPTY, BadFields, FieldSet, decode
+from sandpool.server.apply.fieldset import EMPTY, SELF, BadFields, FieldSet, decode
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
@@ -19,6 +23,8 @@ FIELDS_V1: Final = "FieldsV1"
 MAX_UPDATERS: Final = 10
 ANCIENT: Final = "ancient-changes"
 
+Identity = tuple[str, str, str, str]
+
 _CANONICAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ").fullmatch
 
 
@@ -26,87 +32,109 @@ class BadManagedFields(ValueError):
     """A managedFields value that cannot be read."""
 
 
-class Entry(NamedTuple):
-    """What one manager owns through one kind of write.
-
-    An updater is told from others by manager, version and subresource; an applier by manager and subresource, since
-    it is the same applier when it moves on to another version of the API.
-    """
-
-    manager: str
-    operation: str  # APPLY or UPDATE
-    api_version: str
-    subresource: str
-    time: str  # "" if the fields were taken over by a write that changed nothing
-    fields: FieldSet
-    encoded: Object | None = None  # the form it was read from, kept while it still says the same
-
-    @property
-    def identity(self) -> tuple[str, str, str, str]:
-        return self.manager, self.operation, self.api_version if self.operation == UPDATE else "", self.subresource
-
-    @property
-    def identifier(self) -> bytes:
-        """The text by which kube-apiserver knows and orders managers."""
-        names = zip(("manager", "operation", "apiVersion", "subresource"), self.identity, strict=True)
-        return orjson.dumps({name: value for name, value in names if value})
-
-    def owning(self, fields: FieldSet) -> Entry:
-        if fields is self.fields:
-            return self
-        return Entry(self.manager, self.operation, self.api_version, self.subresource, self.time, fields)
-
-    def encode(self) -> Object:
-        if self.encoded is not None:
-            return self.encoded
-        encoded: Object = {"manager": self.manager} if self.manager else {}
-        encoded["operation"] = self.operation
-        encoded["apiVersion"] = self.api_version
-        if self.time:
-            encoded["time"] = self.time
-        encoded["fieldsType"] = FIELDS_V1
-        encoded["fieldsV1"] = self.fields.fields
-        if self.subresource:
-            encoded["subresource"] = self.subresource
-        return encoded
+def entry(
+    manager: str, operation: str, api_version: str, subresource: str, time: str, fields: FieldSet = EMPTY
+) -> Object:
+    """``time`` is "" if the manager took the fields over by a write that changed nothing."""
+    made: Object = {"manager": manager} if manager else {}
+    made["operation"] = operation
+    made["apiVersion"] = api_version
+    if time:
+        made["time"] = time
+    made["fieldsType"] = FIELDS_V1
+    made["fieldsV1"] = fields.fields
+    if subresource:
+        made["subresource"] = subresource
+    return made
 
 
-def stored(entries: Any) -> list[Entry]:
-    """The entries of an object that has been through here before; like ``read``, but trusts what it finds."""
-    found: list[Entry] = []
-    for entry in entries:
-        get = entry.get
-        found.append(
-            Entry(
-                get("manager", ""),
-                entry["operation"],
-                entry["apiVersion"],
-                get("subresource", ""),
-                get("time", ""),
-                decode(entry["fieldsV1"]),
-                entry,
-            )
-        )
-    return found
+def identity(entry: Object) -> Identity:
+    """What tells a manager from others: an updater by name, version and subresource, an applier by name and
+    subresource, since it is the same applier when it moves on to another version of the API."""
+    operation = entry["operation"]
+    version = entry["apiVersion"] if operation == UPDATE else ""
+    return entry.get("manager", ""), operation, version, entry.get("subresource", "")
 
 
-def read(entries: Any) -> list[Entry]:
-    """The entries as a client sent them, at most one for each manager. Raises BadManagedFields."""
-    if entries is None:
-        return []
+def identifier(entry: Object) -> bytes:
+    """The text by which kube-apiserver knows managers; it orders them by it."""
+    names = zip(("manager", "operation", "apiVersion", "subresource"), identity(entry), strict=True)
+    return orjson.dumps({name: value for name, value in names if value})
+
+
+def owned(entry: Object) -> FieldSet:
+    return decode(entry["fieldsV1"])
+
+
+def owning(entry: Object, fields: FieldSet) -> Object:
+    return {**entry, "fieldsV1": fields.fields}
+
+
+def since(entry: Object, time: str) -> Object:
+    """The entry with another time; "" for none."""
+    if time and "time" in entry:
+        return entry if entry["time"] == time else {**entry, "time": time}
+    return _made_of(entry, time)
+
+
+def _made_of(entry_: Object, time: str) -> Object:
+    manager, operation, _, subresource = identity(entry_)
+    return entry(manager, operation, entry_["apiVersion"], subresource, time, owned(entry_))
+
+
+def order(entry: Object) -> tuple[str, str, str, str, str]:
+    """The sort key of kube-apiserver. Times have one format, so they are ordered as text; none is before all."""
+    get = entry.get
+    return entry["operation"], get("time", ""), get("manager", ""), entry["apiVersion"], get("subresource", "")
+
+
+def place(entries: list[Object], entry: Object) -> None:
+    """Put an entry where it belongs among entries that are in order. A writer's belongs near the end."""
+    key = order(entry)
+    position = len(entries)
+    while position and order(entries[position - 1]) > key:
+        position -= 1
+    entries.insert(position, entry)
+
+
+def meets(encoded: Object, fields: FieldSet) -> bool:
+    """Whether an encoded set has some of these fields, or something below one of them."""
+    for path, members in fields.branches:
+        node: Object | None = encoded
+        for element in path:
+            node = node.get(element) if node else None
+        if node and not members.isdisjoint(node):
+            return True
+    return False
+
+
+def covers(encoded: Object, fields: FieldSet) -> bool:
+    """Whether an encoded set has all of these fields."""
+    for path, members in fields.branches:
+        node: Object | None = encoded
+        for element in path:
+            node = node.get(element) if node else None
+        if not node:
+            return False
+        for element in members:
+            below = node.get(element)
+            if below is None or (below and SELF not in below):
+                return False
+    return True
+
+
+def read(entries: Any) -> list[Object]:
+    """The entries as a client sent them, in order and at most one for each manager. Raises BadManagedFields."""
     if not isinstance(entries, list):
         raise BadManagedFields("managedFields must be a list")
-    found: dict[tuple[str, ...], Entry] = {}
-    for position, entry in enumerate(entries):
-        read = _read_entry(entry, position)
-        found[read.identity] = read
-    return list(found.values())
+    found = {identity(each): each for each in map(_read_entry, entries, range(len(entries)))}
+    return sorted(found.values(), key=order)
 
 
-def _read_entry(entry: Any, position: int) -> Entry:
-    if not isinstance(entry, dict):
+def _read_entry(given: Any, position: int) -> Object:
+    if not isinstance(given, dict):
         raise BadManagedFields("a managedFields entry must be an object")
-    operation, version, kind = entry.get("operation"), entry.get("apiVersion"), entry.get("fieldsType")
+    operation, version, kind = given.get("operation"), given.get("apiVersion"), given.get("fieldsType")
     if operation not in (APPLY, UPDATE):
         raise BadManagedFields("operation must be `Apply` or `Update`")
     if not version:
@@ -115,13 +143,13 @@ def _read_entry(entry: Any, position: int) -> Entry:
         raise BadManagedFields(f"missing fieldsType in managed fields entry {position}")
     if kind != FIELDS_V1:
         raise BadManagedFields(f'invalid fieldsType "{kind}" in managed fields entry {position}')
-    fields = entry.get("fieldsV1")
+    fields = given.get("fieldsV1")
     try:
-        owned = EMPTY if fields is None else decode(fields)
-        time = _read_time(entry.get("time"))
+        decoded = EMPTY if fields is None else decode(fields)
+        time = _read_time(given.get("time"))
     except (BadFields, ValueError) as error:
         raise BadManagedFields(f"error decoding versioned set: {error}") from None
-    return Entry(entry.get("manager") or "", operation, version, entry.get("subresource") or "", time, owned)
+    return entry(given.get("manager") or "", operation, version, given.get("subresource") or "", time, decoded)
 
 
 def _read_time(time: Any) -> str:
@@ -140,56 +168,41 @@ def is_reset(entries: Any) -> bool:
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and not entries[0]))
 
 
-def capped(entries: Sequence[Entry]) -> Sequence[Entry]:
+def capped(entries: list[Object]) -> list[Object]:
     """``entries`` with the oldest update entries merged, by version, until there are few enough."""
-    updaters = [entry for entry in entries if entry.operation == UPDATE]
+    if len(entries) <= MAX_UPDATERS:
+        return entries
+    updaters = [each for each in entries if each["operation"] == UPDATE]
     excess = len(updaters) - MAX_UPDATERS
     if excess <= 0:
         return entries
-    updaters.sort(key=lambda entry: (entry.time, entry.identifier))
-    left = {entry.identity: entry for entry in entries}
-    first_of: dict[str, Entry] = {}
-    for entry in updaters:
+    updaters.sort(key=lambda each: (each.get("time", ""), identifier(each)))
+    left = {identity(each): each for each in entries}
+    first_of: dict[str, Object] = {}
+    for each in updaters:
+        version = each["apiVersion"]
+        first = first_of.setdefault(version, each)
+        if first is each:
+            continue
+        bucket = entry(ANCIENT, UPDATE, version, "", each.get("time", ""))
+        if identity(bucket) not in left:
+            left[identity(bucket)] = left.pop(identity(first))
+        left[identity(bucket)] = owning(bucket, owned(each) | owned(left[identity(bucket)]))
+        # If this is the bucket of earlier times, with a younger time than another, it is gone. So kube-apiserver does.
+        del left[identity(each)]
+        excess -= 1
         if excess == 0:
             break
-        first = first_of.setdefault(entry.api_version, entry)
-        if first is entry:
-            continue
-        bucket = Entry(ANCIENT, UPDATE, entry.api_version, "", entry.time, entry.fields)
-        if bucket.identity not in left:
-            left[bucket.identity] = left.pop(first.identity)
-        left[bucket.identity] = bucket.owning(entry.fields | left[bucket.identity].fields)
-        if entry.identity != bucket.identity:
-            del left[entry.identity]
-        excess -= 1
-    return list(left.values())
+    return sorted(left.values(), key=order)
 
 
-def with_managed_fields(object: Object, entries: Iterable[Entry]) -> Object:
-    """``object`` with these managedFields, in the order kube-apiserver gives them; without any if there are none."""
-    encoded = [entry.encode() for entry in sorted(entries, key=_order)]
+def with_managed_fields(object: Object, entries: list[Object]) -> Object:
+    """``object`` with these managedFields, which are in order; with none if the list is empty."""
     metadata = object.get("metadata") or {}
     before = metadata.get("managedFields")
-    if before is None and not encoded:
+    if before is entries or before == entries or (before is None and not entries):
         return object
-    if before and len(before) == len(encoded) and all(map(_identical, before, encoded)):
-        return object
-    metadata = {**metadata}
-    if encoded:
-        metadata["managedFields"] = encoded
-    else:
+    metadata = {**metadata, "managedFields": entries}
+    if not entries:
         del metadata["managedFields"]
     return {**object, "metadata": metadata}
-
-
-def without_managed_fields(object: Object) -> Object:
-    return with_managed_fields(object, ())
-
-
-def _order(entry: Entry) -> tuple[str, str, str, str, str]:
-    # Times have one format, so they are ordered as text; no time counts as the oldest.
-    return entry.operation, entry.time, entry.manager, entry.api_version, entry.subresource
-
-
-def _identical(a: object, b: object) -> bool:
-    return a is b

@@ -12,8 +12,6 @@ from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import elements
 
 ANYTHING: Final = Shape()
-# Opaque to Kubernetes and declared as a plain object; the schema alone does not tell it from a granular map.
-_RAW_EXTENSION: Final = "io.k8s.apimachinery.pkg.runtime.RawExtension"
 
 
 class BadItem(ValueError):
@@ -31,15 +29,15 @@ def item(shape: Shape) -> Shape:
 
 def is_atomic(shape: Shape, container: type) -> bool:
     """Whether a dict or list of this shape is owned as a whole."""
-    if container is list:
-        return shape.list_type == "atomic"
-    return shape.map_type == "atomic" or (not shape.properties and shape.name == _RAW_EXTENSION)
+    return (shape.list_type if container is list else shape.map_type) == "atomic"
 
 
 def is_parted(shape: Shape, value: Any) -> bool:
     """Whether the parts of this value are owned one by one. Empty containers have no parts and are owned themselves."""
     kind = value.__class__
-    return (kind is dict or kind is list) and bool(value) and not is_atomic(shape, kind)
+    if kind is dict:
+        return bool(value) and shape.map_type != "atomic"
+    return kind is list and bool(value) and shape.list_type != "atomic"
 
 
 def item_element(shape: Shape, value: Any) -> str:
@@ -60,6 +58,18 @@ def item_element(shape: Shape, value: Any) -> str:
         return elements.key(keys, *[value[name] for name in keys])
     except (KeyError, TypeError):  # a key is left out, or is no scalar
         return _unusual_key(shape, value)
+
+
+def items_by_element(shape: Shape, values: list[Any]) -> dict[str, Any]:
+    """The items of a list by what they are called; of those that are called the same, the last. Raises BadItem."""
+    keys = shape.list_keys
+    if len(keys) == 1:
+        try:
+            name = keys[0]
+            return {elements.key(keys, each[name]): each for each in values}
+        except (KeyError, TypeError):
+            pass  # not the usual kind of items
+    return {item_element(shape, each): each for each in values}
 
 
 def _unusual_key(shape: Shape, value: dict[str, Any]) -> str:

@@ -1,26 +1,32 @@
 """Tracking creates, updates and patches: whoever changes a field owns it from then on, and the others do not.
 
-Every write of the server passes through here, so the warm path is short: compare what was written, then three
-remembered set operations for each manager.
+Every write of the server passes through here, so the common path is short: compare what was written, see who else owns
+some of it, which is mostly nobody, and see that the writer owns it already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
+from sandpool.server.apply.blank import blank
 from sandpool.server.apply.changes import Changes, compare
-from sandpool.server.apply.fieldset import EMPTY, FieldSet
+from sandpool.server.apply.fieldset import FieldSet
 from sandpool.server.apply.managed import (
     UPDATE,
     BadManagedFields,
-    Entry,
     capped,
+    covers,
+    entry,
+    identity,
     is_reset,
+    meets,
+    owned,
+    owning,
+    place,
     read,
-    stored,
+    since,
     with_managed_fields,
 )
 from sandpool.server.apply.reconcile import reconcile
@@ -39,65 +45,70 @@ def track_update(
     subresource: str,
     api_version: str,
     now: str,
-    reset: FieldSet | None = None,
-    blank: Object | None = None,
+    reset: FieldSet | None,
 ) -> Object:
     """``new`` with the managedFields it has after ``manager`` made it from ``old``.
 
-    ``old`` is None for a create; ``blank`` is then what an object of a built-in kind is before anything is set (see
-    ``blank.blank``). ``now`` is a time like ``2030-01-31T12:00:00Z``; ``reset`` are the fields this write does not
-    change, whatever ``new`` says. Managers of a new object that cannot be compared are not known; validation will
-    refuse it for the same reason.
+    ``old`` is None for a create. ``now`` is a time like ``2030-01-31T12:00:00Z``. ``reset`` are the fields this write
+    does not change, whatever ``new`` says. The managers of a new object that cannot be compared are not known;
+    validation will refuse it for the same reason.
     """
-    entries = [entry.owning(reconcile(entry.fields, shape)) for entry in _before(old, new, subresource)]
+    entries = _before(old, new, subresource)
     if not entries and old is not None:
         return with_managed_fields(new, [])  # tracking was switched off by a reset; an apply switches it on again
     try:
-        changes = changed(blank or {} if old is None else old, new, shape, reset)
+        changes = changed(blank(shape) if old is None else old, new, shape, reset)
     except BadItem:
         return with_managed_fields(new, [])
-    writer = Entry(manager or UNKNOWN, UPDATE, api_version, subresource, now, EMPTY)
-    return with_managed_fields(new, capped(taken(entries, changes, writer)))
+    writer = entry(manager or UNKNOWN, UPDATE, api_version, subresource, now)
+    return with_managed_fields(new, capped(taken(entries, changes, shape, writer)))
 
 
-def _before(old: Object | None, new: Object, subresource: str) -> Sequence[Entry]:
+def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
     """The managers there are before the write. A client may set them, but not through a subresource, and one that
     knows nothing about them and sends none does not delete them."""
-    kept = old["metadata"].get("managedFields") or [] if old is not None else []
+    kept: list[Object] = (old["metadata"].get("managedFields") or []) if old is not None else []
     given = new["metadata"].get("managedFields")
     if given is kept or subresource or given is None:
-        return stored(kept)
+        return kept
     if is_reset(given):
         return []
     try:
-        return read(given) or stored(kept)
+        return read(given)
     except BadManagedFields:
-        return stored(kept)
+        return kept
 
 
 def changed(old: Object, new: Object, shape: Shape, reset: FieldSet | None) -> Changes:
     """What the write changes. Raises BadItem."""
-    changes = compare(old, new, shape)
+    written, removed = compare(old, new, shape)
     if reset is None:
-        return changes
-    return Changes(changes.written.without(reset), changes.removed.without(reset))
+        return written, removed
+    return written.without(reset), removed.without(reset)
 
 
-def taken(entries: Iterable[Entry], changes: Changes, writer: Entry) -> list[Entry]:
-    """The entries after ``writer`` made the changes: it owns what it wrote on top of what it owned before, and nobody
-    else owns what it wrote or removed."""
-    owned = changes.written - BOOKKEEPING
-    left = yielded(entries, changes)
-    if owned:
-        for position, entry in enumerate(left):
-            if entry.manager == writer.manager and entry.identity == writer.identity:
-                owned |= left.pop(position).fields
-                break
-        left.append(writer.owning(owned))
-    return left
-
-
-def yielded(entries: Iterable[Entry], changes: Changes) -> list[Entry]:
-    """The entries without what was written or removed, and without those that have nothing left."""
+def taken(entries: list[Object], changes: Changes, shape: Shape, writer: Object) -> list[Object]:
+    """The entries after ``writer``, an entry that owns nothing yet, made the changes: it owns what it wrote on top of
+    what it owned before, and nobody else owns what it wrote or removed."""
     written, removed = changes
-    return [entry.owning(fields) for entry in entries if (fields := entry.fields - written - removed)]
+    touched = written | removed
+    claimed = written - BOOKKEEPING
+    manager, writer_identity = writer["manager"], identity(writer)
+    mine: Object | None = None
+    left: list[Object] = []
+    for each in entries:
+        fields = each["fieldsV1"]
+        if each.get("manager") == manager and claimed and identity(each) == writer_identity:
+            mine = each
+        elif not meets(fields, touched):
+            if fields:
+                left.append(each)
+        elif kept := reconcile(owned(each), shape) - written - removed:
+            left.append(owning(each, kept))
+    if mine is not None and covers(mine["fieldsV1"], claimed) and not (removed and meets(mine["fieldsV1"], removed)):
+        place(left, since(mine, writer["time"]))  # it has written these fields before, as most writers have
+    elif mine is not None:
+        place(left, owning(writer, reconcile(owned(mine), shape) - written - removed | claimed))
+    elif claimed:
+        place(left, owning(writer, claimed))
+    return left
