@@ -66,7 +66,7 @@ def test_a_client_that_has_the_document_is_told_so_and_keeps_its_content_type(do
 
 def test_documents_follow_the_resources(documents: Documents, resources: ResourceTable) -> None:
     tag = dict(get(documents, "/apis", accept=AGGREGATED).headers)["ETag"]
-    resources.remove(DEPLOYMENT)
+    resources.replace(DEPLOYMENT.group_resource, [])
     assert get(documents, "/apis", accept=AGGREGATED, if_none_match=tag).status == 200
     with pytest.raises(NotFound):
         get(documents, "/apis/apps/v1")
