@@ -231,6 +231,8 @@ class Bench:
 @pytest.fixture
 async def make_bench() -> AsyncIterator[Callable[..., Awaitable[Bench]]]:
     benches: list[Bench] = []
+    complaints: list[Any] = []  # of the event loop, about exceptions nobody looked at
+    asyncio.get_running_loop().set_exception_handler(lambda _, complaint: complaints.append(complaint))
 
     async def make(**options: Any) -> Bench:
         bench = Bench(**options)
@@ -241,6 +243,7 @@ async def make_bench() -> AsyncIterator[Callable[..., Awaitable[Bench]]]:
     yield make
     for bench in benches:
         await bench.close()
+    assert not complaints
 
 
 @pytest.fixture

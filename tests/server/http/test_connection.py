@@ -13,6 +13,7 @@ import pytest
 from sandpool.kube.errors import ApiError, NotFound, TooManyRequests
 from sandpool.server.exchange import Response, ServerRequest, WatchLine, WatchStream
 from sandpool.server.http import Limits
+from sandpool.server.http.reader import BODY, HEAD
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench
@@ -221,6 +222,31 @@ async def test_unexpected_errors_leak_nothing(bench: Bench, caplog: pytest.LogCa
     assert (await wire.answer()).status == 200
 
 
+async def test_an_answer_that_cannot_be_encoded(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    async def strange(request: ServerRequest) -> Response:
+        return Response(object={"a": object()})
+
+    bench.handler.routes["/strange"] = strange
+    wire = await bench.connect()
+    wire.request("GET", "/strange")
+    assert (await wire.answer()).status == 500
+    assert "not JSON serializable" in caplog.text
+
+
+async def test_an_answer_that_cannot_be_sent_ends_the_connection(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def not_json(request: ServerRequest) -> Response:
+        return Response(encoded=b"{")
+
+    bench.handler.routes["/not-json"] = not_json
+    wire = await bench.connect()
+    wire.request("GET", "/not-json?pretty=true")
+    assert await wire.rest() == b""
+    await bench.until(lambda: not bench.front._connections)
+    assert "answering request" in caplog.text
+
+
 async def test_a_cancellation_inside_the_handler_is_an_answer(bench: Bench) -> None:
     async def cancelled(request: ServerRequest) -> Response:
         raise asyncio.CancelledError
@@ -384,7 +410,7 @@ async def test_a_client_that_never_says_anything_is_closed(bench: Bench) -> None
 async def test_a_slow_head_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.send(b"GET / HT")
-    await bench.until(lambda: any(c._reader.stage == "head" for c in bench.front._connections))
+    await bench.until(lambda: any(c._reader.stage is HEAD for c in bench.front._connections))
     bench.pass_time(20)
     wire.send(b"TP/1.1\r\n")
     await asyncio.sleep(0.01)
@@ -398,7 +424,7 @@ async def test_a_slow_body_times_out(bench: Bench) -> None:
     wire = await bench.connect()
     wire.request("POST", "/x", "Content-Length: 10")
     wire.send(b"12345")
-    await bench.until(lambda: any(c._reader.stage == "body" for c in bench.front._connections))
+    await bench.until(lambda: any(c._reader.stage is BODY for c in bench.front._connections))
     bench.pass_time(59)
     wire.send(b"6")
     await bench.settle()

@@ -18,16 +18,14 @@ class StaticTokens:
 
     def __init__(self) -> None:
         self._users: dict[str, User] = {}
-        self._headers: dict[str, User] = {}  # by the whole header, for the request path
+        self._headers: dict[str, User] = {}
+        self.find_by_header = self._headers.get  # by the whole header: what nearly every request needs, in one step
 
     def add(self, token: str, user: User) -> None:
         self._users[token] = self._headers[f"Bearer {token}"] = authenticated(user)
 
     def find(self, token: str) -> User | None:
         return self._users.get(token)
-
-    def find_by_header(self, credentials: str) -> User | None:
-        return self._headers.get(credentials)
 
     def load(self, path: Path) -> None:
         """Add the tokens of a file in Kubernetes' format: ``token,user,uid,"group1,group2"`` per line.

@@ -24,7 +24,7 @@ from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
 from sandpool.server.exchange import Response, ServerRequest, WatchStream
 from sandpool.server.http import heads
-from sandpool.server.http.reader import HEAD, IDLE, RequestReader
+from sandpool.server.http.reader import HEAD, IDLE, RequestReader, Stage
 from sandpool.server.http.representation import PLAIN, Representation, choose
 from sandpool.server.http.turn import NOBODY, Turn
 from sandpool.server.http.writer import ResponseWriter
@@ -77,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._reading_paused = False  # requests are waiting: first serve those
         self._continue_due = False  # the next request's client waits for permission to send its body
         self._deaf = False  # no further request will be read
-        self._awaited = IDLE  # the stage of a request the deadline is for
+        self._awaited: Stage = IDLE  # the stage of a request the deadline is for
         self._lingering = False
         self._ending = False  # the server stops
         self._lost = False
@@ -164,7 +164,8 @@ class Connection(asyncio.Protocol):
     def open_turn(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> Turn:
         request.source = self._source
         front = self._front
-        return Turn(request, front.audit_id(request.headers), front.now(), keep_alive, legacy)
+        started = front.now() if front.audit is not None else 0.0
+        return Turn(request, front.audit_id(request.headers), started, keep_alive, legacy)
 
     def identify(self, turn: Turn, impersonation: Sequence[tuple[str, str]]) -> None:
         self._front.identify(turn, impersonation, self._certificate)
@@ -207,6 +208,8 @@ class Connection(asyncio.Protocol):
                 raise turn.error
             wanted = choose(request.path, request.query, request.headers)
             response = await self._front.handler.handle(request)
+            if response.encoded is None and response.stream is None:
+                response.encode()  # here, where its failure can still be answered
         except ApiError as error:
             problem = error.message
             response = heads.failure(error)
@@ -230,6 +233,10 @@ class Connection(asyncio.Protocol):
                 await self._answer(turn, response, wanted)
             if self._writer.blocked:
                 await self._writer.drained()
+        except Exception:
+            # Half an answer is on its way, or none that could be: only the end of the connection tells the client.
+            logger.exception("answering request %s failed", turn.audit_id)
+            self._transport.abort()
         finally:
             if self._front.audit is not None:
                 turn.response = response

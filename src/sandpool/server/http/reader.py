@@ -8,6 +8,7 @@ and body limits, whatever it sends: bytes are counted as they arrive, not when t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 import httptools
@@ -18,8 +19,16 @@ from sandpool.server.http.limits import Limits
 from sandpool.server.http.turn import NOBODY, Turn
 from sandpool.server.http.url import parse_query, split_target
 
-# What the reader is in the middle of.
-IDLE, HEAD, BODY = "idle", "head", "body"
+
+class Stage(Enum):
+    """What the reader is in the middle of."""
+
+    IDLE = "idle"
+    HEAD = "head"
+    BODY = "body"
+
+
+IDLE, HEAD, BODY = Stage
 
 _NONE: Sequence[tuple[str, str]] = ()
 _NO_QUERY: Mapping[str, str] = {}
@@ -81,7 +90,7 @@ class RequestReader:
     def __init__(self, reception: Reception) -> None:
         self._reception = reception
         self._parser = httptools.HttpRequestParser(self)
-        self.stage = IDLE
+        self.stage: Stage = IDLE
         self.turn: Turn | None = None  # of the request whose body is being received
         self._target = b""
         self._headers: dict[str, str] = {}
@@ -115,15 +124,15 @@ class RequestReader:
 
     # -- called by the parser ----------------------------------------------------------------------------------------
 
-    def on_message_begin(self) -> None:
+    def on_url(self, url: bytes) -> None:
+        if self.stage is not IDLE:
+            self._target += url
+            return
         self.stage = HEAD
         self._fed = 0
-        self._target = b""
+        self._target = url
         self._headers = {}
         self._impersonation = _NONE
-
-    def on_url(self, url: bytes) -> None:
-        self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self.stage is BODY:

@@ -58,7 +58,7 @@ class ResponseWriter:
         """Write the answer if it is of the common sort: compact JSON, not long, on a connection that stays open."""
         if wanted is not PLAIN or response.stream is not None or response.headers or turn.legacy or not turn.keep_alive:
             return False
-        body = response.encode()
+        body = response.encoded or response.encode()
         if len(body) > _NOT_LONG or turn.request.method == "HEAD":
             return False
         prefix = self._heads.prefix(response.status, response.content_type)
