@@ -16,7 +16,7 @@ import pytest_asyncio
 import yaml
 
 from sandpool.api.kinds import NAMESPACE
-from sandpool.api.resource import ResourceType
+from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.server.app import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
@@ -24,7 +24,7 @@ from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.exchange import User
 from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ADMIN, ControlPlane
-from sandpool.testing.definitions import install
+from sandpool.testing.definitions import Provide, install
 from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import custom_type, definition, new
 
@@ -136,7 +136,7 @@ class Endpoints:
         self._request = request
         self._directory = directory
         self._starting: dict[str, asyncio.Task[Endpoint]] = {}
-        self.installed: set[object] = set()
+        self.installed: set[tuple[str, str]] = set()  # API and definition
 
     async def get(self, variant: str) -> Endpoint:
         """A start that failed stays failed: one report of it is enough, and so is one attempt."""
@@ -194,30 +194,38 @@ async def namespace(client: Client) -> str:
     return name
 
 
+@pytest.fixture
+def provide(api: Endpoint, client: Client, endpoints: Endpoints) -> Provide:
+    """A way for fixtures to install a custom kind that many tests share; nobody removes it."""
+
+    async def once(definition: Object) -> None:
+        key = (api.name, definition["metadata"]["name"])
+        if key not in endpoints.installed:
+            await install(client, definition)
+            endpoints.installed.add(key)
+
+    return once
+
+
 @pytest_asyncio.fixture(loop_scope="session")
-async def sandbox_kinds(api: Endpoint, client: Client, endpoints: Endpoints) -> None:
+async def sandbox_kinds(api: Endpoint, provide: Provide) -> None:
     """Our own kinds are served: the embedded API has them from the start, Kubernetes is given their definitions."""
-    if api.name == "kubernetes" and CRDS not in endpoints.installed:
+    if api.name == "kubernetes":
         for manifest in sorted(CRDS.glob("*.yaml")):
-            await install(client, yaml.safe_load(manifest.read_text()))
-        endpoints.installed.add(CRDS)
+            await provide(yaml.load(manifest.read_text(), yaml.CSafeLoader))
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def widgets(api: Endpoint, client: Client, endpoints: Endpoints) -> ResourceType:
+async def widgets(provide: Provide) -> ResourceType:
     """A custom kind without subresources that keeps whatever it is given."""
     type = custom_type("conformance.example.com", "Widget")
-    if (api.name, type) not in endpoints.installed:
-        await install(client, definition(type))
-        endpoints.installed.add((api.name, type))
+    await provide(definition(type))
     return type
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def gadgets(api: Endpoint, client: Client, endpoints: Endpoints) -> ResourceType:
+async def gadgets(provide: Provide) -> ResourceType:
     """A custom kind with the subresources status and scale."""
     type = custom_type("conformance.example.com", "Gadget")
-    if (api.name, type) not in endpoints.installed:
-        await install(client, definition(type, subresources=("status", "scale")))
-        endpoints.installed.add((api.name, type))
+    await provide(definition(type, subresources=("status", "scale")))
     return type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
@@ -9,6 +10,9 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, TooManyRequests
 from sandpool.testing.watching import until
+
+# Installs a definition into the API of a test, once for all tests that share the API.
+Provide = Callable[[Object], Awaitable[None]]
 
 
 async def install(client: Client, definition: Object) -> Object:

@@ -1,0 +1,177 @@
+"""Namespaces: what they come with, what may happen in them, and how they go."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, SERVICE_ACCOUNT
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, Forbidden, NotFound
+from sandpool.testing.objects import new, pod
+from sandpool.testing.verbs import replace
+from sandpool.testing.watching import until
+
+# A real namespace controller works in rounds of several seconds.
+WITHIN = 60.0
+
+
+async def found(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> Object | None:
+    try:
+        return await client.get(type, name, namespace)
+    except NotFound:
+        return None
+
+
+async def gone(client: Client, type: ResourceType, name: str, namespace: str | None = None) -> None:
+    async def probe() -> bool:
+        return await found(client, type, name, namespace) is None
+
+    await until(probe, within=WITHIN)
+
+
+async def test_a_new_one_is_active_and_labelled(client: Client, namespace: str) -> None:
+    created = await client.get(NAMESPACE, namespace)
+    assert created["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace}
+    assert created["spec"] == {"finalizers": ["kubernetes"]}
+    assert created["status"] == {"phase": "Active"}
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public", "kube-node-lease"])
+async def test_the_ones_there_from_the_start(client: Client, name: str) -> None:
+    assert (await client.get(NAMESPACE, name))["status"] == {"phase": "Active"}
+
+
+async def test_the_name_label_cannot_be_changed_for_long(client: Client, namespace: str) -> None:
+    patch = MergePatch({"metadata": {"labels": {"kubernetes.io/metadata.name": None, "l": "1"}}})
+    patched = await client.patch(NAMESPACE, namespace, patch)
+    assert patched["metadata"]["labels"] == {"kubernetes.io/metadata.name": namespace, "l": "1"}
+
+
+async def test_a_default_service_account_appears(client: Client, namespace: str) -> None:
+    async def account() -> Object | None:
+        return await found(client, SERVICE_ACCOUNT, "default", namespace)
+
+    assert await until(account)
+
+
+async def test_its_spec_is_not_writable(client: Client, namespace: str) -> None:
+    patched = await client.patch(NAMESPACE, namespace, MergePatch({"spec": {"finalizers": []}}))
+    assert patched["spec"] == {"finalizers": ["kubernetes"]}
+
+
+async def test_deletion_takes_the_content_along(client: Client, namespace: str, widgets: ResourceType) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace)
+    await client.create(SECRET, new(SECRET, "a"), namespace)
+    await client.create(widgets, new(widgets, "a", spec={}), namespace)
+    deleting = await client.delete(NAMESPACE, namespace)
+    assert deleting["kind"] == "Namespace"
+    assert deleting["metadata"]["deletionTimestamp"]
+    assert deleting["status"]["phase"] == "Terminating"
+    await gone(client, NAMESPACE, namespace)
+    for type in (CONFIG_MAP, SECRET, widgets):
+        assert (await client.list(type, namespace))["items"] == []
+
+
+async def test_held_content_holds_the_namespace(client: Client, namespace: str) -> None:
+    held = new(CONFIG_MAP, "held", metadata={"finalizers": ["example.com/hold"]})
+    await client.create(CONFIG_MAP, held, namespace)
+    await client.delete(NAMESPACE, namespace)
+
+    async def content_is_deleting() -> bool:
+        return "deletionTimestamp" in (await client.get(CONFIG_MAP, "held", namespace))["metadata"]
+
+    await until(content_is_deleting, within=WITHIN)
+    assert (await client.get(NAMESPACE, namespace))["status"]["phase"] == "Terminating"
+
+    # Nothing new comes in,
+    with pytest.raises(Forbidden) as refused:
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "new"), namespace)
+    assert refused.value.message == (
+        f'configmaps "new" is forbidden: unable to create new content in namespace {namespace} because it is being '
+        "terminated"
+    )
+    assert refused.value.details["causes"] == [
+        {
+            "reason": "NamespaceTerminating",
+            "message": f"namespace {namespace} is being terminated",
+            "field": "metadata.namespace",
+        }
+    ]
+    # the name is taken,
+    with pytest.raises(AlreadyExists) as taken:
+        await client.create(NAMESPACE, new(NAMESPACE, namespace))
+    assert taken.value.message == f'object is being deleted: namespaces "{namespace}" already exists'
+    # and what is there can still be changed, and must be for it to go.
+    await client.patch(CONFIG_MAP, "held", MergePatch({"metadata": {"finalizers": None}}), namespace)
+    await gone(client, NAMESPACE, namespace)
+
+
+async def test_pods_go_first(client: Client, namespace: str) -> None:
+    """What pods may still need stays until they are gone."""
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "needed"), namespace)
+    running = pod("running", spec={"nodeName": "n", "terminationGracePeriodSeconds": 1})
+    await client.create(POD, running, namespace)
+    await client.delete(NAMESPACE, namespace)
+
+    async def pod_is_deleting() -> bool:
+        return "deletionTimestamp" in (await client.get(POD, "running", namespace))["metadata"]
+
+    await until(pod_is_deleting, within=WITHIN)
+    assert await found(client, CONFIG_MAP, "needed", namespace) is not None
+    await client.delete(POD, "running", namespace, grace_period_seconds=0)
+    await gone(client, NAMESPACE, namespace)
+
+
+async def test_finalize_is_a_subresource(client: Client, namespace: str) -> None:
+    """A spec finalizer of somebody's own keeps the namespace until its owner takes it away through finalize."""
+    name = namespace + "-final"
+    await client.create(NAMESPACE, new(NAMESPACE, name, spec={"finalizers": ["example.com/hold"]}))
+    created = await client.get(NAMESPACE, name)
+    assert sorted(created["spec"]["finalizers"]) == ["example.com/hold", "kubernetes"]
+    await client.delete(NAMESPACE, name)
+
+    async def only_ours() -> Object | None:
+        current = await client.get(NAMESPACE, name)
+        return current if current["spec"]["finalizers"] == ["example.com/hold"] else None
+
+    current = await until(only_ours, within=WITHIN)
+    assert current is not None
+    await replace(client, NAMESPACE, {**current, "spec": {"finalizers": []}}, subresource="finalize")
+    await gone(client, NAMESPACE, name)
+
+
+async def test_metadata_finalizers_hold_it_too(client: Client, namespace: str) -> None:
+    name = namespace + "-held"
+    await client.create(NAMESPACE, new(NAMESPACE, name, metadata={"finalizers": ["example.com/hold"]}))
+    await client.delete(NAMESPACE, name)
+
+    async def emptied() -> bool:
+        return "finalizers" not in (await client.get(NAMESPACE, name))["spec"]
+
+    await until(emptied, within=WITHIN)
+    await client.patch(NAMESPACE, name, MergePatch({"metadata": {"finalizers": None}}))
+    await gone(client, NAMESPACE, name)
+
+
+async def test_it_can_be_made_again(client: Client, namespace: str) -> None:
+    before = await client.get(NAMESPACE, namespace)
+    await client.create(SECRET, new(SECRET, "a"), namespace)
+    await client.delete(NAMESPACE, namespace)
+    await gone(client, NAMESPACE, namespace)
+    again = await client.create(NAMESPACE, new(NAMESPACE, namespace))
+    assert again["metadata"]["uid"] != before["metadata"]["uid"]
+    assert (await client.list(SECRET, namespace))["items"] == []
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system"])
+async def test_the_important_ones_stay(client: Client, name: str) -> None:
+    with pytest.raises(Forbidden) as refused:
+        await client.delete(NAMESPACE, name)
+    assert refused.value.message == (f'namespaces "{name}" is forbidden: this namespace may not be deleted')
+
+
+async def test_the_phase_is_not_for_the_creator(client: Client, namespace: str) -> None:
+    name = namespace + "-other"
+    created = await client.create(NAMESPACE, new(NAMESPACE, name, status={"phase": "Terminating"}))
+    assert created["status"] == {"phase": "Active"}
