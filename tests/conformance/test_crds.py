@@ -241,6 +241,25 @@ SCHEMA = "spec.versions.0.schema.openAPIV3Schema"
 AT = "spec.validation.openAPIV3Schema"
 
 
+BAD = [
+    "name",
+    "no-schema",
+    "no-storage-version",
+    "scope",
+    "kind",
+    "plural",
+    "version",
+    "preserve-unknown-fields",
+    "no-type-at-root",
+    "no-type",
+    "unknown-type",
+    "no-items",
+    "bad-default",
+    "no-map-keys",
+    "both-properties",
+]
+
+
 @pytest.mark.parametrize(
     ("path", "value", "message"),
     [
@@ -289,23 +308,7 @@ AT = "spec.validation.openAPIV3Schema"
             f"{AT}.properties[spec].additionalProperties: Forbidden: additionalProperties and properties are mutual",
         ),
     ],
-    ids=[
-        "name",
-        "no-schema",
-        "no-storage-version",
-        "scope",
-        "kind",
-        "plural",
-        "version",
-        "preserve-unknown-fields",
-        "no-type-at-root",
-        "no-type",
-        "unknown-type",
-        "no-items",
-        "bad-default",
-        "no-map-keys",
-        "both-properties",
-    ],  # fmt: skip
+    ids=BAD,
 )
 async def test_bad_definitions(client: Client, group: str, path: str, value: Any, message: str) -> None:
     wanted = copy.deepcopy(definition(custom_type(group)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -122,7 +122,7 @@ async def test_finalizers_hold_it(client: Client, namespace: str) -> None:
     assert deleting["kind"] == "ConfigMap"
     metadata = deleting["metadata"]
     assert metadata["deletionGracePeriodSeconds"] == 0
-    assert datetime.fromisoformat(metadata["deletionTimestamp"])
+    assert datetime.fromisoformat(metadata["deletionTimestamp"]).tzinfo is UTC
     assert int(metadata["resourceVersion"]) > int(created["metadata"]["resourceVersion"])
     assert await client.get(CONFIG_MAP, "a", namespace) == deleting
     await release(client, CONFIG_MAP, "a", namespace)
