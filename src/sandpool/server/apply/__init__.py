@@ -2,6 +2,7 @@
 
 from sandpool.server.apply.apply import apply, check_applied_kind
 from sandpool.server.apply.fieldset import FieldSet
+from sandpool.server.apply.managed import settled
 from sandpool.server.apply.managers import (
     managed_fields_causes,
     manager_causes,
@@ -9,6 +10,7 @@ from sandpool.server.apply.managers import (
     validate_manager,
 )
 from sandpool.server.apply.resets import RESET_ALL_BUT_STATUS, RESET_STATUS, reset_fields
+from sandpool.server.apply.scale import scale_managed_fields, scaled_managed_fields
 from sandpool.server.apply.update import track_update
 
 __all__ = [
@@ -21,6 +23,9 @@ __all__ = [
     "manager_causes",
     "manager_from_user_agent",
     "reset_fields",
+    "scale_managed_fields",
+    "scaled_managed_fields",
+    "settled",
     "track_update",
     "validate_manager",
 ]

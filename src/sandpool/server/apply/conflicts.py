@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from sandpool.api.causes import quoted
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict
 from sandpool.server.apply import elements
 from sandpool.server.apply.fieldset import FieldSet, Path
 from sandpool.server.apply.managed import UPDATE, identifier, owned
-from sandpool.server.apply.wording import quoted
 
 
 class Clash(NamedTuple):

@@ -13,7 +13,8 @@ from typing import Any, Final
 
 import orjson
 
-from sandpool.server.apply.wording import json_text, quoted, scalar
+from sandpool.api.causes import quoted
+from sandpool.server.apply.wording import json_text, scalar
 
 _REMEMBERED: Final = 1 << 14
 

@@ -206,3 +206,15 @@ def with_managed_fields(object: Object, entries: list[Object]) -> Object:
     if not entries:
         del metadata["managedFields"]
     return {**object, "metadata": metadata}
+
+
+def settled(old: Object, new: Object) -> Object:
+    """``old`` if nothing but times in managedFields is different in ``new``: such a write has not taken place."""
+    before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
+    if not before or not after or before is after or list(map(_timeless, before)) != list(map(_timeless, after)):
+        return new
+    return old if with_managed_fields(new, before) == old else new
+
+
+def _timeless(entry: Object) -> Object:
+    return {name: value for name, value in entry.items() if name != "time"}

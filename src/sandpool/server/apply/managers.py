@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from sandpool.api.causes import Cause, invalid, required, too_long
 from sandpool.api.resource import ResourceType
-from sandpool.kube.errors import Cause, invalid
-from sandpool.server.apply.wording import quoted
+from sandpool.kube import errors
 
 MAX_LENGTH: Final = 128  # bytes
 _MAX_SUBRESOURCE_LENGTH: Final = 256
@@ -17,20 +17,17 @@ def validate_manager(name: str, *, applying: bool = False, options: str = "Patch
     Raises Invalid about ``options``, the kind of options the request takes."""
     causes = manager_causes(name)
     if applying and not name:
-        causes.append(Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch"))
+        causes.append(required("fieldManager", "is required for apply patch"))
     if causes:
-        raise invalid(ResourceType("meta.k8s.io", "v1", options, ""), "", causes)
+        raise errors.invalid(ResourceType("meta.k8s.io", "v1", options, ""), "", causes)
 
 
 def manager_causes(name: str, path: str = "fieldManager") -> list[Cause]:
-    causes: list[Cause] = []
-    if len(name.encode()) > MAX_LENGTH:
-        causes.append(Cause(path, "FieldValueTooLong", f"Too long: may not be more than {MAX_LENGTH} bytes"))
+    causes = [too_long(path, MAX_LENGTH)] if len(name.encode()) > MAX_LENGTH else []
     position = 0
     for character in name:
         if not character.isprintable():
-            problem = f"invalid character U+{ord(character):04X} (at position {position})"
-            causes.append(Cause(path, "FieldValueInvalid", f"Invalid value: {quoted(name)}: {problem}"))
+            causes.append(invalid(path, name, f"invalid character U+{ord(character):04X} (at position {position})"))
         position += len(character.encode())
     return causes
 
@@ -42,8 +39,7 @@ def managed_fields_causes(entries: Any, path: str = "metadata.managedFields") ->
     for position, entry in enumerate(entries or ()):
         causes += manager_causes(entry.get("manager", ""), f"{path}[{position}].manager")
         if len(entry.get("subresource", "").encode()) > _MAX_SUBRESOURCE_LENGTH:
-            problem = f"Too long: may not be more than {_MAX_SUBRESOURCE_LENGTH} bytes"
-            causes.append(Cause(f"{path}[{position}].subresource", "FieldValueTooLong", problem))
+            causes.append(too_long(f"{path}[{position}].subresource", _MAX_SUBRESOURCE_LENGTH))
     return causes
 
 

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from sandpool.api.schema.shape import Shape
+from sandpool.kube.gotext import go_type, go_value
 from sandpool.server.apply import elements
 from sandpool.server.apply.structure import ANYTHING, BadItem, item, item_element
-from sandpool.server.apply.wording import plain, type_name, verbose
+from sandpool.server.apply.wording import verbose
 
 _STRING_FORMATS: Final = ("", "byte")  # strings of any other format may be written as other scalars too
+# Declared without a type, but a scalar nevertheless.
+_QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
 Problem = tuple[str, str]  # path, message
 
@@ -32,17 +35,17 @@ def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[Pr
     if value is None:
         return
     preserving = shape.preserve_unknown or (preserving and not shape.name)
-    kind = shape.type
+    kind = shape.type if shape.name != _QUANTITY else "quantity"
     if kind == "object" or (kind == "" and isinstance(value, dict)):
         if isinstance(value, dict):
             yield from _check_map(value, shape, path, preserving)
         else:
-            yield path, f"expected map, got &{{{plain(value)}}}"
+            yield path, f"expected map, got &{{{go_value(value)}}}"
     elif kind == "array" or (kind == "" and isinstance(value, list)):
         if isinstance(value, list):
             yield from _check_list(value, shape, path, preserving)
         else:
-            yield path, f"expected list, got &{{{plain(value)}}}"
+            yield path, f"expected list, got &{{{go_value(value)}}}"
     else:
         yield from ((path, message) for message in _check_scalar(value, shape))
 
@@ -78,12 +81,12 @@ def _check_scalar(value: Any, shape: Shape) -> Iterator[str]:
     is_scalar = isinstance(value, str | bool | int | float)
     if shape.type in ("integer", "number"):
         if isinstance(value, bool) or not isinstance(value, int | float):
-            yield f"expected numeric (int or float), got {type_name(value)}"
+            yield f"expected numeric (int or float), got {go_type(value)}"
     elif shape.type == "boolean":
         if not isinstance(value, bool):
-            yield f"expected boolean, got &{{{plain(value)}}}"
+            yield f"expected boolean, got &{{{go_value(value)}}}"
     elif shape.type == "string" and shape.format in _STRING_FORMATS:
         if not isinstance(value, str):
             yield f"expected string, got &value.valueUnstructured{{Value:{verbose(value)}}}"
     elif not is_scalar:
-        yield f"expected any scalar, got &{{{plain(value)}}}"
+        yield f"expected any scalar, got &{{{go_value(value)}}}"

@@ -1,0 +1,55 @@
+"""Ownership of the number that the scale subresource sets.
+
+A write to the scale of an object is a write to a Scale object, tracked like any other. What the Scale's managers are
+before it comes from those managers of the object that own its number of replicas; what they are after it goes back.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.server.apply import elements
+from sandpool.server.apply.fieldset import Path, of
+from sandpool.server.apply.managed import entry, owned, owning, place
+
+SCALE_VERSION: Final = "autoscaling/v1"
+_REPLICAS: Final[Path] = ("f:spec", "f:replicas")
+
+
+def scale_managed_fields(entries: list[Object], path: str) -> list[Object]:
+    """The managedFields of an object's Scale; ``path`` is where the object has its number, e.g. ``.spec.replicas``."""
+    replicas = of(_REPLICAS)
+    return [
+        {**owning(each, replicas), "apiVersion": SCALE_VERSION} for each in entries if _elements(path) in owned(each)
+    ]
+
+
+def scaled_managed_fields(
+    entries: list[Object], scale_entries: list[Object], path: str, api_version: str
+) -> list[Object]:
+    """The managedFields of the object after a write to its Scale left that with ``scale_entries``.
+
+    Managers that are new to the number come without a time, as they do in Kubernetes.
+    """
+    number = of(_elements(path))
+    owners = {_who(each): each for each in scale_entries if _REPLICAS in owned(each)}
+    left: list[Object] = []
+    for each in entries:
+        fields = owned(each)
+        if _elements(path) not in fields or owners.pop(_who(each), None) is not None:
+            left.append(each)
+        elif fields := fields - number:
+            left.append(owning(each, fields))
+    for manager, operation, subresource in owners:
+        place(left, entry(manager, operation, api_version, subresource, "", number))
+    return left
+
+
+def _elements(path: str) -> Path:
+    return tuple(map(elements.field, path.lstrip(".").split(".")))
+
+
+def _who(entry: Object) -> tuple[str, str, str]:
+    """A manager without the version, which is another one in the Scale."""
+    return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")
