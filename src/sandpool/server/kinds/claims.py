@@ -33,6 +33,13 @@ def default_claim_spec(spec: Object) -> Object:
     return inside(spec, "resources", default_requirements)
 
 
+def _without_odd_source(spec: Object) -> Object:
+    """The older of the two fields for a data source means claims and snapshots; anything else in it is ignored."""
+    source = spec.get("dataSource") or {}
+    known = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+    return spec if (source.get("apiGroup") or "", source.get("kind")) in known else drop(spec, "dataSource")
+
+
 def _mirror_data_source(spec: Object) -> Object:
     """A data source is written in two fields; the one that is given fills the other."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
@@ -114,7 +121,8 @@ class PersistentVolumeClaimRules(KindRules):
         return inside(obj, "spec", lambda spec: put(spec, "storageClassName", name)) if name else obj
 
     def prepare_create(self, obj: Object) -> Object:
-        return {**obj, "spec": _mirror_data_source(obj["spec"]), "status": {"phase": "Pending"}}
+        spec = _mirror_data_source(_without_odd_source(obj["spec"]))
+        return {**obj, "spec": spec, "status": {"phase": "Pending"}}
 
     def prepare_update(self, new: Object, old: Object) -> Object:
         return inside(new, "spec", _mirror_data_source)

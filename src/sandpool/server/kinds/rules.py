@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
+from sandpool.server.kinds.budgets import PodDisruptionBudgetRules
 from sandpool.server.kinds.claims import PersistentVolumeClaimRules
+from sandpool.server.kinds.classes import PriorityClassRules, RuntimeClassRules, StorageClassRules
+from sandpool.server.kinds.config import ConfigMapRules, SecretRules
 from sandpool.server.kinds.crds import CustomResourceDefinitionRules
+from sandpool.server.kinds.endpoints import EndpointSliceRules, EndpointsRules
 from sandpool.server.kinds.events import CoreEventRules, EventRules
 from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.leases import LeaseRules
 from sandpool.server.kinds.namespaces import NamespaceRules
+from sandpool.server.kinds.network_policies import NetworkPolicyRules
+from sandpool.server.kinds.nodes import NodeRules
+from sandpool.server.kinds.persistent_volumes import PersistentVolumeRules
 from sandpool.server.kinds.pods import PodRules
 from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
 from sandpool.server.kinds.services import ServiceRules
+from sandpool.server.kinds.stateful_sets import StatefulSetRules
+from sandpool.server.kinds.workloads import DaemonSetRules, DeploymentRules, ReplicaSetRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 
@@ -18,13 +28,29 @@ _ORDINARY = KindRules()
 
 # By group resource: every version of a kind follows the same rules, because only one form is stored.
 _RULES: dict[str, KindRules] = {
-    "namespaces": NamespaceRules(),
-    "pods": PodRules(),
-    "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionRules(),
+    "configmaps": ConfigMapRules(),
+    "endpoints": EndpointsRules(),
     "events": CoreEventRules(),
-    "events.events.k8s.io": EventRules(),
-    "services": ServiceRules(),
+    "namespaces": NamespaceRules(),
+    "nodes": NodeRules(),
     "persistentvolumeclaims": PersistentVolumeClaimRules(),
+    "persistentvolumes": PersistentVolumeRules(),
+    "pods": PodRules(),
+    "secrets": SecretRules(),
+    "services": ServiceRules(),
+    "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionRules(),
+    "daemonsets.apps": DaemonSetRules(),
+    "deployments.apps": DeploymentRules(),
+    "replicasets.apps": ReplicaSetRules(),
+    "statefulsets.apps": StatefulSetRules(),
+    "leases.coordination.k8s.io": LeaseRules(),
+    "endpointslices.discovery.k8s.io": EndpointSliceRules(),
+    "events.events.k8s.io": EventRules(),
+    "networkpolicies.networking.k8s.io": NetworkPolicyRules(),
+    "runtimeclasses.node.k8s.io": RuntimeClassRules(),
+    "poddisruptionbudgets.policy": PodDisruptionBudgetRules(),
+    "priorityclasses.scheduling.k8s.io": PriorityClassRules(),
+    "storageclasses.storage.k8s.io": StorageClassRules(),
     "roles.rbac.authorization.k8s.io": RoleRules(),
     "clusterroles.rbac.authorization.k8s.io": ClusterRoleRules(),
     "rolebindings.rbac.authorization.k8s.io": RoleBindingRules(namespaced=True),

@@ -1,0 +1,97 @@
+"""Node: a machine that runs pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
+from sandpool.api.resource import Object
+from sandpool.server import names
+from sandpool.server.kinds.addresses import validate_range
+from sandpool.server.kinds.cow import fill_absent, inside, keep
+from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.resources import default_amounts, validate_amount
+from sandpool.server.kinds.scheduling import TAINT_EFFECTS
+
+_ONCE: Final = 'node updates may not change {} except from "" to valid'
+
+
+class NodeRules(KindRules):
+    field_labels = frozenset({"spec.unschedulable"})
+    metadata_labels = frozenset({"metadata.name"})
+
+    def default(self, obj: Object, old: Object | None = None) -> Object:
+        obj = fill_absent(obj, {"spec": {}, "status": {}})
+        if old is None or obj["spec"] is not old.get("spec"):
+            obj = inside(obj, "spec", _default_spec)
+        if old is None or obj["status"] is not old.get("status"):
+            obj = inside(obj, "status", _default_status)
+        return obj
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        found = list(_validate_spec(new["spec"]))
+        if old is not None:
+            found += _validate_change(new["spec"], old["spec"])
+        return [*found, *_validate_status(new["status"])]
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        return list(_validate_status(new["status"]))
+
+    def prepare_status_update(self, new: Object, old: Object) -> Object:
+        return keep(new, old, "spec")
+
+    def selectable(self, obj: Object) -> dict[str, str]:
+        return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
+
+
+def _default_spec(spec: Object) -> Object:
+    """The first range of addresses has a field of its own, which old clients know."""
+    first, ranges = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    if first and (not ranges or ranges[0] != first):
+        return {**spec, "podCIDRs": [first]}
+    return {**spec, "podCIDR": ranges[0]} if ranges and not first else spec
+
+
+def _default_status(status: Object) -> Object:
+    status = inside(inside(status, "capacity", default_amounts), "allocatable", default_amounts)
+    return fill_absent(status, {"allocatable": status["capacity"]}) if status.get("capacity") else status
+
+
+def _validate_spec(spec: Object) -> Iterator[Cause]:
+    seen: set[tuple[str, str]] = set()
+    for index, taint in enumerate(spec.get("taints") or ()):
+        at = f"metadata.taints[{index}]"
+        key, value, effect = taint.get("key") or "", taint.get("value") or "", taint.get("effect") or ""
+        yield from (invalid(f"{at}.key", key, why) for why in names.qualified_name(key))
+        if wrong := names.label_value(value):
+            yield invalid(f"{at}.value", value, ";".join(wrong))
+        if not effect:
+            yield required(f"{at}.effect")
+        elif effect not in TAINT_EFFECTS:
+            yield not_supported(f"{at}.effect", effect, TAINT_EFFECTS)
+        if (key, effect) in seen:
+            repeated = duplicate(at, taint)
+            why = "taints must be unique by key and effect pair"
+            yield Cause(repeated.field, repeated.reason, f"{repeated.message}: {why}")
+        seen.add((key, effect))
+    for index, text in enumerate(spec.get("podCIDRs") or ()):
+        yield from validate_range(text, f"spec.podCIDRs[{index}]")
+
+
+def _validate_change(spec: Object, before: Object) -> Iterator[Cause]:
+    if before.get("podCIDRs") and spec.get("podCIDRs") != before["podCIDRs"]:
+        yield forbidden("spec.podCIDRs", _ONCE.format("podCIDR"))
+    if before.get("providerID") and spec.get("providerID") != before["providerID"]:
+        yield forbidden("spec.providerID", _ONCE.format("providerID"))
+
+
+def _validate_status(status: Object) -> Iterator[Cause]:
+    for field in ("capacity", "allocatable"):
+        for name, amount in (status.get(field) or {}).items():
+            yield from validate_amount(name, amount, f"status.{field}.{name}")
+    seen: list[Object] = []
+    for index, address in enumerate(status.get("addresses") or ()):
+        if address in seen:
+            yield duplicate(f"status.addresses[{index}]", address)
+        seen.append(address)

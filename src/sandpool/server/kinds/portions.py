@@ -1,0 +1,30 @@
+"""Portions of a number of pods: a count, or a percentage of all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from sandpool.api.causes import Cause, invalid
+
+_PERCENT: Final = re.compile("[0-9]+%")
+_RULE: Final = (
+    "a valid percent string must be a numeric string followed by an ending '%' "
+    "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
+)
+
+
+def is_zero(value: Any) -> bool:
+    return not value if not isinstance(value, str) else bool(_PERCENT.fullmatch(value)) and int(value[:-1]) == 0
+
+
+def validate_portion(value: Any, path: str, *, whole: bool = True) -> Iterator[Cause]:
+    """``whole``: it cannot be more than everything."""
+    if isinstance(value, str):
+        if not _PERCENT.fullmatch(value):
+            yield invalid(path, value, _RULE)
+        elif whole and int(value[:-1]) > 100:
+            yield invalid(path, value, "must not be greater than 100%")
+    elif value < 0:
+        yield invalid(path, value, "must be greater than or equal to 0")
