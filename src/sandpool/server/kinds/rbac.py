@@ -102,7 +102,10 @@ def _validate_aggregation(role: Object) -> Iterator[Cause]:
     if not selectors:
         yield required(path, "at least one clusterRoleSelector required if aggregationRule is non-nil")
     for index, selector in enumerate(selectors):
-        yield from validate_label_selector(selector, f"{path}[{index}]")
+        wrong = list(validate_label_selector(selector, f"{path}[{index}]"))
+        yield from wrong
+        if wrong:
+            yield invalid(f"{path}[{index}]", None, "invalid label selector.")
 
 
 def _default_subject(subject: Object) -> Object:
