@@ -15,9 +15,10 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from sandpool.api.kinds import NAMESPACE
+from sandpool.api.kinds import CONFIG_MAP, NAMESPACE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
 from sandpool.server.app import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
 from sandpool.server.daemon import Daemon, Settings
@@ -27,6 +28,7 @@ from sandpool.testing.control_plane import ADMIN, ControlPlane
 from sandpool.testing.definitions import Provide, install
 from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.watching import until
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 # Who there is besides the administrator, with their groups.
@@ -187,11 +189,22 @@ def raw(api: Endpoint) -> Raw:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def namespace(client: Client) -> str:
+async def namespace(api: Endpoint, client: Client) -> str:
     """A namespace nobody else uses."""
     name = f"t-{secrets.token_hex(5)}"
     await client.create(NAMESPACE, new(NAMESPACE, name))
+    if api.name == "http":
+        # What every namespace is given comes a moment later; tests that watch should not see it arrive.
+        await until(lambda: _is_there(client, CONFIG_MAP, "kube-root-ca.crt", name))
     return name
+
+
+async def _is_there(client: Client, type: ResourceType, name: str, namespace: str) -> bool:
+    try:
+        await client.get(type, name, namespace)
+    except NotFound:
+        return False
+    return True
 
 
 @pytest.fixture

@@ -242,21 +242,8 @@ AT = "spec.validation.openAPIV3Schema"
 
 
 BAD = [
-    "name",
-    "no-schema",
-    "no-storage-version",
-    "scope",
-    "kind",
-    "plural",
-    "version",
-    "preserve-unknown-fields",
-    "no-type-at-root",
-    "no-type",
-    "unknown-type",
-    "no-items",
-    "bad-default",
-    "no-map-keys",
-    "both-properties",
+    *("name", "no-schema", "no-storage-version", "scope", "kind", "plural", "version", "preserve-unknown-fields"),
+    *("no-type-at-root", "no-type", "unknown-type", "no-items", "bad-default", "no-map-keys", "both-properties"),
 ]
 
 

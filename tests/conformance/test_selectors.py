@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, CORE_EVENT, NAMESPACE, NODE, POD, SECRET
+from sandpool.api.kinds import CONFIG_MAP, CORE_EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest
@@ -129,6 +129,7 @@ async def test_both_selectors(client: Client, namespace: str) -> None:
 
 
 async def test_fields_of_pods(client: Client, namespace: str) -> None:
+    await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "sa"), namespace)
     await client.create(POD, pod("a", spec={"nodeName": "n1"}), namespace)
     await client.create(POD, pod("b", spec={"restartPolicy": "Never", "serviceAccountName": "sa"}), namespace)
     await client.patch(

@@ -1,0 +1,391 @@
+"""Our own four kinds: defaults, required fields, enums, the immutable rule, columns and scaling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import ApplyPatch, Client, MergePatch, StrategicPatch
+from sandpool.kube.errors import Invalid, UnsupportedMediaType
+from sandpool.testing.endpoint import Raw
+from sandpool.testing.objects import new
+
+pytestmark = pytest.mark.usefixtures("sandbox_kinds")
+
+POD_TEMPLATE: Object = {"spec": {"containers": [{"name": "main", "image": "example.com/image:1"}]}}
+SPECS: dict[ResourceType, Object] = {
+    SANDBOX: {"podTemplate": POD_TEMPLATE},
+    SANDBOX_TEMPLATE: {"podTemplate": POD_TEMPLATE},
+    SANDBOX_WARM_POOL: {"sandboxTemplateRef": {"name": "t"}},
+    SANDBOX_CLAIM: {"warmPoolRef": {"name": "p"}},
+}
+VOLUME: Object = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+async def create(client: Client, namespace: str, type: ResourceType, **spec: Any) -> Object:
+    return await client.create(type, new(type, "a", spec={**SPECS[type], **spec}), namespace)
+
+
+@pytest.mark.parametrize(
+    ("type", "defaults"),
+    [
+        (SANDBOX, {"operatingMode": "Running", "shutdownPolicy": "Retain"}),
+        (
+            SANDBOX_TEMPLATE,
+            {
+                "networkPolicyManagement": "Managed",
+                "envVarsInjectionPolicy": "Disallowed",
+                "volumeClaimTemplatesPolicy": "Disallowed",
+            },
+        ),
+        (SANDBOX_WARM_POOL, {"replicas": 1}),
+        (SANDBOX_CLAIM, {}),
+    ],
+    ids=str,
+)
+async def test_defaults(client: Client, namespace: str, type: ResourceType, defaults: Object) -> None:
+    created = await create(client, namespace, type)
+    assert created["spec"] == {**SPECS[type], **defaults}
+    assert created["metadata"]["generation"] == 1
+
+
+@pytest.mark.parametrize(
+    ("type", "field", "given", "stored"),
+    [
+        (SANDBOX_WARM_POOL, "updateStrategy", {}, {"type": "OnReplenish"}),
+        (SANDBOX_CLAIM, "lifecycle", {}, {"shutdownPolicy": "Retain"}),
+        (
+            SANDBOX_CLAIM,
+            "env",
+            [{"name": "A", "value": "1"}],
+            [{"name": "A", "value": "1"}],
+        ),
+    ],
+)
+async def test_defaults_inside(
+    client: Client, namespace: str, type: ResourceType, field: str, given: Any, stored: Any
+) -> None:
+    created = await create(client, namespace, type, **{field: given})
+    assert created["spec"][field] == stored
+
+
+async def test_defaults_of_the_pod_schema(client: Client, namespace: str) -> None:
+    """Ports get their protocol from the schema; what kube-apiserver fills into real pods is not filled in here."""
+    container = {"name": "main", "image": "i", "ports": [{"containerPort": 80}]}
+    created = await create(client, namespace, SANDBOX, podTemplate={"spec": {"containers": [container]}})
+    assert created["spec"]["podTemplate"]["spec"] == {
+        "containers": [{**container, "ports": [{"containerPort": 80, "protocol": "TCP"}]}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("type", "spec", "field"),
+    [
+        (SANDBOX, {}, "spec.podTemplate"),
+        (SANDBOX, {"podTemplate": {}}, "spec.podTemplate.spec"),
+        (SANDBOX, {"podTemplate": {"spec": {}}}, "spec.podTemplate.spec.containers"),
+        (
+            SANDBOX,
+            {"podTemplate": {"spec": {"containers": [{"image": "i"}]}}},
+            "spec.podTemplate.spec.containers[0].name",
+        ),
+        (
+            SANDBOX,
+            {"podTemplate": POD_TEMPLATE, "volumeClaimTemplates": [{"metadata": {"name": "d"}}]},
+            "spec.volumeClaimTemplates[0].spec",
+        ),
+        (SANDBOX_TEMPLATE, {}, "spec.podTemplate"),
+        (SANDBOX_WARM_POOL, {}, "spec.sandboxTemplateRef"),
+        (SANDBOX_WARM_POOL, {"sandboxTemplateRef": {}}, "spec.sandboxTemplateRef.name"),
+        (SANDBOX_CLAIM, {}, "spec.warmPoolRef"),
+        (SANDBOX_CLAIM, {"warmPoolRef": {}}, "spec.warmPoolRef.name"),
+        (SANDBOX_CLAIM, {"warmPoolRef": {"name": "p"}, "env": [{"name": "A"}]}, "spec.env[0].value"),
+    ],
+)
+async def test_required_fields(client: Client, namespace: str, type: ResourceType, spec: Object, field: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await client.create(type, new(type, "a", spec=spec), namespace)
+    assert {"reason": "FieldValueRequired", "message": "Required value", "field": field} in refused.value.details[
+        "causes"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("type", "spec", "field", "supported"),
+    [
+        (SANDBOX, {"operatingMode": "X"}, "operatingMode", ["Running", "Suspended"]),
+        (SANDBOX, {"shutdownPolicy": "X"}, "shutdownPolicy", ["Delete", "Retain"]),
+        (SANDBOX_TEMPLATE, {"networkPolicyManagement": "X"}, "networkPolicyManagement", ["Managed", "Unmanaged"]),
+        (
+            SANDBOX_TEMPLATE,
+            {"envVarsInjectionPolicy": "X"},
+            "envVarsInjectionPolicy",
+            ["Allowed", "Overrides", "Disallowed"],
+        ),
+        (
+            SANDBOX_TEMPLATE,
+            {"volumeClaimTemplatesPolicy": "X"},
+            "volumeClaimTemplatesPolicy",
+            ["Disallowed", "Allowed", "Overrides"],
+        ),
+        (
+            SANDBOX_WARM_POOL,
+            {"updateStrategy": {"type": "X"}},
+            "updateStrategy.type",
+            ["Recreate", "OnReplenish", "RollingUpdate"],
+        ),
+        (
+            SANDBOX_CLAIM,
+            {"lifecycle": {"shutdownPolicy": "X"}},
+            "lifecycle.shutdownPolicy",
+            ["Delete", "DeleteForeground", "Retain"],
+        ),
+    ],
+)
+async def test_enums(
+    client: Client, namespace: str, type: ResourceType, spec: Object, field: str, supported: list[str]
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await create(client, namespace, type, **spec)
+    values = ", ".join(f'"{value}"' for value in supported)
+    assert refused.value.details["causes"][0] == {
+        "reason": "FieldValueNotSupported",
+        "message": f'Unsupported value: "X": supported values: {values}',
+        "field": f"spec.{field}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("type", "spec", "field"),
+    [
+        (SANDBOX_WARM_POOL, {"replicas": -1}, "spec.replicas"),
+        (SANDBOX_WARM_POOL, {"replicas": "2"}, "spec.replicas"),
+        (SANDBOX_CLAIM, {"lifecycle": {"ttlSecondsAfterFinished": -1}}, "spec.lifecycle.ttlSecondsAfterFinished"),
+        (SANDBOX_CLAIM, {"lifecycle": {"shutdownTime": "soon"}}, "spec.lifecycle.shutdownTime"),
+        (SANDBOX, {"shutdownTime": "soon"}, "spec.shutdownTime"),
+        (SANDBOX, {"service": "yes"}, "spec.service"),
+    ],
+)
+async def test_values_that_are_refused(
+    client: Client, namespace: str, type: ResourceType, spec: Object, field: str
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        await create(client, namespace, type, **spec)
+    assert refused.value.details["causes"][0]["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("type", "spec"),
+    [
+        (SANDBOX, {"service": False, "shutdownTime": "2030-01-01T00:00:00Z", "shutdownPolicy": "Delete"}),
+        (SANDBOX, {"volumeClaimTemplates": [VOLUME], "operatingMode": "Suspended"}),
+        (SANDBOX_TEMPLATE, {"networkPolicy": {"egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}]}}),
+        (SANDBOX_WARM_POOL, {"replicas": 0, "updateStrategy": {"type": "Recreate"}}),
+        (
+            SANDBOX_WARM_POOL,
+            {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": 1}}},
+        ),
+        (
+            SANDBOX_CLAIM,
+            {
+                "lifecycle": {"shutdownPolicy": "DeleteForeground", "ttlSecondsAfterFinished": 0},
+                "additionalPodMetadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}},
+                "env": [{"name": "A", "value": "1", "containerName": "main"}],
+                "volumeClaimTemplates": [VOLUME],
+            },
+        ),
+    ],
+)  # fmt: skip
+async def test_values_that_are_kept(client: Client, namespace: str, type: ResourceType, spec: Object) -> None:
+    created = await create(client, namespace, type, **spec)
+    assert {key: created["spec"][key] for key in spec} == spec
+
+
+async def test_unknown_fields_are_pruned(client: Client, namespace: str) -> None:
+    template = {"spec": {"containers": [{"name": "main", "image": "i", "unknown": 1}]}, "metadata": {"name": "x"}}
+    created = await create(client, namespace, SANDBOX, podTemplate=template, unknown=1)
+    assert created["spec"]["podTemplate"] == {"spec": {"containers": [{"name": "main", "image": "i"}]}, "metadata": {}}
+    assert "unknown" not in created["spec"]
+
+
+# The immutable rule
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([VOLUME], []),
+        ([VOLUME], None),
+        ([VOLUME], [{**VOLUME, "metadata": {"name": "other"}}]),
+        (None, [VOLUME]),
+    ],
+    ids=["emptied", "removed", "changed", "added"],
+)
+async def test_volume_claim_templates_are_immutable(client: Client, namespace: str, before: Any, after: Any) -> None:
+    spec = {} if before is None else {"volumeClaimTemplates": before}
+    created = await create(client, namespace, SANDBOX, **spec)
+    with pytest.raises(Invalid) as refused:
+        await client.patch(SANDBOX, "a", MergePatch({"spec": {"volumeClaimTemplates": after}}), namespace)
+    assert "volumeClaimTemplates is immutable" in refused.value.message
+    assert refused.value.details["causes"][0]["field"] == "spec"
+    assert await client.get(SANDBOX, "a", namespace) == created
+
+
+async def test_everything_else_of_a_sandbox_is_mutable(client: Client, namespace: str) -> None:
+    await create(client, namespace, SANDBOX, volumeClaimTemplates=[VOLUME])
+    changed = {"spec": {"containers": [{"name": "other", "image": "j"}]}}
+    patch = MergePatch({"spec": {"podTemplate": changed, "service": True, "operatingMode": "Suspended"}})
+    patched = await client.patch(SANDBOX, "a", patch, namespace)
+    assert patched["spec"]["podTemplate"] == changed
+    assert patched["metadata"]["generation"] == 2
+
+
+async def test_the_rule_holds_for_apply(client: Client, namespace: str) -> None:
+    wanted = new(SANDBOX, "a", spec={**SPECS[SANDBOX], "volumeClaimTemplates": [VOLUME]})
+    await client.patch(SANDBOX, "a", ApplyPatch(wanted), namespace, field_manager="one")
+    with pytest.raises(Invalid, match=r"volumeClaimTemplates is immutable"):
+        await client.patch(
+            SANDBOX, "a", ApplyPatch(new(SANDBOX, "a", spec=SPECS[SANDBOX])), namespace, field_manager="one"
+        )
+
+
+# Status and scale
+
+
+async def test_status(client: Client, namespace: str) -> None:
+    await create(client, namespace, SANDBOX)
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "DependenciesReady",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    status = {
+        "conditions": [condition],
+        "podIPs": ["10.0.0.1"],
+        "nodeName": "n",
+        "selector": "x=y",
+        "service": "a",
+        "serviceFQDN": "a.b",
+    }
+    patched = await client.patch(SANDBOX, "a", MergePatch({"status": status}), namespace, subresource="status")
+    assert patched["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"status": "Maybe"}, "status.conditions[0].status"),
+        ({"reason": "not a reason"}, "status.conditions[0].reason"),
+        ({"reason": ""}, "status.conditions[0].reason"),
+        ({"lastTransitionTime": "yesterday"}, "status.conditions[0].lastTransitionTime"),
+    ],
+)
+async def test_conditions_have_a_schema(client: Client, namespace: str, change: Object, field: str) -> None:
+    await create(client, namespace, SANDBOX_CLAIM)
+    condition = {
+        "type": "Ready",
+        "status": "True",
+        "reason": "Ready",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        **change,
+    }
+    with pytest.raises(Invalid) as refused:
+        await client.patch(
+            SANDBOX_CLAIM, "a", MergePatch({"status": {"conditions": [condition]}}), namespace, subresource="status"
+        )
+    assert refused.value.details["causes"][0]["field"] == field
+
+
+async def test_a_template_has_no_status(client: Client, namespace: str) -> None:
+    created = await client.create(
+        SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, "a", spec=SPECS[SANDBOX_TEMPLATE], status={"x": 1}), namespace
+    )
+    assert "status" not in created
+
+
+async def test_a_pool_scales(client: Client, namespace: str) -> None:
+    await create(client, namespace, SANDBOX_WARM_POOL, replicas=2)
+    status = {"replicas": 2, "readyReplicas": 1, "selector": "pool=a"}
+    await client.patch(SANDBOX_WARM_POOL, "a", MergePatch({"status": status}), namespace, subresource="status")
+    scale = await client.get(SANDBOX_WARM_POOL, "a", namespace, subresource="scale")
+    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
+    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 2, "selector": "pool=a"})
+    await client.patch(SANDBOX_WARM_POOL, "a", MergePatch({"spec": {"replicas": 5}}), namespace, subresource="scale")
+    pool = await client.get(SANDBOX_WARM_POOL, "a", namespace)
+    assert (pool["spec"]["replicas"], pool["metadata"]["generation"]) == (5, 2)
+
+
+async def test_there_is_no_strategic_patch(client: Client, namespace: str) -> None:
+    await create(client, namespace, SANDBOX)
+    with pytest.raises(UnsupportedMediaType):
+        await client.patch(SANDBOX, "a", StrategicPatch({"spec": {"service": True}}), namespace)
+
+
+# Columns and names
+
+
+@pytest.mark.parametrize(
+    ("type", "columns"),
+    [
+        (SANDBOX, ["Name", "Ready", "Reason", "Age"]),
+        (SANDBOX_CLAIM, ["Name", "Ready", "Sandbox", "Reason", "Age"]),
+        (SANDBOX_WARM_POOL, ["Name", "Ready", "Desired", "Age"]),
+        (SANDBOX_TEMPLATE, ["Name", "Age"]),
+    ],
+    ids=str,
+)
+async def test_columns(raw: Raw, client: Client, namespace: str, type: ResourceType, columns: list[str]) -> None:
+    await create(client, namespace, type)
+    answer = await raw("GET", type.path(namespace), headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"})
+    table = answer.json()
+    assert [column["name"] for column in table["columnDefinitions"]] == columns
+    assert len(table["rows"][0]["cells"]) == len(columns)
+
+
+async def test_cells_of_a_claim(raw: Raw, client: Client, namespace: str) -> None:
+    await create(client, namespace, SANDBOX_CLAIM)
+    conditions = [
+        {
+            "type": "Ready",
+            "status": "True",
+            "reason": "Bound",
+            "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }
+    ]
+    status = {"conditions": conditions, "sandbox": {"name": "pool-x1", "podIPs": ["10.0.0.1"]}}
+    await client.patch(SANDBOX_CLAIM, "a", MergePatch({"status": status}), namespace, subresource="status")
+    answer = await raw(
+        "GET", SANDBOX_CLAIM.path(namespace, "a"), headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    )
+    [row] = answer.json()["rows"]
+    assert row["cells"][:4] == ["a", "True", "pool-x1", "Bound"]
+
+
+@pytest.mark.parametrize(
+    ("type", "short_names", "subresources"),
+    [
+        (SANDBOX, ["sandbox"], ["status"]),
+        (SANDBOX_CLAIM, ["sandboxclaim"], ["status"]),
+        (SANDBOX_TEMPLATE, ["sandboxtemplate"], []),
+        (SANDBOX_WARM_POOL, ["swp"], ["scale", "status"]),
+    ],
+    ids=str,
+)
+async def test_names_in_discovery(raw: Raw, type: ResourceType, short_names: list[str], subresources: list[str]) -> None:
+    listed = (await raw("GET", type.base_path)).json()["resources"]
+    [resource] = [each for each in listed if each["name"] == type.plural]
+    assert (resource["kind"], resource["namespaced"], resource["shortNames"]) == (type.kind, True, short_names)
+    prefix = type.plural + "/"
+    found = sorted(each["name"].removeprefix(prefix) for each in listed if each["name"].startswith(prefix))
+    assert found == subresources
