@@ -382,7 +382,9 @@ async def test_cells_of_a_claim(raw: Raw, client: Client, namespace: str) -> Non
     ],
     ids=str,
 )
-async def test_names_in_discovery(raw: Raw, type: ResourceType, short_names: list[str], subresources: list[str]) -> None:
+async def test_names_in_discovery(
+    raw: Raw, type: ResourceType, short_names: list[str], subresources: list[str]
+) -> None:
     listed = (await raw("GET", type.base_path)).json()["resources"]
     [resource] = [each for each in listed if each["name"] == type.plural]
     assert (resource["kind"], resource["namespaced"], resource["shortNames"]) == (type.kind, True, short_names)

@@ -125,7 +125,7 @@ class ApiServer:
             self.resources,
             Documents(self.resources, lambda: self.address, lambda: self.ready),
             self.authorizer,
-            Admission(store, self.authorizer),
+            Admission(self.authorizer),
             subresources,
             Reviews(self.authenticator, self.authorizer, self.clock).answer,
         )

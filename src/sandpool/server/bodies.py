@@ -156,7 +156,7 @@ def decode_yaml(data: bytes) -> Body:
         value = loader.get_single_data()
     except (yaml.YAMLError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())
-        raise BadRequest(f"error converting YAML to JSON: {text}") from None
+        raise BadRequest(f"error decoding YAML: {text}") from None
     finally:
         if loader is not None:
             loader.dispose()

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import orjson
 
+from sandpool.api.causes import Cause
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, MethodNotAllowed, NotFound
@@ -25,6 +26,7 @@ from sandpool.server.options import (
     WriteOptions,
     delete_options,
     list_options,
+    refused,
     watch_options,
     write_options,
 )
@@ -39,7 +41,7 @@ from sandpool.server.registry.watching import watch
 from sandpool.server.requests import RequestInfo, parse
 from sandpool.server.resources import Resource, ResourceTable
 from sandpool.server.subresources import Call, Subresources
-from sandpool.server.views import View
+from sandpool.server.views import View, warning
 
 NO_SUCH_RESOURCE = "the server could not find the requested resource"
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
@@ -55,10 +57,6 @@ class Authorizer(Protocol):
 
 
 class Admission(Protocol):
-    def check_namespace(self, info: RequestInfo, resource: Resource) -> None:
-        """Refuse to create something in a namespace that is not there, or is on its way out."""
-        ...
-
     def guard(self, user: User, resource: Resource) -> Callable[[Object, Object | None], None] | None:
         """What refuses objects that this user may not store; None if there is nothing to check."""
         ...
@@ -98,10 +96,13 @@ class Handler:
         if info.namespace and not resource.type.namespaced and info.resource != "namespaces":
             raise NotFound(NO_SUCH_RESOURCE)
         try:
-            return await self._serve(request, info, resource)
+            response = await self._serve(request, info, resource)
         except (RecursionError, orjson.JSONEncodeError):
             # Nothing is accepted by the store before it could be walked and encoded: there is nothing to undo.
             raise BadRequest("the object is nested too deeply") from None
+        if resource.deprecation_warning:
+            response.headers.append(warning(resource.deprecation_warning))
+        return response
 
     async def _serve(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
         if info.subresource:
@@ -145,7 +146,6 @@ class Handler:
         if "list" not in resource.type.verbs:
             review = self._review(request.user, resource, info.namespace, body.value)
             return Response(201, object=review)
-        self._admission.check_namespace(info, resource)
         outcome = await create(
             self._context,
             resource,
@@ -173,7 +173,7 @@ class Handler:
                 subresource=subresource,
                 duplicates=body.duplicates,
             )
-            return outcome, 200
+            return outcome, 201 if outcome.created else 200
         media_type = bodies.media_type(request.headers.get("content-type", ""))
         check_media_type(resource, media_type)
         options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
@@ -213,7 +213,7 @@ class Handler:
     async def _serve_scale(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
         key = self._key(info, resource)
         if info.verb == "get":
-            return Response(object=read_scale(self._context, resource, *key))
+            return self._scale_view(request).outcome(Outcome(read_scale(self._context, resource, *key)))
         change: Any
         scale_resource = _SCALE
         if info.verb == "update":
@@ -227,12 +227,15 @@ class Handler:
         else:
             raise MethodNotAllowed(_NOT_ALLOWED)
         outcome = await update_scale(self._context, resource, scale_resource, *key, change, options)
-        return Response(object=outcome.object)
+        return self._scale_view(request).outcome(outcome)
+
+    def _scale_view(self, request: ServerRequest) -> View:
+        return View(self._context, _SCALE, request.headers, request.query)
 
     @staticmethod
     def _key(info: RequestInfo, resource: Resource) -> tuple[str, str]:
         if not info.name or (resource.type.namespaced and not info.namespace):
-            raise NotFound(NO_SUCH_RESOURCE)
+            raise MethodNotAllowed(_NOT_ALLOWED)
         return (info.namespace if resource.type.namespaced else "", info.name)
 
     @staticmethod
@@ -264,8 +267,11 @@ class Handler:
         if manager:
             validate_manager(manager)
         elif applying:
-            raise BadRequest(
-                'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'
+            raise refused(
+                kind, Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
             )
+        if "force" in request.query and kind == "PatchOptions" and not applying:
+            why = "Forbidden: may not be specified for non-apply patch"
+            raise refused(kind, Cause("force", "FieldValueForbidden", why))
         manager = manager or manager_from_user_agent(request.headers.get("user-agent", ""))
         return write_options(request.query, manager, kind, self._admission.guard(request.user, resource))

@@ -16,6 +16,11 @@ from sandpool.server.http.front import AuditSink, RequestHandler
 from sandpool.server.http.turn import Turn
 
 
+def as_received(error: ApiError) -> ApiError:
+    """The error as a client over the network would have it: of the type its Status says."""
+    return from_status(error.status(), error.code)
+
+
 class InProcessTransport:
     """Requests of one user to a handler in the same event loop. ``user_agent`` is how the audit log knows who wrote,
     where several parts of one process act as the same user."""
@@ -72,14 +77,17 @@ class InProcessTransport:
         else:
             served.object = request.body
         if self._audit is None:
-            return await self._handler.handle(served)
+            try:
+                return await self._handler.handle(served)
+            except ApiError as error:
+                raise as_received(error) from error
         turn = Turn(served, "", self._clock.monotonic(), keep_alive=False, legacy=False)
         turn.caller = self._user
         try:
             response = await self._handler.handle(served)
         except ApiError as error:
             self._audit.record(turn, error.code, error.message, self._clock.monotonic() - turn.started)
-            raise
+            raise as_received(error) from error
         turn.response = response
         self._audit.record(turn, response.status, "", self._clock.monotonic() - turn.started)
         return response

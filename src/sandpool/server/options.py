@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
+
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import BadRequest, Cause, Invalid, invalid
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.requests import truthy
 
-FIELD_VALIDATION = ("Ignore", "Strict", "Warn")
+FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
 
 
@@ -55,17 +57,23 @@ class DeleteOptions:
     dry_run: bool = False
 
 
-def _unsupported(what: str, kind: str, value: str, supported: tuple[str, ...]) -> Invalid:
-    listed = ", ".join(f'"{each}"' for each in supported)
-    cause = Cause(what, "FieldValueNotSupported", f'Unsupported value: "{value}": supported values: {listed}')
+def refused(kind: str, cause: Cause) -> Invalid:
+    """The error for options that make no sense."""
     return invalid(ResourceType("meta.k8s.io", "v1", kind, ""), "", [cause])
+
+
+def _unsupported(what: str, kind: str, value: str | list[str], supported: tuple[str, ...]) -> Invalid:
+    listed = ", ".join(f'"{each}"' for each in supported)
+    shown = orjson.dumps(value).decode()
+    return refused(
+        kind, Cause(what, "FieldValueNotSupported", f"Unsupported value: {shown}: supported values: {listed}")
+    )
 
 
 def dry_run(values: str | list[str] | None, kind: str) -> bool:
     given = [values] if isinstance(values, str) else (values or [])
-    for value in given:
-        if value and value != "All":
-            raise _unsupported("dryRun", kind, value, ("All",))
+    if any(value and value != "All" for value in given):
+        raise _unsupported("dryRun", kind, given, ("All",))
     return any(given)
 
 
@@ -105,6 +113,9 @@ def _selectors(query: Mapping[str, str]) -> tuple[LabelSelector | None, FieldSel
 
 def list_options(query: Mapping[str, str]) -> ListOptions:
     labels, fields = _selectors(query)
+    if "sendInitialEvents" in query:
+        why = "Forbidden: sendInitialEvents is forbidden for list"
+        raise refused("ListOptions", Cause("sendInitialEvents", "FieldValueForbidden", why))
     return ListOptions(
         labels=labels,
         fields=fields,
@@ -152,7 +163,7 @@ def delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
                 "FieldValueInvalid",
                 f'Invalid value: "{propagation}": orphanDependents and deletionPropagation cannot be both set',
             )
-            raise invalid(ResourceType("meta.k8s.io", "v1", "DeleteOptions", ""), "", [cause])
+            raise refused("DeleteOptions", cause)
         propagation = "Orphan" if orphan else "Background"
     if propagation and propagation not in PROPAGATION_POLICIES:
         raise _unsupported("propagationPolicy", "DeleteOptions", str(propagation), (*PROPAGATION_POLICIES, "nil"))

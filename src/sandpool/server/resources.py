@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from sandpool.api.columns import Column
 from sandpool.api.resource import Object, ResourceType
-from sandpool.api.schema.admit import Admission, compile_admission
+from sandpool.api.schema.admit import Admission, compile_admission, compile_defaults
+from sandpool.api.schema.core import OBJECT_META, definition
 from sandpool.api.schema.shape import Shape
 from sandpool.server.kinds.rules import KindRules
 
@@ -53,6 +54,20 @@ class Resource:
     @cached_property
     def admit(self) -> Admission:
         return compile_admission(self.shape)
+
+    @cached_property
+    def typed(self) -> Shape:
+        """The shape of the whole object, for what looks at every field. The schema of a custom resource leaves out
+        what all objects have."""
+        if not self.custom:
+            return self.shape
+        common = {"apiVersion": Shape(type="string"), "kind": Shape(type="string"), "metadata": definition(OBJECT_META)}
+        return replace(self.shape, properties={**self.shape.properties, **common})
+
+    @cached_property
+    def fill(self) -> Callable[[Object], Object] | None:
+        """Fills in defaults when an object is read; None where it got them all when it was written."""
+        return compile_defaults(self.shape) if self.custom else None
 
     @property
     def has_status(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import orjson
 
@@ -44,7 +44,7 @@ class View:
 
     def outcome(self, outcome: Outcome, status: int = 200) -> Response:
         """What a write answers with."""
-        headers = [("Warning", f'299 - "{_escaped(text)}"') for text in outcome.warnings]
+        headers = [warning(text) for text in outcome.warnings]
         if self._form.as_ and outcome.object is not None:
             return Response(status, object=self._shown(outcome.object), headers=headers)
         return Response(status, object=outcome.object, encoded=outcome.encoded, headers=headers)
@@ -53,10 +53,20 @@ class View:
         type = self._resource.type
         head = {"kind": type.list_kind, "apiVersion": type.api_version, "metadata": page.metadata()}
         if not self._form.as_ and self._resource.from_stored is None:
-            items = b",".join([entry.encoded for entry in page.entries])
+            items = b",".join(self._items(page.entries))
             return Response(encoded=orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}")
         objects = [self._context.read(self._resource, entry) for entry in page.entries]
+        if not self._form.as_ and not self._resource.custom:
+            objects = [{key: each[key] for key in each if key not in ("kind", "apiVersion")} for each in objects]
         return Response(object=self._shown({**head, "items": objects}))
+
+    def _items(self, entries: list[Entry]) -> Iterable[bytes]:
+        """Encoded objects as they stand in a list. Those of built-in kinds leave out what the list has said."""
+        if self._resource.custom:
+            return [entry.encoded for entry in entries]
+        type = self._resource.type
+        said = orjson.dumps({"kind": type.kind, "apiVersion": type.api_version})[:-1] + b","
+        return [b"{" + entry.encoded[len(said) :] for entry in entries]
 
     def rendering(self) -> Rendering | None:
         """What a watch shows of an object; None: the object itself."""
@@ -78,5 +88,7 @@ class View:
         return answer_as(self._form, self._resource, answer, now=now, include_object=self._include)
 
 
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+def warning(text: str) -> tuple[str, str]:
+    """A header that clients show to their user."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    return "Warning", f'299 - "{escaped}"'

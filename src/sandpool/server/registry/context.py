@@ -6,11 +6,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
 
+from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.errors import InsufficientStorage, InternalError, not_found
+from sandpool.server.namespaces import check_create
 from sandpool.server.resources import Resource
-from sandpool.server.store.entry import Entry
+from sandpool.server.store.entry import Entry, Key
 from sandpool.server.store.journal import DiskFull, JournalFailed
 from sandpool.server.store.store import Store, Write
 
@@ -40,6 +42,22 @@ class Neighbours:
             yield entry.decode()
 
 
+def filled(resource: Resource, entry: Entry) -> Entry:
+    """An entry with the defaults of the schema as it is now, which may have got some since the object was stored."""
+    if entry.filled is not resource.fill and resource.fill is not None and resource.from_stored is None:
+        obj = entry.decode()
+        new = resource.fill(obj)
+        if new is not obj:
+            entry.replace(new)
+        entry.filled = resource.fill
+    return entry
+
+
+def _key(obj: Object) -> Key:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
+
+
 class Context:
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
         self.store = store
@@ -55,6 +73,15 @@ class Context:
             self._now = (moment, timestamp(moment))
         return self._now[1]
 
+    def check_namespace(self, resource: Resource, metadata: Object) -> None:
+        """Refuse to create something in a namespace that is not there, or is on its way out."""
+        name = metadata.get("namespace", "")
+        entry = self.store.head(NAMESPACE.group_resource, ("", name))
+        # Looking for the word spares decoding; it is not in a namespace that stays.
+        if entry is None or b'"Terminating"' in entry.encoded:
+            found = entry.decode() if entry is not None else None
+            check_create(found, name, resource.type, metadata.get("name", ""))
+
     def current(self, resource: Resource, namespace: str, name: str) -> Object:
         """The newest accepted state, which a write builds on."""
         entry = self.store.head(resource.storage, (namespace, name))
@@ -64,21 +91,29 @@ class Context:
 
     @staticmethod
     def read(resource: Resource, entry: Entry) -> Object:
-        obj = entry.decode()
-        return resource.from_stored(obj) if resource.from_stored is not None else obj
+        obj = filled(resource, entry).decode()
+        if resource.from_stored is None:
+            return obj
+        obj = resource.from_stored(obj)
+        # Another version may know fewer fields, or have other defaults.
+        return resource.admit(obj).object if resource.custom else obj
+
+    def accept(self, resource: Resource, obj: Object) -> Write:
+        """Hand a new state to the store. It always begins with kind and apiVersion, so that lists can cut them off."""
+        stored = resource.to_stored(obj) if resource.to_stored is not None else obj
+        if next(iter(stored)) != "kind":
+            stored = {"kind": stored["kind"], "apiVersion": stored["apiVersion"], **stored}
+        write = self.store.put(resource.storage, _key(obj), stored)
+        write.change.entry.filled = resource.fill
+        return write
 
     async def put(self, resource: Resource, obj: Object) -> Outcome:
         """Store a new state and wait until it is durable."""
-        stored = resource.to_stored(obj) if resource.to_stored is not None else obj
-        metadata = obj["metadata"]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        return await self._settle(resource, self.store.put(resource.storage, key, stored))
+        return await self._settle(resource, self.accept(resource, obj))
 
     async def remove(self, resource: Resource, final: Object) -> Outcome:
         stored = resource.to_stored(final) if resource.to_stored is not None else final
-        metadata = final["metadata"]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        return await self._settle(resource, self.store.remove(resource.storage, key, stored))
+        return await self._settle(resource, self.store.remove(resource.storage, _key(final), stored))
 
     async def _settle(self, resource: Resource, write: Write) -> Outcome:
         try:

@@ -7,13 +7,14 @@ from typing import Any
 
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
-from sandpool.kube.errors import BadRequest, already_exists
+from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, already_exists
 from sandpool.server.apply import reset_fields, track_update
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
 from sandpool.server.resources import Resource
+from sandpool.server.store.entry import Key
 
 # How often a generated name may turn out to be taken before the client is told to try again.
 _NAME_ATTEMPTS = 8
@@ -28,16 +29,20 @@ async def create(
     *,
     name: str = "",
     duplicates: tuple[str, ...] = (),
+    applied: bool = False,
 ) -> Outcome:
-    """Create from a request body. ``name`` is the one in the URL, where the URL has one."""
+    """Create from a request body. ``name`` is the one in the URL, where the URL has one. ``applied``: field ownership
+    was settled by server-side apply already."""
     outcome = Outcome(None, created=True)
     obj = expect_kind(resource, body)
     obj = {**obj, "metadata": _address(resource, obj.get("metadata") or {}, namespace, name)}
     if resource.custom and resource.has_status:
         obj = {key: value for key, value in obj.items() if key != "status"}
     obj, causes = fit(resource, obj, None, options.field_validation, outcome.warnings, duplicates)
+    if resource.type.namespaced:
+        context.check_namespace(resource, obj["metadata"])
     if obj["metadata"].get("resourceVersion"):
-        raise BadRequest("resourceVersion should not be set on objects to be created")
+        raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
     obj = resource.rules.default(obj)
     obj = resource.rules.admit(obj, None, context.neighbours)
     obj = new_object(context, resource, obj)
@@ -54,24 +59,34 @@ async def create(
         causes += resource.rules.validate(obj, None)
     refuse_invalid(resource, obj, causes)
     key = (namespace, obj["metadata"]["name"])
-    if context.store.head(resource.storage, key) is not None:
-        raise already_exists(resource.type, key[1])
-    obj = track_update(
-        None,
-        obj,
-        shape=resource.shape,
-        manager=options.manager,
-        subresource="",
-        api_version=resource.type.api_version,
-        now=context.now(),
-        reset=reset_fields(resource.type, "", custom=resource.custom),
-    )
+    _check_free(context, resource, key)
+    if not applied:
+        obj = track_update(
+            None,
+            obj,
+            shape=resource.typed,
+            manager=options.manager,
+            subresource="",
+            api_version=resource.type.api_version,
+            now=context.now(),
+            reset=reset_fields(resource.type, "", custom=resource.custom),
+        )
     if options.dry_run:
         outcome.object = obj
         return outcome
     saved = await context.put(resource, obj)
     outcome.object, outcome.encoded = saved.object, saved.encoded
     return outcome
+
+
+def _check_free(context: Context, resource: Resource, key: Key) -> None:
+    taken = context.store.head(resource.storage, key)
+    if taken is None:
+        return
+    error = already_exists(resource.type, key[1])
+    if taken.decode()["metadata"].get("deletionTimestamp"):
+        raise AlreadyExists(f"object is being deleted: {error.message}", details=error.details)
+    raise error
 
 
 def _address(resource: Resource, metadata: Object, namespace: str, name: str) -> Object:

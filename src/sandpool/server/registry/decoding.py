@@ -10,6 +10,7 @@ from typing import Any
 
 import orjson
 
+from sandpool.api import causes
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.api.schema.findings import Undecodable
@@ -31,18 +32,26 @@ def expect_kind(resource: Resource, body: Any) -> Object:
         raise BadRequest(f"Object 'Kind' is missing in '{orjson.dumps(body).decode()[:200]}'")
     if api_version in (None, ""):
         raise BadRequest(f"Object 'apiVersion' is missing in '{orjson.dumps(body).decode()[:200]}'")
-    if kind != type.kind:
-        raise BadRequest(
-            f"the kind in the data ({kind}) does not match the expected kind ({type.kind})"
-            if resource.custom
-            else f'{kind} in version "{str(api_version).rpartition("/")[2]}" cannot be handled as a {type.kind}: '
-            f"converting ({api_version}.{kind}) to ({type.api_version}.{type.kind}): unknown conversion"
+    if resource.custom:
+        _expect_custom_kind(resource, body)
+    elif kind != type.kind or api_version != type.api_version:
+        version = str(api_version).rpartition("/")[2]
+        raise Unreadable(
+            f'{kind} in version "{version}" cannot be handled as a {type.kind}: ',
+            f'no kind "{kind}" is registered for version "{api_version}" where {type.api_version} is served',
         )
+    return body
+
+
+def _expect_custom_kind(resource: Resource, body: Object) -> None:
+    type = resource.type
+    api_version, kind = body["apiVersion"], body["kind"]
     if api_version != type.api_version:
         raise BadRequest(
             f"the API version in the data ({api_version}) does not match the expected API version ({type.api_version})"
         )
-    return body
+    if kind != type.kind:
+        refuse_invalid(resource, body, [causes.invalid("kind", kind, f"must be {type.kind}")])
 
 
 def _plain(body: Object) -> Object:
@@ -65,19 +74,41 @@ def fit(
         raise _unreadable(resource, str(error)) from None
     if validation != "Ignore" and (admitted.unknown or duplicates):
         found = [f'unknown field "{path}"' for path in admitted.unknown]
-        found += [f'duplicate field "{path}"' for path in duplicates]
-        if validation == "Strict":
-            raise _unreadable(resource, f"strict decoding error: {', '.join(found)}")
-        warnings.extend(found)
+        _complain(resource, [*found, *_repeated(duplicates)], validation, warnings)
     return admitted.object, admitted.causes
 
 
-def _unreadable(resource: Resource, why: str) -> BadRequest:
+def check_duplicates(resource: Resource, duplicates: tuple[str, ...], validation: str, warnings: list[str]) -> None:
+    """For a patch, of which only the text can have duplicates: the object it makes has none."""
+    if duplicates and validation != "Ignore":
+        _complain(resource, _repeated(duplicates), validation, warnings)
+
+
+def _repeated(duplicates: tuple[str, ...]) -> list[str]:
+    return [f'duplicate field "{path}"' for path in duplicates]
+
+
+def _complain(resource: Resource, found: list[str], validation: str, warnings: list[str]) -> None:
+    if validation == "Strict":
+        raise _unreadable(resource, f"strict decoding error: {', '.join(found)}")
+    warnings.extend(found)
+
+
+class Unreadable(BadRequest):
+    """A body that cannot be read as the kind it should be. ``why`` is the part of the message that a patch, which is
+    refused in other words, has in common."""
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(what + why)
+        self.why = why
+
+
+def _unreadable(resource: Resource, why: str) -> Unreadable:
     type = resource.type
-    return BadRequest(f'{type.kind} in version "{type.version}" cannot be handled as a {type.kind}: {why}')
+    return Unreadable(f'{type.kind} in version "{type.version}" cannot be handled as a {type.kind}: ', why)
 
 
-def refuse_invalid(resource: Resource, obj: Object, causes: list[Cause]) -> None:
-    if causes:
+def refuse_invalid(resource: Resource, obj: Object, found: list[Cause]) -> None:
+    if found:
         metadata = obj.get("metadata") or {}
-        raise invalid(resource.type, metadata.get("name") or metadata.get("generateName") or "", causes)
+        raise invalid(resource.type, metadata.get("name") or metadata.get("generateName") or "", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 from sandpool.api.resource import Object
@@ -16,6 +17,8 @@ from sandpool.server.resources import Resource
 
 _GC_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
 # Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
+# Kinds that are always marked before they go, even if they go at once: whoever watches sees both.
+_GRACEFUL = frozenset({"pods"})
 _RETURNS_OBJECT = frozenset(
     {"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes"},
 )
@@ -26,31 +29,42 @@ async def delete(context: Context, resource: Resource, namespace: str, name: str
     _check_preconditions(resource, old, options)
     resource.rules.check_delete(old)
     doomed = _doomed(context, resource, old, options)
-    if doomed is None:
+    if not _is_held(resource, doomed):
+        graceful = resource.storage in _GRACEFUL
+        last = doomed if graceful else old
         if options.dry_run:
-            return Outcome(_answer(resource, old))
-        removed = await context.remove(resource, old)
-        return Outcome(_answer(resource, removed.object or old))
+            return Outcome(_answer(resource, last))
+        if graceful and not same(doomed, old):
+            last = context.accept(resource, doomed).object
+        removed = await context.remove(resource, last)
+        return Outcome(_answer(resource, removed.object or last))
     if options.dry_run or same(doomed, old):
         return Outcome(doomed)
     return await context.put(resource, doomed)
 
 
+def _is_held(resource: Resource, doomed: Object) -> bool:
+    metadata = doomed["metadata"]
+    held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
+    return bool(held or resource.rules.holds(doomed))
+
+
 def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions) -> None:
     metadata = old["metadata"]
+    subject = replace(resource.type, plural=resource.type.kind)  # kube-apiserver names the kind here
     if options.uid and options.uid != metadata["uid"]:
         why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']}). "
-        raise conflict(resource.type, metadata["name"], why + "The object might have been deleted and then recreated")
+        raise conflict(subject, metadata["name"], why + "The object might have been deleted and then recreated")
     if options.resource_version and options.resource_version != metadata["resourceVersion"]:
         why = (
             f"the ResourceVersion in the precondition ({options.resource_version}) does not match the ResourceVersion "
             f"in record ({metadata['resourceVersion']}). The object might have been modified"
         )
-        raise conflict(resource.type, metadata["name"], why)
+        raise conflict(subject, metadata["name"], why)
 
 
-def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOptions) -> Object | None:
-    """The object marked for deletion, or None if nothing keeps it from going now."""
+def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOptions) -> Object:
+    """The object marked for deletion."""
     metadata = old["metadata"]
     grace = max(resource.rules.grace_period(old, options.grace_period), 0)
     finalizers = _finalizers(metadata, options)
@@ -58,8 +72,6 @@ def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOp
     if already:
         # A later request may shorten the grace period, never extend it.
         grace = min(grace, metadata.get("deletionGracePeriodSeconds") or 0)
-    if not grace and not finalizers and not resource.rules.holds({**old, "metadata": {**metadata, "finalizers": []}}):
-        return None
     marked = {**metadata, "finalizers": finalizers}
     if not finalizers:
         del marked["finalizers"]

@@ -6,21 +6,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from sandpool.api.resource import Object
-from sandpool.kube.errors import BadRequest, UnsupportedMediaType, not_found
+import orjson
+
+from sandpool.api import causes
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.errors import BadRequest, UnsupportedMediaType, conflict, invalid, not_found
 from sandpool.kube.jsonpatch import json_patch
 from sandpool.kube.patches import merge_patch_object
 from sandpool.kube.strategic import strategic_merge_patch
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from sandpool.server.apply import apply, reset_fields
+from sandpool.server.apply import apply, check_applied_kind, reset_fields
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.create import create
-from sandpool.server.registry.decoding import expect_kind, fit
-from sandpool.server.registry.update import store_update
+from sandpool.server.registry.decoding import Unreadable, check_duplicates, expect_kind
+from sandpool.server.registry.update import MODIFIED, store_update
 from sandpool.server.resources import Resource
 
 Patcher = Callable[[Object], Object]
+_UNNAMED = ResourceType("", "v1", "", "")  # what kube-apiserver calls the object of an unreadable patch
 
 
 def media_types(resource: Resource) -> tuple[str, ...]:
@@ -63,8 +67,16 @@ async def patch(
         return await _apply(context, resource, namespace, name, body, options, subresource, duplicates)
     old = context.current(resource, namespace, name)
     new = patcher(resource, media_type, body)(old)
-    _check_result(resource, new, old)
-    return await store_update(context, resource, new, old, options, subresource=subresource, duplicates=duplicates)
+    warnings: list[str] = []
+    try:
+        check_duplicates(resource, duplicates, options.field_validation, warnings)
+        _check_result(resource, new, old)
+        outcome = await store_update(context, resource, new, old, options, subresource=subresource)
+    except Unreadable as error:
+        cause = causes.invalid("patch", orjson.dumps(body).decode(), error.why)
+        raise invalid(_UNNAMED, "", [cause]) from None
+    outcome.warnings[:0] = warnings
+    return outcome
 
 
 def _check_result(resource: Resource, new: Any, old: Object) -> None:
@@ -90,28 +102,31 @@ async def _apply(
     subresource: str,
     duplicates: tuple[str, ...],
 ) -> Outcome:
-    applied = expect_kind(resource, body)
-    metadata = applied.get("metadata") or {}
+    if not isinstance(body, dict) or not isinstance(body.get("metadata") or {}, dict):
+        raise BadRequest("the patch is not an object with metadata")
+    check_applied_kind(body, resource.type)
+    metadata = body.get("metadata") or {}
     if metadata.get("name", name) != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
     address = {"name": name, "namespace": namespace} if resource.type.namespaced else {"name": name}
-    applied = {**applied, "metadata": {**metadata, **address}}
+    applied = {**body, "metadata": {**metadata, **address}}
     entry = context.store.head(resource.storage, (namespace if resource.type.namespaced else "", name))
     old = context.read(resource, entry) if entry is not None else None
     if old is None and subresource:
         raise not_found(resource.type, name)
-    if old is None and metadata.get("resourceVersion"):
-        raise not_found(resource.type, name)
+    if old is None and metadata.get("uid"):
+        why = f"the provided object specified uid {metadata['uid']}, and no existing object was found"
+        raise conflict(resource.type, name, f"uid mismatch: {why}")
+    if old is not None and metadata.get("resourceVersion", version := old["metadata"]["resourceVersion"]) != version:
+        raise conflict(resource.type, name, MODIFIED)
     warnings: list[str] = []
-    # What the manager applies must itself be of the right types; what it leaves out is not filled in here.
-    _, causes = fit(resource, applied, None, options.field_validation, warnings, duplicates)
-    del causes  # required fields may come from other managers: the merged object is what is validated
+    check_duplicates(resource, duplicates, options.field_validation, warnings)
     merged = apply(
         old,
         applied,
-        shape=resource.shape,
+        shape=resource.typed,
         manager=options.manager,
         force=bool(options.force),
         subresource=subresource,
@@ -120,7 +135,7 @@ async def _apply(
     )
     quiet = replace(options, field_validation="Ignore")
     if old is None:
-        outcome = await create(context, resource, namespace, merged, quiet, name=name)
+        outcome = await create(context, resource, namespace, merged, quiet, name=name, applied=True)
     else:
         outcome = await store_update(context, resource, merged, old, quiet, subresource=subresource, applied=True)
     outcome.warnings[:0] = warnings

@@ -15,7 +15,7 @@ from sandpool.kube.errors import ApiError, BadRequest, Expired, ServerTimeout, i
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.kinds.kind import METADATA_FIELDS
 from sandpool.server.options import ListOptions
-from sandpool.server.registry.context import Context
+from sandpool.server.registry.context import Context, filled
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Entry, Key
 from sandpool.server.store.history import Compacted
@@ -26,6 +26,7 @@ _EXPIRED_TOKEN = (
     "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
+LIST_OPTIONS = ResourceType("meta.k8s.io", "v1", "ListOptions", "")
 _EXACT = ("", "Exact", "NotOlderThan")
 
 
@@ -33,7 +34,7 @@ def get(context: Context, resource: Resource, namespace: str, name: str) -> Entr
     entry = context.store.get(resource.storage, (namespace, name))
     if entry is None:
         raise not_found(resource.type, name)
-    return entry
+    return filled(resource, entry)
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ def select(context: Context, resource: Resource, namespace: str | None, options:
 
 
 def list_page(context: Context, resource: Resource, namespace: str | None, options: ListOptions) -> Page:
+    """One page of a list. Raises ``Expired`` where it should be as of a moment that is too long ago."""
     selection = Selection(context, resource, options.labels, options.fields)
     _check_match(options)
     store = context.store
@@ -110,10 +112,14 @@ def list_page(context: Context, resource: Resource, namespace: str | None, optio
         if options.continue_token:
             raise _expired_token(after or ("", "")) from error
         raise Expired(f"The resourceVersion for the provided list is too old: {error}") from error
-    return _collect(entries, selection, options.limit, revision, namespace)
+    page = _collect(entries, selection, options.limit, revision)
+    if resource.fill is not None:
+        for entry in page.entries:
+            filled(resource, entry)
+    return page
 
 
-def _collect(entries: Iterator[Entry], selection: Selection, limit: int, revision: int, namespace: str | None) -> Page:
+def _collect(entries: Iterator[Entry], selection: Selection, limit: int, revision: int) -> Page:
     page = Page([], revision)
     matches = selection.matches
     for entry in entries:
@@ -144,10 +150,10 @@ def _check_match(options: ListOptions) -> None:
             why = f'Unsupported value: "{match}": supported values: "Exact", "NotOlderThan", ""'
             causes.append(Cause(field, "FieldValueNotSupported", why))
         if match == "Exact" and version == "0":
-            why = 'resourceVersionMatch "Exact" is forbidden for resourceVersion "0"'
+            why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
             causes.append(Cause(field, "FieldValueForbidden", f"Forbidden: {why}"))
     if causes:
-        raise invalid(ResourceType("meta.k8s.io", "v1", "ListOptions", ""), "", causes)
+        raise invalid(LIST_OPTIONS, "", causes)
     if options.continue_token and version not in ("", "0"):
         raise BadRequest("specifying resource version is not allowed when using continue")
 
@@ -161,7 +167,7 @@ def parse_version(text: str) -> int:
 
 def too_large(asked: int, current: int) -> ApiError:
     return ServerTimeout(
-        f"Too large resource version: {asked}, current: {current}",
+        f"Timeout: Too large resource version: {asked}, current: {current}",
         details={
             "causes": [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
             "retryAfterSeconds": 1,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sandpool.api import causes
 from sandpool.api.resource import Object
-from sandpool.kube.errors import BadRequest, conflict
+from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.decoding import expect_kind
@@ -38,8 +39,11 @@ async def update_scale(
     if metadata.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
         raise conflict(resource.type, name, MODIFIED)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or isinstance(replicas, bool) or replicas < 0:
-        raise BadRequest(f"spec.replicas: Invalid value: {replicas!r}: must be greater than or equal to 0")
+    if not isinstance(replicas, int) or isinstance(replicas, bool):
+        raise BadRequest(f"spec.replicas: {replicas!r} is not a whole number")
+    if replicas < 0:
+        cause = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
+        raise invalid(scale_resource.type, name, [cause])
     new = _put(old, _steps(_paths(resource).spec), replicas)
     outcome = await store_update(context, resource, new, old, options, subresource="scale")
     return Outcome(_scale(resource, outcome.object or new), warnings=outcome.warnings)

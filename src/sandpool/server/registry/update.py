@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from sandpool.api import causes
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
-from sandpool.kube.errors import BadRequest, conflict
+from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.kube.sharing import same, shared
 from sandpool.server.apply import reset_fields, track_update
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
 from sandpool.server.resources import Resource
 
@@ -35,18 +38,23 @@ async def update(
     """Replace an object by a request body (PUT)."""
     obj = expect_kind(resource, body)
     metadata = obj.get("metadata") or {}
-    if metadata.get("name", name) != name:
+    if not metadata.get("name"):
+        raise BadRequest("name must be provided")
+    if metadata["name"] != name:
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
+    if resource.type.namespaced and (metadata.get("namespace") or namespace) != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if resource.rules.allow_create_on_update and context.store.head(resource.storage, (namespace, name)) is None:
+        return await create(context, resource, namespace, body, options, name=name, duplicates=duplicates)
     old = context.current(resource, namespace, name)
-    metadata = {**metadata, "name": name}
+    metadata = {**metadata}
     if resource.type.namespaced:
         metadata["namespace"] = namespace
     elif "namespace" in metadata:
         del metadata["namespace"]
     # A PUT repeats everything. Sharing what it did not change lets every later step skip it.
     new: Object = shared(old, {**obj, "metadata": metadata})
+    _check_uid(resource, new, old)
     return await store_update(context, resource, new, old, options, subresource=subresource, duplicates=duplicates)
 
 
@@ -68,21 +76,21 @@ async def store_update(
     server-side apply already.
     """
     outcome = Outcome(None)
-    _check_version(resource, new, old, unconditional=resource.rules.allow_unconditional_update)
+    _check_version(resource, new, old)
     new = _restrict(resource, new, old, subresource)
-    new, causes = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
+    new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     new = _prepare(context, resource, new, old, subresource)
     if options.guard is not None:
         options.guard(new, old)
-    if not causes:
-        causes = _validate(resource, new, old, subresource)
-    refuse_invalid(resource, new, causes)
+    if not wrong:
+        wrong = _validate(resource, new, old, subresource)
+    refuse_invalid(resource, new, wrong)
     new = _generation(resource, new, old)
     if not applied:
         new = track_update(
             old,
             new,
-            shape=resource.shape,
+            shape=resource.typed,
             manager=options.manager,
             subresource=subresource,
             api_version=resource.type.api_version,
@@ -100,21 +108,23 @@ async def store_update(
     return outcome
 
 
-def _check_version(resource: Resource, new: Object, old: Object, *, unconditional: bool) -> None:
-    metadata, before = new["metadata"], old["metadata"]
-    uid = metadata.get("uid")
-    if uid and uid != before.get("uid"):
-        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before.get('uid')}"
+def _check_uid(resource: Resource, new: Object, old: Object) -> None:
+    uid, before = new["metadata"].get("uid"), old["metadata"]
+    if uid and uid != before["uid"]:
+        why = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {before['uid']}"
         raise conflict(resource.type, before["name"], why)
+
+
+def _check_version(resource: Resource, new: Object, old: Object) -> None:
+    metadata, before = new["metadata"], old["metadata"]
     version = metadata.get("resourceVersion")
     if version:
         if version != before["resourceVersion"]:
             raise conflict(resource.type, before["name"], MODIFIED)
-    elif resource.custom or not unconditional:
-        cause = Cause(
-            "metadata.resourceVersion", "FieldValueInvalid", "Invalid value: 0: must be specified for an update"
-        )
-        refuse_invalid(resource, old, [cause])
+    elif not resource.rules.allow_unconditional_update:
+        cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        # kube-apiserver names the resource here, not the kind.
+        raise invalid(replace(resource.type, kind=resource.type.plural), before["name"], [cause])
 
 
 def _restrict(resource: Resource, new: Object, old: Object, subresource: str) -> Object:
@@ -159,14 +169,14 @@ def _take(obj: Object, source: Object, field: str) -> Object:
 
 def _validate(resource: Resource, new: Object, old: Object, subresource: str) -> list[Cause]:
     rules = resource.rules
-    causes = validate_metadata(
+    found = validate_metadata(
         new, old, namespaced=resource.type.namespaced, name_format=rules.name_format, custom=resource.custom
     )
     if subresource == "status":
-        causes += rules.validate_status(new, old)
+        found += rules.validate_status(new, old)
     elif subresource in _WORDED_BY_CLIENTS:
-        causes += rules.validate(new, old)
-    return causes
+        found += rules.validate(new, old)
+    return found
 
 
 def _generation(resource: Resource, new: Object, old: Object) -> Object:

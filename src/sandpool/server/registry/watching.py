@@ -7,12 +7,12 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 import orjson
 
 from sandpool.api.causes import Cause
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, Expired, invalid
 from sandpool.server.exchange import WatchLine, WatchStream
 from sandpool.server.options import WatchOptions
-from sandpool.server.registry.context import Context
-from sandpool.server.registry.reading import Selection, parse_version
+from sandpool.server.registry.context import Context, filled
+from sandpool.server.registry.reading import LIST_OPTIONS, Selection, parse_version
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Change, Entry
 from sandpool.server.store.history import Compacted
@@ -63,14 +63,17 @@ def _check(options: WatchOptions) -> None:
     causes = []
     forbidden = "FieldValueForbidden"
     if options.initial_events is not None:
-        if options.resource_version_match != "NotOlderThan":
+        if options.resource_version_match and options.resource_version_match != "NotOlderThan":
+            why = f'Unsupported value: "{options.resource_version_match}": supported values: "NotOlderThan"'
+            causes.append(Cause("resourceVersionMatch", "FieldValueNotSupported", why))
+        elif not options.resource_version_match:
             why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
             causes.append(Cause("resourceVersionMatch", forbidden, why))
     elif options.resource_version_match:
         why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
         causes.append(Cause("resourceVersionMatch", forbidden, why))
     if causes:
-        raise invalid(ResourceType("meta.k8s.io", "v1", "ListOptions", ""), "", causes)
+        raise invalid(LIST_OPTIONS, "", causes)
 
 
 async def _refusal(error: ApiError) -> AsyncGenerator[list[WatchLine], None]:
@@ -146,7 +149,8 @@ class _Stream:
         line: WatchLine | None = change.renderings.get(key)
         if line is None:
             if self._resource.from_stored is None:
-                line = WatchLine(type, change.object, change.entry.encoded)
+                entry = filled(self._resource, change.entry)
+                line = WatchLine(type, entry.decode(), entry.encoded)
             else:
                 line = self._rendered(type, change.object)
             change.renderings[key] = line
@@ -162,7 +166,7 @@ class _Stream:
 
     def _line(self, type: str, entry: Entry) -> WatchLine:
         if self._rendering is None and self._resource.from_stored is None:
-            return WatchLine(type, None, entry.encoded)
+            return WatchLine(type, None, filled(self._resource, entry).encoded)
         return self._rendered(type, entry.decode())
 
     def _rendered(self, type: str, stored: Object) -> WatchLine:

@@ -19,7 +19,7 @@ _NO_LABELS: Mapping[str, str] = {}
 
 
 class Entry:
-    __slots__ = ("_object", "encoded", "key", "labels", "owners", "revision", "row", "uid")
+    __slots__ = ("_object", "encoded", "filled", "key", "labels", "owners", "revision", "row", "uid")
 
     def __init__(self, key: Key, revision: int, row: int, object: Object, encoded: bytes) -> None:
         metadata: Mapping[str, Any] = object["metadata"]
@@ -28,6 +28,7 @@ class Entry:
         self.row = row  # where the journal keeps it; the same for the whole life of the object
         self.encoded = encoded
         self._object: Object | None = None
+        self.filled: Any = None  # what filled in the defaults last, so that it is done once per change of the schema
         self.uid: str = metadata.get("uid", "")
         self.labels: Mapping[str, str] = metadata.get("labels") or _NO_LABELS
         owners = metadata.get("ownerReferences")
@@ -45,6 +46,11 @@ class Entry:
 
     def forget(self) -> None:
         self._object = None
+
+    def replace(self, object: Object) -> None:
+        """Show another form of the same state from now on. What is on disk stays as it is."""
+        self.encoded = orjson.dumps(object)
+        self._object = object if self._object is not None else None
 
 
 class Change:

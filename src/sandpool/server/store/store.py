@@ -29,9 +29,8 @@ from sandpool.api.resource import Object
 from sandpool.server.store.entry import Change, Entry, Key
 from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Journal, Row
-from sandpool.server.store.table import Table
+from sandpool.server.store.table import Table, order
 from sandpool.server.store.watch import Hub, Subscription
-
 
 # Of this many newest states the decoded objects are kept. What was just written is what is read and written next: by
 # watches in this process, and by the following step of whoever wrote it.
@@ -129,12 +128,13 @@ class Store:
     def _scan_past(
         shelf: Shelf, namespace: str | None, after: Key | None, then: dict[Key, Entry | None]
     ) -> Iterator[Entry]:
+        start = order(after) if after is not None else ""
         changed = sorted(
-            key for key in then if (namespace is None or key[0] == namespace) and (after is None or key > after)
+            (key for key in then if (namespace is None or key[0] == namespace) and order(key) > start), key=order
         )
         position = 0
         for entry in shelf.table.scan(namespace, after):
-            while position < len(changed) and changed[position] < entry.key:
+            while position < len(changed) and order(changed[position]) < order(entry.key):
                 past = then[changed[position]]
                 position += 1
                 if past is not None:

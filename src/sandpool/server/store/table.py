@@ -14,6 +14,15 @@ from collections.abc import Iterator
 from sandpool.server.store.entry import Entry, Key
 
 
+def order(key: Key) -> str:
+    """What keys are sorted by: "namespace/name" as one text, in which a dash comes before the slash."""
+    return f"{key[0]}/{key[1]}"
+
+
+def _place(namespace: str) -> str:
+    return namespace + "/"
+
+
 class _Namespace:
     __slots__ = ("_arrived", "_departed", "_order", "entries")
 
@@ -94,11 +103,8 @@ class Table:
     def scan(self, namespace: str | None = None, after: Key | None = None) -> Iterator[Entry]:
         """Entries in order, of one namespace or of all, starting behind a key. The table must not change meanwhile."""
         start_namespace, start_name = after or ("", "")
-        if namespace is not None:
-            found = self._namespaces.get(namespace)
-            if found is not None and namespace >= start_namespace:
-                yield from found.after(start_name if namespace == start_namespace else "")
-            return
-        for each in sorted(self._namespaces):
-            if each >= start_namespace:
-                yield from self._namespaces[each].after(start_name if each == start_namespace else "")
+        start = start_namespace + "/"
+        for each in sorted(self._namespaces, key=_place) if namespace is None else (namespace,):
+            found = self._namespaces.get(each)
+            if found is not None and (after is None or _place(each) >= start):
+                yield from found.after(start_name if each == start_namespace else "")

@@ -1,0 +1,108 @@
+"""In which forms objects can be had: metadata alone, YAML, compressed; and what is not acceptable."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+import yaml
+
+from sandpool.api.kinds import CONFIG_MAP, SECRET
+from sandpool.api.resource import ResourceType
+from sandpool.kube.client import Client
+from sandpool.testing.endpoint import Raw
+from sandpool.testing.objects import new
+
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+async def test_metadata_of_an_object(raw: Raw, client: Client, namespace: str) -> None:
+    created = await client.create(SECRET, new(SECRET, "a", stringData={"k": "v"}), namespace)
+    answer = await raw("GET", SECRET.path(namespace, "a"), headers={"Accept": PARTIAL})
+    assert answer.json() == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": created["metadata"],
+    }
+
+
+async def test_metadata_of_a_list(raw: Raw, client: Client, namespace: str, widgets: ResourceType) -> None:
+    created = await client.create(widgets, new(widgets, "a", spec={"n": 1}), namespace)
+    answer = await raw("GET", widgets.path(namespace), headers={"Accept": PARTIAL_LIST})
+    listed = answer.json()
+    assert (listed["kind"], listed["apiVersion"]) == ("PartialObjectMetadataList", "meta.k8s.io/v1")
+    assert int(listed["metadata"]["resourceVersion"]) > 0
+    [item] = listed["items"]
+    assert item["metadata"] == created["metadata"]
+    assert "spec" not in item
+
+
+async def test_metadata_of_a_watch(raw: Raw, client: Client, namespace: str) -> None:
+    start = (await client.list(SECRET, namespace))["metadata"]["resourceVersion"]
+    created = await client.create(SECRET, new(SECRET, "a", stringData={"k": "v"}), namespace)
+    target = SECRET.path(namespace) + f"?watch=true&resourceVersion={start}&timeoutSeconds=1"
+    answer = await raw("GET", target, headers={"Accept": PARTIAL})
+    [line] = answer.lines()
+    assert line["type"] == "ADDED"
+    assert line["object"] == {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": created["metadata"],
+    }
+
+
+async def test_yaml(raw: Raw, client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "yes"}), namespace)
+    answer = await raw("GET", CONFIG_MAP.path(namespace, "a"), headers={"Accept": "application/yaml"})
+    assert answer.content_type == "application/yaml"
+    assert yaml.safe_load(answer.body) == created
+
+
+@pytest.mark.parametrize("accept", ["application/json", "*/*", "application/*", "text/html,*/*;q=0.8"])
+async def test_json(raw: Raw, namespace: str, accept: str) -> None:
+    answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
+    assert (answer.status, answer.content_type) == (200, "application/json")
+
+
+async def test_without_a_preference(raw: Raw, namespace: str) -> None:
+    answer = await raw("GET", SECRET.path(namespace))
+    assert (answer.status, answer.content_type) == (200, "application/json")
+
+
+@pytest.mark.parametrize("accept", ["text/html", "application/json;as=Frob;v=v1;g=meta.k8s.io"])
+async def test_what_there_is_not(raw: Raw, namespace: str, accept: str) -> None:
+    answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
+    assert answer.status == 406
+    assert answer.json()["reason"] == "NotAcceptable"
+
+
+async def test_a_preference_that_can_be_met(raw: Raw, namespace: str) -> None:
+    accept = "application/json;as=Frob;v=v1;g=meta.k8s.io,application/json"
+    answer = await raw("GET", SECRET.path(namespace), headers={"Accept": accept})
+    assert answer.json()["kind"] == "SecretList"
+
+
+async def test_large_answers_are_compressed_for_those_who_ask(raw: Raw, client: Client, namespace: str) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v" * 300_000}), namespace)
+    path = CONFIG_MAP.path(namespace, "a")
+    answer = await raw("GET", path, headers={"Accept-Encoding": "gzip"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert len(answer.body) < 100_000
+    assert b'"name":"a"' in gzip.decompress(answer.body)
+    plain = await raw("GET", path)
+    assert "content-encoding" not in plain.headers
+    assert plain.json() == created
+
+
+async def test_pretty(raw: Raw, client: Client, namespace: str) -> None:
+    await client.create(SECRET, new(SECRET, "a"), namespace)
+    answer = await raw("GET", SECRET.path(namespace, "a") + "?pretty=true")
+    assert answer.body.startswith(b'{\n  "kind": "Secret",\n')
+
+
+async def test_answers_name_themselves(raw: Raw, namespace: str) -> None:
+    """An audit id to quote in a complaint, and no caching of what may change at any moment."""
+    answer = await raw("GET", SECRET.path(namespace))
+    assert answer.headers["audit-id"]
+    assert answer.headers["cache-control"] == "no-cache, private"
