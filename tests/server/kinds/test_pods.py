@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.kube.errors import ApiError, BadRequest
+from sandpool.server.kinds.pod_status import default_pod_status, keep_observed
+from sandpool.server.kinds.pods import bind, validate_ephemeral_containers_update, with_ephemeral_containers
+from sandpool.server.kinds.resources import quality_of_service
+from sandpool.server.kinds.rules import rules_for
+
+RULES = rules_for(POD)
+NOW = "2026-01-01T00:00:00Z"
+
+
+def pod(spec: Object | None = None, **status: object) -> Object:
+    obj = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "c", "image": "x"}], **(spec or {})},
+        "status": status,
+    }
+    return RULES.default(obj)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "requested", "expected"),
+    [
+        ({"nodeName": "n"}, {}, None, 30),
+        ({"nodeName": "n"}, {}, 5, 5),
+        ({"nodeName": "n"}, {}, 0, 0),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 7}, {}, None, 7),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": 0}, {}, None, 0),
+        ({"nodeName": "n", "terminationGracePeriodSeconds": -1}, {}, None, 1),
+        ({"nodeName": "n"}, {}, -5, 1),
+        ({}, {}, None, 0),
+        ({}, {}, 5, 0),
+        ({"nodeName": "n"}, {"phase": "Succeeded"}, None, 0),
+        ({"nodeName": "n"}, {"phase": "Failed"}, 5, 0),
+        ({"nodeName": "n"}, {"phase": "Running"}, None, 30),
+    ],
+)
+def test_grace_period(spec: Object, status: Object, requested: int | None, expected: int) -> None:
+    assert RULES.grace_period(pod(spec, **status), requested) == expected
+
+
+def test_a_pod_that_shares_its_spec_costs_nothing() -> None:
+    old = pod()
+    new = {**old, "metadata": {**old["metadata"], "labels": {"a": "c"}}}
+    assert RULES.default(new, old)["spec"] is old["spec"]
+    assert RULES.validate(new, old) == []
+
+
+def test_binding_assigns_the_node_and_says_so() -> None:
+    waiting = pod(nominatedNodeName="m", conditions=[{"type": "Other"}, {"type": "PodScheduled", "status": "False"}])
+    bound = bind(waiting, {"target": {"kind": "Node", "name": "n1"}, "metadata": {"annotations": {"x": "y"}}}, NOW)
+    assert bound["spec"]["nodeName"] == "n1"
+    assert bound["metadata"]["annotations"] == {"x": "y"}
+    assert bound["metadata"]["labels"] == {"a": "b"}
+    assert "nominatedNodeName" not in bound["status"]
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": NOW}
+    assert bound["status"]["conditions"] == [{"type": "Other"}, scheduled]
+    assert "nodeName" not in waiting["spec"]
+
+
+@pytest.mark.parametrize(
+    ("subject", "target", "code", "message"),
+    [
+        (pod({"nodeName": "m"}), {"name": "n"}, 409, 'pod p is already assigned to node "m"'),
+        (pod({"schedulingGates": [{"name": "g"}]}), {"name": "n"}, 409, "pod p has non-empty .spec.schedulingGates"),
+        (
+            {**pod(), "metadata": {"name": "p", "deletionTimestamp": NOW}},
+            {"name": "n"},
+            409,
+            "pod p is being deleted, cannot be assigned to a host",
+        ),
+        (pod(), {}, 422, "target.name: Required value"),
+        (pod(), {"kind": "Pod", "name": "n"}, 422, 'target.kind: Unsupported value: "Pod"'),
+    ],
+)
+def test_bindings_that_cannot_be(subject: Object, target: Object, code: int, message: str) -> None:
+    with pytest.raises(ApiError) as caught:
+        bind(subject, {"target": target}, NOW)
+    assert caught.value.code == code
+    assert message in caught.value.message
+
+
+def test_ephemeral_containers_are_only_added() -> None:
+    old = pod()
+    added = {"name": "debug", "image": "y", "targetContainerName": "c"}
+    new = with_ephemeral_containers({**old, "spec": {"ephemeralContainers": [added], "hostname": "ignored"}}, old)
+    assert "hostname" not in new["spec"]
+    assert new["spec"]["ephemeralContainers"][0]["imagePullPolicy"] == "Always"
+    assert validate_ephemeral_containers_update(new, old) == []
+    removed = with_ephemeral_containers(old, new)
+    assert [cause.message for cause in validate_ephemeral_containers_update(removed, new)] == [
+        'Forbidden: existing ephemeral containers "debug" may not be removed\n'
+    ]
+    changed = with_ephemeral_containers({**old, "spec": {"ephemeralContainers": [{**added, "image": "z"}]}}, new)
+    (cause,) = validate_ephemeral_containers_update(changed, new)
+    assert cause.message.startswith('Forbidden: existing ephemeral containers "debug" may not be changed\n')
+
+
+def test_a_container_that_ended_for_good_does_not_run_again() -> None:
+    ended = {"name": "c", "state": {"terminated": {"exitCode": 1}}}
+    running = {"name": "c", "state": {"running": {}}}
+    for policy, allowed in (("Always", True), ("OnFailure", True), ("Never", False)):
+        old = pod({"restartPolicy": policy}, containerStatuses=[ended])
+        found = RULES.validate_status({**old, "status": {"containerStatuses": [running]}}, old)
+        assert (found == []) == allowed
+
+
+def test_addresses_agree() -> None:
+    assert default_pod_status({"podIP": "1.1.1.1"})["podIPs"] == [{"ip": "1.1.1.1"}]
+    assert default_pod_status({"podIPs": [{"ip": "1.1.1.1"}]})["podIP"] == "1.1.1.1"
+    assert default_pod_status({"podIP": "2.2.2.2", "podIPs": [{"ip": "1.1.1.1"}]})["podIPs"] == [{"ip": "2.2.2.2"}]
+    agreed = {"podIP": "1.1.1.1", "podIPs": [{"ip": "1.1.1.1"}, {"ip": "::1"}]}
+    assert default_pod_status(agreed) is agreed
+
+
+def test_what_the_server_filled_in_survives_clients_that_do_not_know_it() -> None:
+    before = {
+        "qosClass": "Burstable",
+        "observedGeneration": 3,
+        "conditions": [{"type": "Ready", "observedGeneration": 2}, {"type": "Other"}],
+    }
+    written = {"phase": "Running", "conditions": [{"type": "Ready"}, {"type": "New"}]}
+    assert keep_observed(written, before) == {
+        "phase": "Running",
+        "qosClass": "Burstable",
+        "observedGeneration": 3,
+        "conditions": [{"type": "Ready", "observedGeneration": 2}, {"type": "New"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("requirements", "expected"),
+    [
+        ([{}], "BestEffort"),
+        ([{"requests": {"cpu": "0"}}], "BestEffort"),
+        ([{"requests": {"example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}], "BestEffort"),
+        ([{"requests": {"cpu": "1"}}], "Burstable"),
+        ([{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1", "memory": "1"}}], "Guaranteed"),
+        ([{"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1Gi"}}], "Guaranteed"),
+        ([{"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}], "Burstable"),
+        ([{"limits": {"cpu": "1", "memory": "1"}, "requests": {"cpu": "1", "memory": "1"}}, {}], "Burstable"),
+    ],
+)
+def test_quality_of_service(requirements: list[Object], expected: str) -> None:
+    assert quality_of_service({"containers": [{"resources": each} for each in requirements]}) == expected
+
+
+def test_field_selectors() -> None:
+    obj = pod({"nodeName": "n1", "hostNetwork": True}, phase="Running", podIP="1.1.1.1")
+    fields = RULES.selectable(obj)
+    assert fields["spec.nodeName"] == "n1"
+    assert fields["status.phase"] == "Running"
+    assert fields["status.podIP"] == "1.1.1.1"
+    assert fields["spec.hostNetwork"] == "true"
+    RULES.check_field_labels([*fields, "metadata.name", "metadata.namespace"])
+    with pytest.raises(BadRequest, match=r"field label not supported: spec.image"):
+        RULES.check_field_labels(["spec.image"])
