@@ -6,15 +6,14 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-import orjson
-
 from sandpool.api.causes import Cause, forbidden, immutable, invalid, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.cow import drop, fill_empty
+from sandpool.server.kinds.go_json import json_object_error
 from sandpool.server.kinds.kind import KindRules
 
-_LARGEST: Final = 1024 * 1024
+SIZE_LIMIT: Final = 1024 * 1024
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
 # What a type of Secret must hold: all of these keys.
 _NEEDED: Final = {
@@ -25,7 +24,7 @@ _NEEDED: Final = {
 _JSON_TYPES: Final = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson")
 
 
-def _encoded_size(data: Mapping[str, str]) -> int:
+def decoded_size(data: Mapping[str, str]) -> int:
     """The size of base64 text once it is decoded."""
     return sum(len(value) // 4 * 3 - value[-2:].count("=") for value in data.values())
 
@@ -55,8 +54,8 @@ class ConfigMapRules(KindRules):
         for key in data.keys() & binary.keys():
             found.append(invalid(f"data[{key}]", key, "duplicate of key present in binaryData"))
         found += _validate_keys(binary, "binaryData")
-        if sum(len(value.encode()) for value in data.values()) + _encoded_size(binary) > _LARGEST:
-            found.append(too_long("", _LARGEST))
+        if sum(len(value.encode()) for value in data.values()) + decoded_size(binary) > SIZE_LIMIT:
+            found.append(too_long("[]", SIZE_LIMIT))  # kube-apiserver's name for the whole object
         return found
 
 
@@ -85,8 +84,8 @@ class SecretRules(KindRules):
 def _validate_secret(secret: Object) -> Iterator[Cause]:
     data, kind = secret.get("data") or {}, secret.get("type")
     yield from _validate_keys(data, "data")
-    if _encoded_size(data) > _LARGEST:
-        yield too_long("data", _LARGEST)
+    if decoded_size(data) > SIZE_LIMIT:
+        yield too_long("data", SIZE_LIMIT)
     missing = [key for key in _NEEDED.get(kind or "", ()) if key not in data]
     if kind == "kubernetes.io/basic-auth" and not data.keys() & {"username", "password"}:
         missing = ["username", "password"]
@@ -102,9 +101,5 @@ def _validate_secret(secret: Object) -> Iterator[Cause]:
 
 
 def _validate_json(encoded: str, path: str) -> Iterator[Cause]:
-    try:
-        readable = isinstance(orjson.loads(b64decode(encoded)), dict)
-    except ValueError:
-        readable = False
-    if not readable:
-        yield invalid(path, "<secret contents redacted>", "must hold a JSON object")
+    if why := json_object_error(b64decode(encoded)):
+        yield invalid(path, "<secret contents redacted>", why)

@@ -18,6 +18,7 @@ from sandpool.server.kinds.nodes import NodeRules
 from sandpool.server.kinds.persistent_volumes import PersistentVolumeRules
 from sandpool.server.kinds.pods import PodRules
 from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
+from sandpool.server.kinds.service_accounts import ServiceAccountRules
 from sandpool.server.kinds.services import ServiceRules
 from sandpool.server.kinds.stateful_sets import StatefulSetRules
 from sandpool.server.kinds.workloads import DaemonSetRules, DeploymentRules, ReplicaSetRules
@@ -37,6 +38,7 @@ _RULES: dict[str, KindRules] = {
     "persistentvolumes": PersistentVolumeRules(),
     "pods": PodRules(),
     "secrets": SecretRules(),
+    "serviceaccounts": ServiceAccountRules(),
     "services": ServiceRules(),
     "customresourcedefinitions.apiextensions.k8s.io": CustomResourceDefinitionRules(),
     "daemonsets.apps": DaemonSetRules(),
