@@ -261,19 +261,16 @@ class NamespaceKeeper:
         if name not in self._left:
             self._left[name] = {ref: Item.of(obj) for ref, obj in self.objects.contents(name)}
         left = self._left[name]
-        failures = await self._delete(next_to_delete(left), left)
-        if not left and not failures:
-            await self._say(name, namespace, left, [])
-            newest = self.objects.get(Ref("namespaces", "", name))
-            if newest is not None:
-                remaining = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
-                await self.objects.finalize({**newest, "spec": {**newest["spec"], "finalizers": remaining}})
-            return
+        failures: list[ApiError] = []
+        while (doomed := next_to_delete(left)) and not failures:
+            failures = await self._delete(doomed, left)
         await self._say(name, namespace, left, [str(failure) for failure in failures])
         if failures:
             raise failures[0]
-        if next_to_delete(left):
-            self.backlog.add(name)
+        newest = self.objects.get(Ref("namespaces", "", name))
+        if not left and newest is not None:
+            remaining = [finalizer for finalizer in finalizers if finalizer != FINALIZER]
+            await self.objects.finalize({**newest, "spec": {**newest["spec"], "finalizers": remaining}})
 
     async def _delete(self, refs: list[Ref], left: Mapping[Ref, Item]) -> list[ApiError]:
         """Delete at once what is to be deleted; gives what went wrong."""
