@@ -107,7 +107,6 @@ def _address(resource: Resource, metadata: Object, namespace: str, name: str) ->
 
 def new_object(context: Context, resource: Resource, obj: Object) -> Object:
     """The object with everything that only the server sets on a new one."""
-    obj = resource.rules.prepare_create(obj)
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}
@@ -115,7 +114,8 @@ def new_object(context: Context, resource: Resource, obj: Object) -> Object:
     metadata["creationTimestamp"] = context.now()
     if resource.rules.spec_generation or resource.custom:
         metadata["generation"] = 1
-    return {**obj, "metadata": metadata}
+    # Last, because some of what a kind sets follows from the name and the time.
+    return resource.rules.prepare_create({**obj, "metadata": metadata})
 
 
 def _free_name(context: Context, resource: Resource, metadata: Object) -> str:
