@@ -512,7 +512,9 @@ def test_many_updaters(api: Api) -> None:
     for number in range(25):
         before = sequence.read()
         body = {"data": {f"key-{number}": "x"}}
-        sequence.step(Random(0), "patch" if before else "post", f"{LETTERS[number % 3]}-{number * 7 % 25}", "", body, before)
+        sequence.step(
+            Random(0), "patch" if before else "post", f"{LETTERS[number % 3]}-{number * 7 % 25}", "", body, before
+        )
 
 
 def test_from_client_side_to_server_side(api: Api) -> None:

@@ -199,13 +199,13 @@ def capped(entries: list[Object]) -> list[Object]:
 def with_managed_fields(object: Object, entries: list[Object]) -> Object:
     """``object`` with these managedFields, which are in order; with none if the list is empty."""
     metadata = object.get("metadata") or {}
-    before = metadata.get("managedFields")
-    if before is entries or before == entries or (before is None and not entries):
+    if entries:
+        if metadata.get("managedFields") == entries:
+            return object
+        return {**object, "metadata": {**metadata, "managedFields": entries}}
+    if "managedFields" not in metadata:
         return object
-    metadata = {**metadata, "managedFields": entries}
-    if not entries:
-        del metadata["managedFields"]
-    return {**object, "metadata": metadata}
+    return {**object, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
 def settled(old: Object, new: Object) -> Object:

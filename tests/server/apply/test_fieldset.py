@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.server.apply import fieldset
+from sandpool.server.apply.fieldset import EMPTY, BadFields, FieldSet, Path, decode, of
+
+ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"name":"x"}', 'v:"x"', "v:1", "i:0"])
+PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
+SETS = st.lists(PATHS, max_size=8).map(lambda paths: of(*paths))
+
+
+def paths(fields: FieldSet) -> set[Path]:
+    return set(fields)
+
+
+@given(SETS, SETS)
+def test_operations_are_those_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None:
+    assert paths(a | b) == paths(a) | paths(b)
+    assert paths(a & b) == paths(a) & paths(b)
+    assert paths(a - b) == paths(a) - paths(b)
+    assert (a <= b) == (paths(a) <= paths(b))
+
+
+@given(SETS, SETS)
+def test_taking_away_recursively(a: FieldSet, b: FieldSet) -> None:
+    prefixes = paths(b)
+    left = {path for path in a if not any(path[:depth] in prefixes for depth in range(1, len(path) + 1))}
+    assert paths(a.without(b)) == left
+
+
+@given(st.lists(PATHS, max_size=8).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))))
+def test_equal_sets_are_one_object(orders: tuple[list[Path], list[Path]]) -> None:
+    one, other = orders
+    assert of(*one) is of(*other)
+
+
+@given(SETS, SETS, SETS)
+def test_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
+    assert a | b is b | a
+    assert a & b is b & a
+    assert (a | b) | c is a | (b | c)
+    assert (a - b) | (a & b) is a
+    assert (a - b) & b is EMPTY
+    assert a - (b | c) is (a - b) - c
+    assert bool(a) == (a is not EMPTY)
+
+
+@given(SETS)
+def test_encoding_round_trip(fields: FieldSet) -> None:
+    assert decode(fields.fields) is fields
+    assert decode(orjson.loads(orjson.dumps(fields.fields))) is fields
+    assert decode(fields.fields).fields is fields.fields
+
+
+@given(SETS, PATHS)
+def test_membership(fields: FieldSet, path: Path) -> None:
+    assert (path in fields) == (path in paths(fields))
+    assert () not in fields
+
+
+@given(SETS)
+def test_branches_are_the_paths(fields: FieldSet) -> None:
+    assert {(*path, element) for path, members in fields.branches for element in members} == paths(fields)
+
+
+def test_encoded_form_and_its_order() -> None:
+    fields = of(
+        ("f:spec", "f:ports", 'k:{"port":443}', "f:name"),
+        ("f:spec", "f:ports", 'k:{"port":443}'),
+        ("f:spec", "f:ports", 'k:{"port":80}'),
+        ("f:spec", "f:tags", 'v:"b"'),
+        ("f:data",),
+    )
+    assert orjson.dumps(fields.fields) == orjson.dumps(
+        {
+            "f:data": {},
+            "f:spec": {
+                "f:ports": {'k:{"port":80}': {}, 'k:{"port":443}': {".": {}, "f:name": {}}},
+                "f:tags": {'v:"b"': {}},
+            },
+        }
+    )
+    assert (
+        repr(fields)
+        == '{.data, .spec.ports[port=80], .spec.ports[port=443], .spec.ports[port=443].name, .spec.tags[="b"]}'
+    )
+
+
+@pytest.mark.parametrize(
+    ("encoded", "expected"),
+    [
+        ({}, EMPTY),
+        ({"f:a": {}}, of(("f:a",))),
+        ({"f:a": {".": {}}}, of(("f:a",))),
+        ({"f:a": {"f:b": {}}}, of(("f:a", "f:b"))),
+        ({"f:a": {".": {}, "f:b": {}}}, of(("f:a",), ("f:a", "f:b"))),
+        ({"f:a": {"x:unknown": {}}, "y:unknown": {"f:b": {}}}, of(("f:a",))),
+        ({'k:{"b":1, "a":2}': {}}, of(('k:{"a":2,"b":1}',))),
+    ],
+)
+def test_decoding(encoded: dict[str, Any], expected: FieldSet) -> None:
+    assert decode(encoded) is expected
+
+
+@pytest.mark.parametrize("encoded", [[], "x", {"a": {}}, {"f:a": []}, {"f:a": {"spec": {}}}, {"k:1": {}}])
+def test_decoding_what_is_no_set(encoded: Any) -> None:
+    with pytest.raises(BadFields):
+        decode(encoded)
+
+
+def test_sets_nobody_uses_go_away() -> None:
+    made = of(("f:never-used-elsewhere", "f:again"))
+    assert any("f:never-used-elsewhere" in each.children for each in fieldset._interned.values())
+    del made
+    for memory in (fieldset._union, fieldset._difference):
+        memory.cache_clear()
+    gc.collect()
+    assert not any("f:never-used-elsewhere" in each.children for each in fieldset._interned.values())

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.api.kinds import DEPLOYMENT
+from sandpool.api.resource import Object
+from sandpool.api.schema.core import shape_of
+from sandpool.api.schema.shape import Shape
+from sandpool.server.apply import RESET_ALL_BUT_STATUS, RESET_STATUS, track_update
+from sandpool.server.apply.fieldset import EMPTY, FieldSet, of
+from sandpool.server.apply.managed import UPDATE, entry, owned
+
+T1, T2, T3 = (f"2030-01-01T00:00:0{second}Z" for second in range(1, 4))
+
+
+def widget(**parts: Any) -> Object:
+    return {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w", "uid": "u"}, **parts}
+
+
+def track(
+    old: Object | None,
+    new: Object,
+    shape: Shape,
+    manager: str = "m",
+    subresource: str = "",
+    now: str = T1,
+    reset: FieldSet | None = None,
+) -> Object:
+    if old is not None and "managedFields" in old["metadata"] and "managedFields" not in new["metadata"]:
+        new = {**new, "metadata": {**new["metadata"], "managedFields": old["metadata"]["managedFields"]}}
+    return track_update(
+        old,
+        new,
+        shape=shape,
+        manager=manager,
+        subresource=subresource,
+        api_version="example.com/v1",
+        now=now,
+        reset=reset,
+    )
+
+
+def owners(object: Object) -> dict[str, Any]:
+    entries = object["metadata"].get("managedFields", [])
+    return {"/".join(filter(None, (e["manager"], e.get("subresource")))): e["fieldsV1"] for e in entries}
+
+
+def test_the_creator_owns_what_it_created(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1, "limits": {"a": "1"}}), shape)
+    assert made["metadata"]["managedFields"] == [
+        {
+            "manager": "m",
+            "operation": "Update",
+            "apiVersion": "example.com/v1",
+            "time": T1,
+            "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {".": {}, "f:limits": {".": {}, "f:a": {}}, "f:size": {}}},
+        }
+    ]
+
+
+def test_structs_are_there_from_the_start() -> None:
+    """As in every Deployment anybody has ever looked at: no owner of spec, template, strategy or containers."""
+    container = {"name": "a", "image": "i", "resources": {}, "ports": [{"containerPort": 80, "protocol": "TCP"}]}
+    template = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}
+    strategy = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%"}}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "strategy": strategy, "template": template}
+    made = track(None, {**widget(spec=spec), "status": {}}, shape_of(DEPLOYMENT), reset=RESET_STATUS)
+    port: Object = {".": {}, "f:containerPort": {}, "f:protocol": {}}
+    fields = {
+        ".": {},
+        "f:image": {},
+        "f:name": {},
+        "f:ports": {".": {}, 'k:{"containerPort":80,"protocol":"TCP"}': port},
+        "f:resources": {},
+    }
+    assert owners(made)["m"] == {
+        "f:spec": {
+            "f:selector": {},
+            "f:strategy": {"f:rollingUpdate": {".": {}, "f:maxSurge": {}}, "f:type": {}},
+            "f:template": {
+                "f:metadata": {"f:labels": {".": {}, "f:a": {}}},
+                "f:spec": {"f:containers": {'k:{"name":"a"}': fields}},
+            },
+        }
+    }
+
+
+def test_whoever_changes_a_field_takes_it(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1, "color": "red"}), shape, "ann")
+    changed = track(made, widget(spec={"size": 2, "color": "red"}), shape, "bob", now=T2)
+    assert owners(changed) == {"ann": {"f:spec": {".": {}, "f:color": {}}}, "bob": {"f:spec": {"f:size": {}}}}
+    again = track(changed, widget(spec={"size": 3, "color": "blue"}), shape, "bob", now=T3)
+    assert owners(again) == {"ann": {"f:spec": {}}, "bob": {"f:spec": {"f:color": {}, "f:size": {}}}}
+    assert again["metadata"]["managedFields"][1]["time"] == T3
+
+
+def test_nobody_owns_what_is_gone(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape, "ann")
+    more = track(made, widget(spec={"size": 1, "color": "red"}), shape, "bob")
+    less = track(more, widget(spec={"size": 1}), shape, "cid", now=T2)
+    assert owners(less) == {"ann": {"f:spec": {".": {}, "f:size": {}}}}
+
+
+def test_a_write_that_changes_nothing_leaves_everything(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    assert track(made, made, shape, "bob", now=T2) is made
+    bumped = {**made, "metadata": {**made["metadata"], "resourceVersion": "2", "generation": 7}}
+    assert track(made, bumped, shape, "bob", now=T2) is bumped
+
+
+def test_the_same_fields_again_only_take_time(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    again = track(made, widget(spec={"size": 2}), shape, now=T2)
+    assert owners(again) == owners(made)
+    assert [each["time"] for each in again["metadata"]["managedFields"]] == [T2]
+
+
+def test_subresources_and_versions_are_managers_of_their_own(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape, reset=RESET_STATUS)
+    status = widget(spec={"size": 5}, status={"phase": "Ready"})
+    told = track(made, status, shape, subresource="status", reset=RESET_ALL_BUT_STATUS)
+    assert owners(told) == {
+        "m": {"f:spec": {".": {}, "f:size": {}}},
+        "m/status": {"f:status": {".": {}, "f:phase": {}}},
+    }
+
+
+def test_a_status_sent_with_the_rest_is_not_owned(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}, status={"phase": "x"}), shape, reset=RESET_STATUS)
+    assert owners(made) == {"m": {"f:spec": {".": {}, "f:size": {}}}}
+
+
+def test_a_client_without_a_name_is_unknown(shape: Shape) -> None:
+    assert list(owners(track(None, widget(spec={"size": 1}), shape, manager=""))) == ["unknown"]
+
+
+def test_a_reset_forgets_everybody_until_the_next_apply(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    nobody: list[Any]
+    for nobody in ([], [{}]):
+        new = widget(spec={"size": 2})
+        forgot = track(made, {**new, "metadata": {**new["metadata"], "managedFields": nobody}}, shape)
+        assert "managedFields" not in forgot["metadata"]
+    later = track(forgot, widget(spec={"size": 3}), shape)
+    assert "managedFields" not in later["metadata"]
+
+
+def test_a_client_may_edit_managers(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape, "ann")
+    edited = entry("bob", UPDATE, "example.com/v1", "", T2, of(("f:spec", "f:size")))
+    new = {**made, "metadata": {**made["metadata"], "managedFields": [edited]}}
+    assert owners(track(made, new, shape, "cid")) == {"bob": {"f:spec": {"f:size": {}}}}
+    # but not through a subresource
+    assert owners(track(made, new, shape, "cid", subresource="status")) == owners(made)
+
+
+def test_managers_that_cannot_be_read_are_not_set(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    broken = {**made["metadata"]["managedFields"][0], "operation": "Other"}
+    new = {**made, "metadata": {**made["metadata"], "managedFields": [broken]}}
+    assert owners(track(made, new, shape, "bob")) == owners(made)
+
+
+def test_a_client_that_sends_no_managers_does_not_delete_them(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    new = track_update(
+        made,
+        widget(spec={"size": 1}),
+        shape=shape,
+        manager="bob",
+        subresource="",
+        api_version="example.com/v1",
+        now=T2,
+        reset=None,
+    )
+    assert owners(new) == owners(made)
+
+
+def test_an_object_that_cannot_be_compared_has_no_managers(shape: Shape) -> None:
+    made = track(None, widget(spec={"size": 1}), shape)
+    assert owners(track(made, widget(spec={"tags": [None]}), shape)) == {}
+
+
+def test_only_so_many_updaters_are_remembered(shape: Shape) -> None:
+    object = track(None, widget(spec={"limits": {"x": "x"}}), shape, "m-0")
+    for number in range(1, 12):
+        limits = {**object["spec"]["limits"], str(number): "x"}
+        object = track(
+            object, widget(spec={"limits": limits}), shape, f"m-{number}", now=f"2030-01-01T00:01:{number:02}Z"
+        )
+    assert len(owners(object)) == 10
+    assert owners(object)["ancient-changes"]["f:spec"]["f:limits"] == {".": {}, "f:1": {}, "f:2": {}, "f:x": {}}
+
+
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "size": st.integers(0, 2),
+        "limits": st.dictionaries(st.sampled_from("ab"), st.sampled_from("12")),
+        "tags": st.lists(st.sampled_from("abc"), unique=True),
+        "pair": st.dictionaries(st.sampled_from(["left", "right"]), st.sampled_from("12")),
+    },
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from(["ann", "bob", "cid"]), SPECS), min_size=1, max_size=6))
+def test_every_field_has_at_most_one_updater(shape: Shape, writes: list[tuple[str, Object]]) -> None:
+    object: Object | None = None
+    for manager, spec in writes:
+        object = track(object, widget(spec=spec), shape, manager)
+        seen = EMPTY
+        for each in object["metadata"].get("managedFields", []):
+            assert owned(each)
+            assert not owned(each) & seen
+            seen |= owned(each)
