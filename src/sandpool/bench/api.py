@@ -29,6 +29,7 @@ from sandpool.server import memory
 from sandpool.server.app import ApiServer
 
 NAMESPACE_NAME = "bench"
+_NUMBERS = itertools.count()  # names are never used twice
 
 
 def say(text: str) -> None:
@@ -64,14 +65,13 @@ async def fill(client: Client, count: int, prefix: str = "fill", workers: int = 
 
 async def create_and_patch(client: Client, connections: int, seconds: float) -> tuple[float, list[float]]:
     """Create a Sandbox and patch one annotation of it, over and over. Returns writes per second and latencies."""
-    numbers = itertools.count()
     latencies: list[float] = []
     clock = time.perf_counter
     end = clock() + seconds
 
     async def work() -> None:
         while clock() < end:
-            name = f"load-{next(numbers)}"
+            name = f"load-{next(_NUMBERS)}"
             started = clock()
             await client.create(SANDBOX, sandbox(name), NAMESPACE_NAME)
             between = clock()

@@ -140,10 +140,10 @@ class ApiServer:
         self.collector.kinds_changed()
 
     def _notice(self, resource: str, change: Change) -> None:
-        ref = Ref(resource, *change.entry.key)
-        self.definitions.notice(change.type, ref, change.object)
-        self.collector.notice(change.type, ref, change.object)
-        self.namespaces.notice(change.type, ref, change.object)
+        ref, obj = Ref(resource, *change.entry.key), change.object
+        self.definitions.notice(change.type, ref, obj)
+        self.collector.notice(change.type, ref, obj)
+        self.namespaces.notice(change.type, ref, obj)
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

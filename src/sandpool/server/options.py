@@ -71,6 +71,8 @@ def _unsupported(what: str, kind: str, value: str | list[str], supported: tuple[
 
 
 def dry_run(values: str | list[str] | None, kind: str) -> bool:
+    if not values:
+        return False
     given = [values] if isinstance(values, str) else (values or [])
     if any(value and value != "All" for value in given):
         raise _unsupported("dryRun", kind, given, ("All",))

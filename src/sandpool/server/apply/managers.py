@@ -23,6 +23,8 @@ def validate_manager(name: str, *, applying: bool = False, options: str = "Patch
 
 
 def manager_causes(name: str, path: str = "fieldManager") -> list[Cause]:
+    if len(name) <= MAX_LENGTH and name.isascii() and name.isprintable():
+        return []
     causes = [too_long(path, MAX_LENGTH)] if len(name.encode()) > MAX_LENGTH else []
     position = 0
     for character in name:
@@ -45,8 +47,11 @@ def managed_fields_causes(entries: Any, path: str = "metadata.managedFields") ->
 
 def manager_from_user_agent(user_agent: str) -> str:
     """What comes before the first slash, as far as it is printable and fits."""
+    product = user_agent.partition("/")[0]
+    if len(product) <= MAX_LENGTH and product.isascii() and product.isprintable():
+        return product
     name = ""
-    for character in user_agent.partition("/")[0]:
+    for character in product:
         if not character.isprintable():
             continue
         if len((name + character).encode()) > MAX_LENGTH:

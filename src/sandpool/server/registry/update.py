@@ -181,17 +181,24 @@ def _validate(resource: Resource, new: Object, old: Object, subresource: str) ->
 
 def _generation(resource: Resource, new: Object, old: Object) -> Object:
     if resource.custom:
-        moved = any(
-            not same(new.get(key), old.get(key))
-            for key in {**new, **old}
-            if key != "metadata" and not (key == "status" and resource.has_status)
-        )
+        moved = _differs(new, old, has_status=resource.has_status) or _differs(old, new, has_status=resource.has_status)
     else:
         moved = resource.rules.spec_generation and resource.rules.generation_moves(new, old)
     if not moved:
         return new
     generation = old["metadata"].get("generation", 0) + 1
     return {**new, "metadata": {**new["metadata"], "generation": generation}}
+
+
+def _differs(obj: Object, other: Object, *, has_status: bool) -> bool:
+    """Whether anything of one object that its generation counts is not the same in the other."""
+    for key, value in obj.items():
+        before = other.get(key)
+        if value is before or key == "metadata" or (has_status and key == "status"):
+            continue
+        if not same(value, before):
+            return True
+    return False
 
 
 def _is_finished(resource: Resource, new: Object) -> bool:
