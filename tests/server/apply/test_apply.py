@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT
@@ -288,12 +288,14 @@ def history(applies: list[tuple[str, Object]], shape: Shape) -> Object:
     return object
 
 
+@settings(deadline=None)
 @given(APPLIES, specs())
 def test_applying_is_idempotent(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
     once = put(history(applies, shape), config(spec), shape, "cid", force=True)
     assert put(once, config(spec), shape, "cid", now=T2) is once
 
 
+@settings(deadline=None)
 @given(APPLIES, specs())
 def test_what_is_applied_is_there_and_owned(shape: Shape, applies: list[tuple[str, Object]], spec: Object) -> None:
     made = put(history(applies, shape), config(spec), shape, "cid", force=True)
@@ -303,6 +305,7 @@ def test_what_is_applied_is_there_and_owned(shape: Shape, applies: list[tuple[st
     assert put(made, config(spec), shape, "dan")["spec"] == made["spec"]
 
 
+@settings(deadline=None)
 @given(specs("x"), specs("y"))
 def test_disjoint_configurations_commute(shape: Shape, one: Object, other: Object) -> None:
     start = put(None, config({"size": 1}), shape, "start")
@@ -313,6 +316,7 @@ def test_disjoint_configurations_commute(shape: Shape, one: Object, other: Objec
     assert forth["spec"] == back["spec"]
 
 
+@settings(deadline=None)
 @given(APPLIES)
 def test_giving_everything_up_leaves_what_others_own(shape: Shape, applies: list[tuple[str, Object]]) -> None:
     made = history(applies, shape)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.schema.shape import Shape
@@ -122,6 +122,7 @@ JSON = st.recursive(
 OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
 
 
+@settings(deadline=None)
 @given(OBJECTS, OBJECTS)
 def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) -> None:
     # Of undescribed values; a set may change its order without anything being written.
@@ -132,6 +133,7 @@ def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) 
         assert written or removed
 
 
+@settings(deadline=None)
 @given(OBJECTS, OBJECTS)
 def test_what_is_written_one_way_is_gone_the_other(old: Any, new: Any) -> None:
     written, removed = compare(old, new, Shape())

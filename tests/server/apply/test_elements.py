@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.apply import elements
@@ -49,6 +49,7 @@ def test_reading_what_is_no_element(text: str) -> None:
         elements.canonical(text)
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), SCALARS, min_size=1))
 def test_spelling_is_canonical(keys: dict[str, Any]) -> None:
     spelling = elements.keys(keys)

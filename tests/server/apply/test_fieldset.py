@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.apply import fieldset
@@ -20,6 +20,7 @@ def paths(fields: FieldSet) -> set[Path]:
     return set(fields)
 
 
+@settings(deadline=None)
 @given(SETS, SETS)
 def test_operations_are_those_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None:
     assert paths(a | b) == paths(a) | paths(b)
@@ -28,6 +29,7 @@ def test_operations_are_those_of_sets_of_paths(a: FieldSet, b: FieldSet) -> None
     assert (a <= b) == (paths(a) <= paths(b))
 
 
+@settings(deadline=None)
 @given(SETS, SETS)
 def test_taking_away_recursively(a: FieldSet, b: FieldSet) -> None:
     prefixes = paths(b)
@@ -35,12 +37,14 @@ def test_taking_away_recursively(a: FieldSet, b: FieldSet) -> None:
     assert paths(a.without(b)) == left
 
 
+@settings(deadline=None)
 @given(st.lists(PATHS, max_size=8).flatmap(lambda given: st.tuples(st.just(given), st.permutations(given))))
 def test_equal_sets_are_one_object(orders: tuple[list[Path], list[Path]]) -> None:
     one, other = orders
     assert of(*one) is of(*other)
 
 
+@settings(deadline=None)
 @given(SETS, SETS, SETS)
 def test_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
     assert a | b is b | a
@@ -52,6 +56,7 @@ def test_laws(a: FieldSet, b: FieldSet, c: FieldSet) -> None:
     assert bool(a) == (a is not EMPTY)
 
 
+@settings(deadline=None)
 @given(SETS)
 def test_encoding_round_trip(fields: FieldSet) -> None:
     assert decode(fields.fields) is fields
@@ -59,12 +64,14 @@ def test_encoding_round_trip(fields: FieldSet) -> None:
     assert decode(fields.fields).fields is fields.fields
 
 
+@settings(deadline=None)
 @given(SETS, PATHS)
 def test_membership(fields: FieldSet, path: Path) -> None:
     assert (path in fields) == (path in paths(fields))
     assert () not in fields
 
 
+@settings(deadline=None)
 @given(SETS)
 def test_branches_are_the_paths(fields: FieldSet) -> None:
     assert {(*path, element) for path, members in fields.branches for element in members} == paths(fields)

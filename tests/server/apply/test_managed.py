@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.resource import Object
@@ -69,6 +69,7 @@ def test_order() -> None:
     assert placed == sorted(placed, key=order) == expected
 
 
+@settings(deadline=None)
 @given(SETS, SETS)
 def test_what_the_encoded_form_tells(fields: FieldSet, others: FieldSet) -> None:
     assert covers(fields.fields, others) == (others <= fields)

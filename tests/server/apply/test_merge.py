@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.schema.shape import Shape
@@ -66,6 +66,7 @@ def test_order_of_items(live: str, applied: str, merged: str) -> None:
     assert "".join(merge(list(live), list(applied), SET)) == merged
 
 
+@settings(deadline=None)
 @given(ITEMS, ITEMS)
 def test_items_of_both_come_once_in_the_order_of_the_applier(live: list[str], applied: list[str]) -> None:
     merged = merge(live, applied, SET)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.kinds import DEPLOYMENT
@@ -207,6 +207,7 @@ SPECS = st.fixed_dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["ann", "bob", "cid"]), SPECS), min_size=1, max_size=6))
 def test_every_field_has_at_most_one_updater(shape: Shape, writes: list[tuple[str, Object]]) -> None:
     object: Object | None = None
