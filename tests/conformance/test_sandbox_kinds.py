@@ -13,6 +13,8 @@ from sandpool.kube.errors import Invalid, UnsupportedMediaType
 from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
 
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+
 pytestmark = pytest.mark.usefixtures("sandbox_kinds")
 
 POD_TEMPLATE: Object = {"spec": {"containers": [{"name": "main", "image": "example.com/image:1"}]}}
@@ -346,7 +348,7 @@ async def test_there_is_no_strategic_patch(client: Client, namespace: str) -> No
 )
 async def test_columns(raw: Raw, client: Client, namespace: str, type: ResourceType, columns: list[str]) -> None:
     await create(client, namespace, type)
-    answer = await raw("GET", type.path(namespace), headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"})
+    answer = await raw("GET", type.path(namespace), headers={"Accept": TABLE})
     table = answer.json()
     assert [column["name"] for column in table["columnDefinitions"]] == columns
     assert len(table["rows"][0]["cells"]) == len(columns)
@@ -365,9 +367,7 @@ async def test_cells_of_a_claim(raw: Raw, client: Client, namespace: str) -> Non
     ]
     status = {"conditions": conditions, "sandbox": {"name": "pool-x1", "podIPs": ["10.0.0.1"]}}
     await client.patch(SANDBOX_CLAIM, "a", MergePatch({"status": status}), namespace, subresource="status")
-    answer = await raw(
-        "GET", SANDBOX_CLAIM.path(namespace, "a"), headers={"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
-    )
+    answer = await raw("GET", SANDBOX_CLAIM.path(namespace, "a"), headers={"Accept": TABLE})
     [row] = answer.json()["rows"]
     assert row["cells"][:4] == ["a", "True", "pool-x1", "Bound"]
 

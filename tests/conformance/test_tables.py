@@ -206,20 +206,21 @@ async def test_cells_of_a_pod(raw: Raw, client: Client, namespace: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "shown"),
+    ("status", "state", "shown"),
     [
-        ({"phase": "Succeeded", "containerStatuses": [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]}, "Completed"),
-        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 1, "reason": "Error"}}}]}, "Error"),
-        ({"phase": "Failed", "containerStatuses": [{"state": {"terminated": {"exitCode": 7}}}]}, "ExitCode:7"),
-        ({"phase": "Failed", "reason": "Evicted"}, "Evicted"),
-        ({"phase": "Pending", "containerStatuses": [{"state": {"waiting": {"reason": "ContainerCreating"}}}]}, "ContainerCreating"),
+        ({"phase": "Succeeded"}, {"terminated": {"exitCode": 0, "reason": "Completed"}}, "Completed"),
+        ({"phase": "Failed"}, {"terminated": {"exitCode": 1, "reason": "Error"}}, "Error"),
+        ({"phase": "Failed"}, {"terminated": {"exitCode": 7}}, "ExitCode:7"),
+        ({"phase": "Failed", "reason": "Evicted"}, None, "Evicted"),
+        ({"phase": "Pending"}, {"waiting": {"reason": "ContainerCreating"}}, "ContainerCreating"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)  # fmt: skip
-async def test_the_status_of_a_pod(raw: Raw, client: Client, namespace: str, status: Object, shown: str) -> None:
+)
+async def test_the_status_of_a_pod(
+    raw: Raw, client: Client, namespace: str, status: Object, state: Object | None, shown: str
+) -> None:
     await client.create(POD, pod("p", spec={"nodeName": "n1"}), namespace)
-    filler = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "imageID": ""}
-    statuses = [{**filler, **each} for each in status.get("containerStatuses", [])]
+    container = {"name": "main", "ready": False, "restartCount": 0, "image": "i", "imageID": "", "state": state}
+    statuses = [] if state is None else [container]
     patch = MergePatch({"status": {**status, "containerStatuses": statuses}})
     await client.patch(POD, "p", patch, namespace, subresource="status")
     assert (await cells(raw, POD.path(namespace, "p")))["Status"] == shown

@@ -29,9 +29,14 @@ from sandpool.testing.component import Component, ReservedPort
 
 ADMIN = "admin"
 _ADMIN_GROUPS = ("system:masters",)
-# What the API alone does not do but a client sees: dependants are collected, namespaces empty themselves, and every
-# namespace gets its default service account.
-_CONTROLLERS = ("garbage-collector-controller", "namespace-controller", "serviceaccount-controller")
+# What the API alone does not do but a client sees: dependants are collected, namespaces empty themselves, every
+# namespace gets its default service account, and the roles view, edit and admin get their rules.
+_CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "garbage-collector-controller",
+    "namespace-controller",
+    "serviceaccount-controller",
+)
 
 
 class ControlPlaneFailed(Exception):

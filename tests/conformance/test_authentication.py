@@ -1,0 +1,163 @@
+"""Who asks: tokens, their absence, impersonation, and reviews of both."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, SELF_SUBJECT_REVIEW, SERVICE_ACCOUNT, TOKEN_REVIEW
+from sandpool.kube.client import Client
+from sandpool.kube.errors import BadRequest
+from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
+from sandpool.testing.objects import new
+
+UNAUTHORIZED = {
+    "kind": "Status",
+    "apiVersion": "v1",
+    "metadata": {},
+    "status": "Failure",
+    "message": "Unauthorized",
+    "reason": "Unauthorized",
+    "code": 401,
+}
+WHO = SELF_SUBJECT_REVIEW.path()
+
+
+@pytest.mark.parametrize("path", ["/api/v1/namespaces/default/configmaps", "/apis", "/nowhere"])
+async def test_nobody_is_refused(raw: Raw, path: str) -> None:
+    answer = await raw("GET", path, user=None)
+    assert (answer.status, answer.json()) == (401, UNAUTHORIZED)
+
+
+@pytest.mark.parametrize(
+    "authorization", ["Bearer nonsense", "Bearer", "Bearer ", "Basic YTpi", "nonsense", "bearer nonsense"]
+)
+async def test_bad_credentials_are_refused(raw: Raw, authorization: str) -> None:
+    answer = await raw("GET", "/apis", user=None, headers={"Authorization": authorization})
+    assert (answer.status, answer.json()) == (401, UNAUTHORIZED)
+
+
+async def test_the_scheme_is_case_insensitive(api: Endpoint, raw: Raw) -> None:
+    assert isinstance(api, HttpDoor)
+    headers = {"Authorization": f"bearer {api.tokens['alice']}"}
+    assert (await raw("GET", "/apis", user=None, headers=headers)).status == 200
+
+
+async def test_who_am_i(api: Endpoint) -> None:
+    answer = await api.client_for("alice").create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
+    assert answer["status"] == {
+        "userInfo": {"username": "alice", "uid": "alice-uid", "groups": ["developers", "system:authenticated"]}
+    }
+
+
+async def test_the_administrator_is_a_master(api: Endpoint, client: Client) -> None:
+    answer = await client.create(SELF_SUBJECT_REVIEW, new(SELF_SUBJECT_REVIEW, None))
+    assert {"system:masters", "system:authenticated"} <= set(answer["status"]["userInfo"]["groups"])
+
+
+# Token reviews
+
+
+async def test_a_good_token(api: Endpoint, raw: Raw, client: Client) -> None:
+    assert isinstance(api, HttpDoor)
+    review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": api.tokens["alice"]}))
+    assert review["status"]["authenticated"] is True
+    assert review["status"]["user"] == {
+        "username": "alice",
+        "uid": "alice-uid",
+        "groups": ["developers", "system:authenticated"],
+    }
+
+
+async def test_a_bad_token(client: Client) -> None:
+    review = await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": "nonsense"}))
+    assert not review["status"].get("authenticated")
+    assert "invalid bearer token" in review["status"]["error"]
+
+
+async def test_no_token(client: Client) -> None:
+    with pytest.raises(BadRequest, match=r"token is required for TokenReview in authentication"):
+        await client.create(TOKEN_REVIEW, new(TOKEN_REVIEW, None, spec={"token": ""}))
+
+
+# Service accounts
+
+
+async def test_a_service_account_gets_tokens(api: Endpoint, raw: Raw, client: Client, namespace: str) -> None:
+    account = await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": 3600},
+    }
+    issued = await client.create(SERVICE_ACCOUNT, request, namespace, name="robot", subresource="token")
+    assert issued["kind"] == "TokenRequest"
+    assert issued["status"]["expirationTimestamp"]
+    headers = {
+        "Authorization": f"Bearer {issued['status']['token']}",
+        "Content-Type": "application/json",
+    }
+    body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+    answer = await raw("POST", WHO, user=None, headers=headers, body=body)
+    user = answer.json()["status"]["userInfo"]
+    assert user["username"] == f"system:serviceaccount:{namespace}:robot"
+    assert user["uid"] == account["metadata"]["uid"]
+    assert user["groups"] == ["system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated"]
+    await client.delete(SERVICE_ACCOUNT, "robot", namespace)
+
+
+# Impersonation
+
+
+async def who(raw: Raw, headers: dict[str, str], user: str = "admin") -> tuple[int, dict[str, object]]:
+    body = b'{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}'
+    answer = await raw("POST", WHO, user=user, body=body, headers={"Content-Type": "application/json", **headers})
+    found = answer.json()
+    return answer.status, found["status"]["userInfo"] if answer.status == 201 else found
+
+
+async def test_another_user(raw: Raw) -> None:
+    assert await who(raw, {"Impersonate-User": "carol"}) == (
+        201,
+        {"username": "carol", "groups": ["system:authenticated"]},
+    )
+
+
+async def test_another_user_in_a_group(raw: Raw) -> None:
+    headers = {"Impersonate-User": "carol", "Impersonate-Group": "painters", "Impersonate-Uid": "7"}
+    assert await who(raw, headers) == (
+        201,
+        {"username": "carol", "uid": "7", "groups": ["painters", "system:authenticated"]},
+    )
+
+
+async def test_a_service_account(raw: Raw) -> None:
+    assert await who(raw, {"Impersonate-User": "system:serviceaccount:ns:sa"}) == (
+        201,
+        {
+            "username": "system:serviceaccount:ns:sa",
+            "groups": ["system:serviceaccounts", "system:serviceaccounts:ns", "system:authenticated"],
+        },
+    )
+
+
+async def test_extra_information(raw: Raw) -> None:
+    code, user = await who(raw, {"Impersonate-User": "carol", "Impersonate-Extra-Scopes": "read"})
+    assert (code, user["extra"]) == (201, {"scopes": ["read"]})
+
+
+async def test_a_group_alone(raw: Raw) -> None:
+    code, answer = await who(raw, {"Impersonate-Group": "painters"})
+    assert code == 400
+    assert "without impersonating a user" in str(answer["message"])
+
+
+async def test_not_everybody_may(raw: Raw, namespace: str) -> None:
+    answer = await raw("GET", CONFIG_MAP.path(namespace), user="bob", headers={"Impersonate-User": "alice"})
+    assert answer.status == 403
+    assert 'User "bob" cannot impersonate' in answer.json()["message"]
+
+
+async def test_the_impersonated_have_their_own_rights(raw: Raw, namespace: str) -> None:
+    answer = await raw("GET", CONFIG_MAP.path(namespace), headers={"Impersonate-User": "carol"})
+    assert answer.status == 403
+    assert answer.json()["message"].startswith('configmaps is forbidden: User "carol" cannot list resource')
