@@ -19,11 +19,18 @@ import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SERVICE
 from sandpool.api.resource import Object, ResourceType
-from sandpool.api.schema.core import OBJECT_META, definition, shape_of
-from sandpool.api.schema.shape import Shape, from_openapi
+from sandpool.api.schema.core import shape_of
+from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import ApiError
 from sandpool.kube.transport import APPLY_PATCH, JSON, MERGE_PATCH
-from sandpool.server.apply import apply, check_applied_kind, reset_fields, track_update
+from sandpool.server.apply import (
+    apply,
+    check_applied_kind,
+    reset_fields,
+    scale_managed_fields,
+    scaled_managed_fields,
+    track_update,
+)
 from sandpool.server.apply.lastapplied import LAST_APPLIED
 from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ADMIN, ControlPlane
@@ -31,85 +38,6 @@ from sandpool.testing.control_plane import ADMIN, ControlPlane
 pytestmark = pytest.mark.kubernetes
 
 WIDGET = ResourceType("example.com", "v1", "Widget", "widgets", subresources=frozenset({"status"}))
-WIDGET_SCHEMA: Object = {
-    "type": "object",
-    "properties": {
-        "spec": {
-            "type": "object",
-            "properties": {
-                "size": {"type": "integer"},
-                "color": {"type": "string"},
-                "tags": {"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": "set"},
-                "ratios": {"type": "array", "items": {"type": "number"}, "x-kubernetes-list-type": "set"},
-                "steps": {"type": "array", "items": {"type": "string"}},
-                "limits": {"type": "object", "additionalProperties": {"type": "string"}},
-                "pair": {
-                    "type": "object",
-                    "properties": {"left": {"type": "string"}, "right": {"type": "string"}},
-                    "x-kubernetes-map-type": "atomic",
-                },
-                "parts": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["name", "slot"],
-                    "items": {
-                        "type": "object",
-                        "required": ["name"],
-                        "properties": {
-                            "name": {"type": "string"},
-                            "slot": {"type": "integer", "default": 1},
-                            "weight": {"type": "integer"},
-                            "notes": {"type": "object", "additionalProperties": {"type": "string"}},
-                        },
-                    },
-                },
-                "anything": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
-                "groups": {
-                    "type": "object",
-                    "additionalProperties": {
-                        "type": "object",
-                        "properties": {"a": {"type": "string"}, "b": {"type": "string"}},
-                    },
-                },
-            },
-        },
-        "status": {
-            "type": "object",
-            "properties": {
-                "phase": {"type": "string"},
-                "conditions": {
-                    "type": "array",
-                    "x-kubernetes-list-type": "map",
-                    "x-kubernetes-list-map-keys": ["type"],
-                    "items": {
-                        "type": "object",
-                        "required": ["type"],
-                        "properties": {"type": {"type": "string"}, "status": {"type": "string"}},
-                    },
-                },
-            },
-        },
-    },
-}
-WIDGET_CRD: Object = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "widgets.example.com"},
-    "spec": {
-        "group": "example.com",
-        "scope": "Namespaced",
-        "names": {"kind": "Widget", "plural": "widgets"},
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": WIDGET_SCHEMA},
-                "subresources": {"status": {}},
-            }
-        ],
-    },
-}
 
 
 class Api:
@@ -133,10 +61,22 @@ class Api:
         return answer.status, json.loads(content) if is_json else {"message": content.decode()}
 
 
+def widget_crd(schema: Object) -> Object:
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": WIDGET.kind, "plural": WIDGET.plural}
+    versions = [{**version, "subresources": {"status": {}}}]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": WIDGET.group_resource},
+        "spec": {"group": WIDGET.group, "scope": "Namespaced", "names": names, "versions": versions},
+    }
+
+
 @pytest.fixture(scope="module")
-def api(kubernetes_assets: Assets) -> Iterator[Api]:
+def api(kubernetes_assets: Assets, schema: Object) -> Iterator[Api]:
     with ControlPlane(kubernetes_assets, controller_manager=False, fsync=False) as plane, closing(Api(plane)) as api:
-        status, answer = api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", WIDGET_CRD)
+        status, answer = api.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", widget_crd(schema))
         assert status == 201, answer
         while api.call("GET", WIDGET.path("default"))[0] != 200:
             pass  # served within a moment, and every attempt waits for an answer
@@ -301,18 +241,6 @@ class Kind:
     custom: bool = False
     # Fields of a new spec that are set after tracking, by admission or when the object is stored.
     admitted: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> Shape:
-        if not self.custom:
-            return shape_of(self.type)
-        shape = from_openapi(WIDGET_SCHEMA)
-        shape.properties |= {
-            "apiVersion": Shape("string"),
-            "kind": Shape("string"),
-            "metadata": definition(OBJECT_META),
-        }
-        return shape
 
 
 KINDS = {
@@ -498,9 +426,9 @@ def contained(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.mark.parametrize("plural", KINDS)
-def test_random_sequences(api: Api, plural: str) -> None:
+def test_random_sequences(api: Api, plural: str, shape: Shape) -> None:
     kind = KINDS[plural]
-    shape = kind.shape
+    shape = shape if kind.custom else shape_of(kind.type)
     for number in range(SEQUENCES):
         Sequence(api, kind, f"{plural}-{number}", shape, f"s-{number}").run(steps=6)
 
@@ -508,7 +436,7 @@ def test_random_sequences(api: Api, plural: str) -> None:
 def test_many_updaters(api: Api) -> None:
     """Only so many of them are remembered one by one."""
     kind = KINDS["configmaps"]
-    sequence = Sequence(api, kind, "updaters", kind.shape, "updaters")
+    sequence = Sequence(api, kind, "updaters", shape_of(kind.type), "updaters")
     for number in range(25):
         before = sequence.read()
         body = {"data": {f"key-{number}": "x"}}
@@ -522,7 +450,7 @@ def test_from_client_side_to_server_side(api: Api) -> None:
     kind = KINDS["configmaps"]
     for number in range(10):
         rng = Random(number)
-        sequence = Sequence(api, kind, f"kubectl-{number}", kind.shape, f"kubectl-{number}")
+        sequence = Sequence(api, kind, f"kubectl-{number}", shape_of(kind.type), f"kubectl-{number}")
         last = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": sequence.name}, "data": texts(rng)}
         annotations = {"annotations": {LAST_APPLIED: json.dumps(last), "b": "<&>"}}
         sequence.step(rng, "post", "kubectl-client-side-apply", "", {**last, "metadata": annotations}, None)
@@ -530,3 +458,33 @@ def test_from_client_side_to_server_side(api: Api) -> None:
             before = sequence.read()
             applied = {**last, "data": texts(rng), "metadata": {"name": sequence.name, "annotations": {"b": "<&>"}}}
             sequence.apply(manager, False, "", applied, before)
+
+
+def test_scaling(api: Api) -> None:
+    """A Scale is written and tracked, and the object it belongs to has the outcome."""
+    name, path = "scaled", ".spec.replicas"
+    sequence = Sequence(api, KINDS["deployments"], "scaling", shape_of(DEPLOYMENT), name)
+    made = deployment(Random(1))
+    code, _ = api.call("POST", DEPLOYMENT.path("default") + "?fieldManager=ann", {**made, "metadata": {"name": name}})
+    assert code == 201
+    api.call("PATCH", sequence.path(fieldManager="ann"), {"spec": {"replicas": 1}}, MERGE_PATCH)
+    for manager, replicas in (("bob", 2), ("bob", 3), ("zoe", 4), ("zoe", 4), ("ann", 5)):
+        before = sequence.read()
+        assert before is not None
+        api.call("PATCH", sequence.path("scale", fieldManager=manager), {"spec": {"replicas": replicas}}, MERGE_PATCH)
+        after = sequence.read()
+        assert after is not None
+        entries = before["metadata"]["managedFields"]
+        scale = {"metadata": {"managedFields": scale_managed_fields(entries, path)}, "spec": before["spec"]}
+        tracked = track_update(
+            scale,
+            {**scale, "spec": {**before["spec"], "replicas": replicas}},
+            shape=Shape(),
+            manager=manager,
+            subresource="scale",
+            api_version="autoscaling/v1",
+            now="2030-01-01T00:00:00Z",
+            reset=None,
+        )
+        ours = scaled_managed_fields(entries, tracked["metadata"].get("managedFields", []), path, "apps/v1")
+        sequence.expect(ours, after["metadata"]["managedFields"])

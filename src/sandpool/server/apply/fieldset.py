@@ -25,7 +25,7 @@ import orjson
 from sandpool.server.apply import elements
 
 # Each remembered answer is a few hundred bytes; kinds times ways to write them is in the hundreds.
-REMEMBERED: Final = 1 << 14
+REMEMBERED: Final = 1 << 13
 
 Path = tuple[str, ...]
 
