@@ -85,10 +85,11 @@ def write(type: ResourceType, new: Object, old: Object | None, subresource: str 
     return new
 
 
-def shown(causes: Iterable[Object]) -> set[tuple[str, str, str]]:
+def shown(causes: Iterable[Object]) -> set[tuple[str | None, str | None, str]]:
     """Causes as they are compared: kube-apiserver repeats some, and describes differences in its own way."""
     return {
-        (cause["field"], cause["reason"], PRINTED_BY_GO.sub("…", cause["message"].split("\n")[0])) for cause in causes
+        (cause.get("field"), cause.get("reason"), PRINTED_BY_GO.sub("…", cause["message"].split("\n")[0]))
+        for cause in causes
     }
 
 

@@ -1,28 +1,99 @@
-"""IP addresses and ranges in objects: what is wrong with them."""
+"""IP addresses and ranges in objects: what is wrong with them.
+
+An address with leading zeros means one thing to some programs and another to others, and so does an IPv4 address
+written as an IPv6 one. Both can be read, because it is known what Kubernetes took them for, and neither is accepted.
+"""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+import re
+from collections.abc import Collection, Iterator
+from typing import Final
 
 from sandpool.api.causes import Cause, invalid
 
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-def is_address(text: str) -> bool:
+_is_dotted = re.compile(r"[0-9]+(\.[0-9]+){3}").fullmatch
+_is_length = re.compile("[0-9]+").fullmatch
+_NOT_REACHABLE: Final = (
+    ("is_loopback", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
+    ("is_link_local", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
+)
+_LINK_LOCAL_MULTICAST: Final = (ipaddress.ip_network("224.0.0.0/24"), ipaddress.ip_network("ff02::/16"))
+
+
+def _without_zeros(number: str) -> str:
+    return number.lstrip("0") or "0"
+
+
+def read_address(text: str) -> Address | None:
+    """The address that is meant, None if none is."""
+    if _is_dotted(text):
+        text = ".".join(map(_without_zeros, text.split(".")))
     try:
-        ipaddress.ip_address(text)
+        return None if "%" in text else ipaddress.ip_address(text)
     except ValueError:
-        return False
-    return "%" not in text
+        return None
 
 
-def validate_address(text: str, path: str) -> Iterator[Cause]:
-    if not is_address(text):
+def read_range(text: str) -> Network | None:
+    address_text, _, length = text.partition("/")
+    address = read_address(address_text)
+    if address is None or not _is_length(length) or len(_without_zeros(length)) > 3:
+        return None
+    bits = int(length)
+    return ipaddress.ip_network((address, bits), strict=False) if bits <= address.max_prefixlen else None
+
+
+def _has_leading_zeros(text: str) -> bool:
+    return bool(_is_dotted(text)) and any(part != _without_zeros(part) for part in text.split("."))
+
+
+def _is_mapped(address: Address) -> bool:
+    return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
+
+
+def validate_address(text: str, path: str, known: Collection[str] = ()) -> Iterator[Cause]:
+    """``known`` are addresses that were accepted before, perhaps by other rules."""
+    if text in known:
+        return
+    address = read_address(text)
+    if address is None:
         yield invalid(path, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)")
+    elif _has_leading_zeros(text):
+        yield invalid(path, text, "must not have leading 0s")
+    elif _is_mapped(address):
+        yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
 
 
-def validate_range(text: str, path: str) -> Iterator[Cause]:
-    address, slash, length = text.partition("/")
-    known = is_address(address) and slash and length.isdecimal()
-    if not known or int(length) > (128 if ":" in address else 32):
+def validate_range(text: str, path: str, known: Collection[str] = ()) -> Iterator[Cause]:
+    if text in known:
+        return
+    network = read_range(text)
+    address, _, length = text.partition("/")
+    if network is None:
         yield invalid(path, text, "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)")
+    elif _has_leading_zeros(address) or length != _without_zeros(length):
+        yield invalid(path, text, "must not have leading 0s in IP or prefix length")
+    elif _is_mapped(network.network_address):
+        yield invalid(path, text, "must not have an IPv4-mapped IPv6 address")
+    elif read_address(address) != network.network_address:
+        yield invalid(path, text, "must not have bits set beyond the prefix length")
+
+
+def validate_endpoint_address(text: str, path: str) -> Iterator[Cause]:
+    """An address somebody else can reach."""
+    address = read_address(text)
+    if address is None:
+        yield invalid(path, text, "must be a valid IP address")
+        return
+    if address.is_unspecified:
+        yield invalid(path, text, f"may not be unspecified ({text})")
+    for property, why in _NOT_REACHABLE:
+        if getattr(address, property):
+            yield invalid(path, text, why)
+    if any(address in network for network in _LINK_LOCAL_MULTICAST):
+        yield invalid(path, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")

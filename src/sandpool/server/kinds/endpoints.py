@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
 from sandpool.api.causes import Cause, duplicate, immutable, invalid, not_supported, required, too_many
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import is_address, validate_address
+from sandpool.server.kinds.addresses import read_address, validate_address, validate_endpoint_address
 from sandpool.server.kinds.containers import PROTOCOLS, default_port
 from sandpool.server.kinds.cow import each, fill_absent, inside
 from sandpool.server.kinds.kind import KindRules
@@ -17,20 +16,6 @@ from sandpool.server.kinds.kind import KindRules
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MOST_ADDRESSES: Final = 100
 _MOST_ENDPOINTS: Final = 1000
-_NOT_REACHABLE: Final = (
-    ("is_loopback", "may not be in the loopback range (127.0.0.0/8, ::1/128)"),
-    ("is_link_local", "may not be in the link-local range (169.254.0.0/16, fe80::/10)"),
-)
-
-
-def validate_endpoint_address(text: str, path: str) -> Iterator[Cause]:
-    """An address somebody else can reach."""
-    address = ipaddress.ip_address(text)
-    if address.is_unspecified:
-        yield invalid(path, text, f"may not be unspecified ({text})")
-    for property, why in _NOT_REACHABLE:
-        if getattr(address, property):
-            yield invalid(path, text, why)
 
 
 class EndpointsRules(KindRules):
@@ -80,10 +65,7 @@ def _validate_subset_address(address: Object, path: str) -> Iterator[Cause]:
         yield from (
             invalid(f"{path}.nodeName", address["nodeName"], why) for why in names.subdomain(address["nodeName"])
         )
-    if is_address(text):
-        yield from validate_endpoint_address(text, f"{path}.ip")
-    else:
-        yield invalid(f"{path}.ip", text, "must be a valid IP address")
+    yield from validate_endpoint_address(text, f"{path}.ip")
 
 
 class EndpointSliceRules(KindRules):
@@ -142,7 +124,7 @@ def _validate_endpoint(endpoint: Object, kind: str, path: str) -> Iterator[Cause
         at = f"{path}.addresses[{index}]"
         if kind == "FQDN":
             yield from (invalid(at, text, why) for why in names.subdomain(text.removesuffix(".")))
-        elif not is_address(text):
+        elif read_address(text) is None:
             yield from validate_address(text, at)
         else:
             if (":" in text) != (kind == "IPv6"):

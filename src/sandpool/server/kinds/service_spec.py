@@ -1,4 +1,4 @@
-"""What is wrong with the spec of a Service."""
+"""What is wrong with a Service, apart from its addresses."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import is_address, validate_address, validate_range
-from sandpool.server.kinds.allocation import needs_address, needs_health_check
+from sandpool.server.kinds.addresses import (
+    read_address,
+    validate_address,
+    validate_endpoint_address,
+    validate_range,
+)
+from sandpool.server.kinds.allocation import needs_health_check
 from sandpool.server.kinds.containers import PROTOCOLS
 from sandpool.server.kinds.metadata import validate_labels
 from sandpool.server.kinds.probes import validate_port
+from sandpool.server.kinds.service_addresses import is_headless, needs_address
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
-_FAMILIES: Final = ("IPv4", "IPv6")
-_FAMILY_POLICIES: Final = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _MOST_AFFINITY_SECONDS: Final = 86400
 _DISTRIBUTIONS: Final = ("PreferClose", "PreferSameZone", "PreferSameNode")
+_PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
+_ONLY_BALANCED: Final = "may only be used when `type` is 'LoadBalancer'"
+_ADDRESS_MODES: Final = ("Proxy", "VIP")
 
-
-def is_headless(spec: Object) -> bool:
-    return spec.get("clusterIP") == "None" or (spec.get("clusterIPs") or [""])[0] == "None"
+_RANGES_ANNOTATION: Final = "service.beta.kubernetes.io/load-balancer-source-ranges"
+_MODE_ANNOTATION: Final = "service.kubernetes.io/topology-mode"
+_HINTS_ANNOTATION: Final = "service.kubernetes.io/topology-aware-hints"
 
 
 def is_externally_accessible(spec: Object) -> bool:
@@ -30,10 +37,28 @@ def is_externally_accessible(spec: Object) -> bool:
     return kind in ("LoadBalancer", "NodePort") or (kind == "ClusterIP" and bool(spec.get("externalIPs")))
 
 
-def validate_service_spec(spec: Object) -> Iterator[Cause]:
-    """Everything wrong with a spec apart from its addresses."""
+def validate_service_annotations(service: Object, old: Object | None) -> Iterator[Cause]:
+    annotations, spec = service["metadata"].get("annotations") or {}, service["spec"]
+    mode, hints = annotations.get(_MODE_ANNOTATION), annotations.get(_HINTS_ANNOTATION)
+    if mode is not None and hints is not None and mode != hints:
+        why = f"must match annotations[{_HINTS_ANNOTATION}] when both are specified"
+        yield invalid(f"metadata.annotations[{_MODE_ANNOTATION}]", mode, why)
+    ranges = annotations.get(_RANGES_ANNOTATION)
+    if ranges is None or spec.get("loadBalancerSourceRanges"):
+        return
+    path = f"metadata.annotations[{_RANGES_ANNOTATION}]"
+    if spec["type"] != "LoadBalancer":
+        yield forbidden(path, _ONLY_BALANCED)
+    before = (old["metadata"].get("annotations") or {}) if old is not None else {}
+    if ranges.strip() and ranges != before.get(_RANGES_ANNOTATION):
+        for text in ranges.split(","):
+            yield from validate_range(text.strip(), path)
+
+
+def validate_service_spec(spec: Object, before: Object) -> Iterator[Cause]:
+    """Everything wrong with a spec apart from its addresses. What ``before`` had already is taken as it is."""
     kind, ports = spec.get("type"), spec.get("ports") or []
-    if not ports and not is_headless(spec) and kind != "ExternalName":
+    if not ports and not is_headless(spec) and needs_address(spec):
         yield required("spec.ports")
     if kind in ("LoadBalancer", "NodePort") and is_headless(spec):
         yield invalid("spec.clusterIPs[0]", "None", f"may not be set to 'None' for {kind} services")
@@ -43,11 +68,13 @@ def validate_service_spec(spec: Object) -> Iterator[Cause]:
     yield from validate_labels(spec.get("selector") or {}, "spec.selector")
     yield from _validate_affinity(spec)
     for index, address in enumerate(spec.get("externalIPs") or ()):
-        yield from validate_address(address, f"spec.externalIPs[{index}]")
+        at = f"spec.externalIPs[{index}]"
+        wrong = list(validate_address(address, at, before.get("externalIPs") or ()))
+        yield from wrong or validate_endpoint_address(address, at)
     if kind not in _TYPES:
         yield not_supported("spec.type", kind, _TYPES)
     yield from _validate_repeated_ports(ports, kind)
-    yield from _validate_load_balancer(spec, kind)
+    yield from _validate_load_balancer(spec, before)
     yield from _validate_traffic(spec)
 
 
@@ -74,11 +101,11 @@ def _validate_ports(ports: list[Object]) -> Iterator[Cause]:
         elif len(ports) > 1:
             yield required(f"{at}.name")
         if not 1 <= number <= 65535:
-            yield invalid(f"{at}.port", number, "must be between 1 and 65535, inclusive")
+            yield invalid(f"{at}.port", number, _PORT_RANGE)
         if port.get("protocol") not in PROTOCOLS:
             yield not_supported(f"{at}.protocol", port.get("protocol"), PROTOCOLS)
         yield from validate_port(port.get("targetPort"), f"{at}.targetPort")
-        if protocol := port.get("appProtocol"):
+        if (protocol := port.get("appProtocol")) is not None:
             yield from (invalid(f"{at}.appProtocol", protocol, why) for why in names.qualified_name(protocol))
 
 
@@ -108,41 +135,21 @@ def _validate_affinity(spec: Object) -> Iterator[Cause]:
             yield invalid("spec.sessionAffinityConfig.clientIP.timeoutSeconds", seconds, why)
 
 
-def validate_addresses(spec: Object) -> Iterator[Cause]:
-    """What is wrong with the addresses of a Service that has any; looked at before one is given to it."""
-    address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
-    if address and addresses and addresses[0] != address:
-        yield invalid("spec.clusterIPs", addresses, "first value must match `clusterIP`")
-    if not address and addresses:
-        yield invalid("spec.clusterIPs", addresses, "must be empty when `clusterIP` is not specified")
-    for index, family in enumerate(spec.get("ipFamilies") or ()):
-        if family not in _FAMILIES:
-            yield not_supported(f"spec.ipFamilies[{index}]", family, _FAMILIES)
-    policy = spec.get("ipFamilyPolicy")
-    if policy is not None and policy not in _FAMILY_POLICIES:
-        yield not_supported("spec.ipFamilyPolicy", policy, _FAMILY_POLICIES)
-    if "None" in addresses[:1]:
-        if len(addresses) > 1:
-            yield invalid("spec.clusterIPs", addresses, "'None' must be the first and only value")
-        return
-    for index, each_address in enumerate(addresses):
-        yield from validate_address(each_address, f"spec.clusterIPs[{index}]")
-    if len(addresses) > 1 and all(map(is_address, addresses)) and len({":" in item for item in addresses}) == 1:
-        yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
-
-
-def _validate_load_balancer(spec: Object, kind: str | None) -> Iterator[Cause]:
-    only = "may only be used when `type` is 'LoadBalancer'"
+def _validate_load_balancer(spec: Object, before: Object) -> Iterator[Cause]:
+    balanced = spec.get("type") == "LoadBalancer"
     ranges = spec.get("loadBalancerSourceRanges") or []
-    if ranges and kind != "LoadBalancer":
-        yield forbidden("spec.LoadBalancerSourceRanges", only)
+    if ranges and not balanced:
+        yield forbidden("spec.LoadBalancerSourceRanges", _ONLY_BALANCED)
+    known = {text.strip() for text in before.get("loadBalancerSourceRanges") or ()}
     for index, text in enumerate(ranges):
-        yield from validate_range(text.strip(), f"spec.LoadBalancerSourceRanges[{index}]")
-    if kind != "LoadBalancer":
-        if spec.get("allocateLoadBalancerNodePorts") is not None:
-            yield forbidden("spec.allocateLoadBalancerNodePorts", only)
-        if spec.get("loadBalancerClass") is not None:
-            yield forbidden("spec.loadBalancerClass", "may only be used when `type` is 'LoadBalancer'")
+        yield from validate_range(text.strip(), f"spec.LoadBalancerSourceRanges[{index}]", known)
+    if spec.get("allocateLoadBalancerNodePorts") is not None and not balanced:
+        yield forbidden("spec.allocateLoadBalancerNodePorts", _ONLY_BALANCED)
+    name = spec.get("loadBalancerClass")
+    if name is not None and not balanced:
+        yield forbidden("spec.loadBalancerClass", _ONLY_BALANCED)
+    elif name is not None:
+        yield from (invalid("spec.loadBalancerClass", name, why) for why in names.qualified_name(name))
 
 
 def _validate_traffic(spec: Object) -> Iterator[Cause]:
@@ -164,12 +171,44 @@ def _validate_traffic(spec: Object) -> Iterator[Cause]:
 
 def validate_service_change(spec: Object, before: Object) -> Iterator[Cause]:
     """An address stays with a Service for life, unless it stops needing one."""
-    addresses, had = spec.get("clusterIPs") or [], before.get("clusterIPs") or []
-    if needs_address(spec) and had and addresses[:1] != had[:1]:
-        yield invalid("spec.clusterIPs[0]", addresses or None, "may not change once set")
-    families, before_families = spec.get("ipFamilies") or [], before.get("ipFamilies") or []
-    if needs_address(spec) and before_families and families[:1] != before_families[:1]:
-        yield invalid("spec.ipFamilies[0]", families or None, "may not change once set")
-    health_checked = needs_health_check(spec) and needs_health_check(before)
-    if health_checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
+    if needs_address(spec) and needs_address(before) and not (is_headless(spec) and is_headless(before)):
+        addresses = spec.get("clusterIPs") or []
+        for index, (address, was) in enumerate(zip(addresses, before.get("clusterIPs") or (), strict=False)):
+            if address != was:
+                yield invalid(f"spec.clusterIPs[{index}]", addresses, "may not change once set")
+    name = spec.get("loadBalancerClass")
+    if spec["type"] == before["type"] == "LoadBalancer" and name != before.get("loadBalancerClass"):
+        yield invalid("spec.loadBalancerClass", name, "may not change once set")
+    checked = needs_health_check(spec) and needs_health_check(before)
+    if checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
         yield forbidden("spec.healthCheckNodePort", "field is immutable")
+
+
+def validate_load_balancer_status(new: Object, old: Object) -> Iterator[Cause]:
+    """Where a load balancer takes traffic in: written by whoever runs it."""
+    path = "status.loadBalancer.ingress"
+    points, before = _ingress(new), _ingress(old)
+    if points and new["spec"]["type"] != "LoadBalancer":
+        yield forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'")
+        return
+    known = {point["ip"] for point in before if point.get("ip")}
+    for index, point in enumerate(points):
+        yield from _validate_ingress(point, known, f"{path}[{index}]")
+
+
+def _ingress(service: Object) -> list[Object]:
+    return ((service.get("status") or {}).get("loadBalancer") or {}).get("ingress") or []
+
+
+def _validate_ingress(point: Object, known: set[str], path: str) -> Iterator[Cause]:
+    address, mode, name = point.get("ip"), point.get("ipMode"), point.get("hostname")
+    if address:
+        yield from validate_address(address, f"{path}.ip", known)
+    elif mode is not None:
+        yield forbidden(f"{path}.ipMode", "may not be specified when `ip` is not set")
+    if address and mode not in _ADDRESS_MODES:
+        yield not_supported(f"{path}.ipMode", mode, _ADDRESS_MODES)
+    if name:
+        yield from (invalid(f"{path}.hostname", name, why) for why in names.subdomain(name))
+        if read_address(name) is not None:
+            yield invalid(f"{path}.hostname", name, "must be a DNS name, not an IP address")

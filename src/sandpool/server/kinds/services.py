@@ -8,18 +8,21 @@ from sandpool.api.causes import Cause
 from sandpool.api.kinds import SERVICE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import invalid
-from sandpool.server.kinds.allocation import allocate, needs_address, needs_health_check, needs_node_ports
+from sandpool.server.kinds.allocation import allocate, needs_health_check, wants_node_ports
 from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, inside, put
 from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.service_addresses import needs_address, settle_addresses, settle_families
 from sandpool.server.kinds.service_spec import (
     is_externally_accessible,
-    is_headless,
-    validate_addresses,
+    validate_load_balancer_status,
+    validate_service_annotations,
     validate_service_change,
     validate_service_spec,
 )
 
 _AFFINITY_SECONDS: Final = 10800
+_NO_STATUS: Final[Object] = {"loadBalancer": {}}
+_ADDRESS_FIELDS: Final = ("clusterIP", "clusterIPs")
 
 
 class ServiceRules(KindRules):
@@ -28,27 +31,45 @@ class ServiceRules(KindRules):
     field_labels = frozenset({"spec.clusterIP", "spec.type"})
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
-        obj = fill_absent(obj, {"spec": {}, "status": {"loadBalancer": {}}})
-        return obj if old is not None and obj["spec"] is old.get("spec") else inside(obj, "spec", _default_spec)
+        obj = fill_absent(obj, {"spec": {}, "status": _NO_STATUS})
+        if old is None or obj["spec"] is not old.get("spec"):
+            obj = inside(obj, "spec", _default_spec)
+        if obj["spec"]["type"] == "LoadBalancer":
+            obj = inside(obj, "status", _default_status)
+        return obj
 
     def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
         if old is not None and obj["spec"] is old["spec"]:
             return obj
-        spec = _settle(obj["spec"], old["spec"] if old is not None else {})
-        if needs_address(spec) and (wrong := list(validate_addresses(spec))):
+        before = old["spec"] if old is not None else None
+        spec = settle_addresses(obj["spec"], before)
+        if before is not None:
+            spec = _keep_ports(spec, before)
+        spec, wrong = settle_families(spec, before)
+        if wrong:
             raise invalid(SERVICE, obj["metadata"].get("name") or "", wrong)
-        return inside(allocate(put(obj, "spec", spec), old, cluster), "spec", _with_families)
+        return allocate(put(obj, "spec", spec), old, cluster)
 
     def prepare_create(self, obj: Object) -> Object:
-        return {**obj, "status": {"loadBalancer": {}}}
+        return inside({**obj, "status": _NO_STATUS}, "spec", _without_inner_policy)
+
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        if new["spec"] is old["spec"]:
+            return new
+        new = inside(new, "spec", lambda spec: _without_inner_policy(_give_up(spec, old["spec"])))
+        return new if new["spec"]["type"] == "LoadBalancer" else put(new, "status", {**new["status"], **_NO_STATUS})
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
-        spec = new["spec"]
+        found = list(validate_service_annotations(new, old))
         if old is None:
-            return list(validate_service_spec(spec))
-        if spec is old["spec"]:
-            return []
-        return [*validate_service_change(spec, old["spec"]), *validate_service_spec(spec)]
+            return [*found, *validate_service_spec(new["spec"], {})]
+        if new["spec"] is old["spec"]:
+            return found
+        spec, before = new["spec"], old["spec"]
+        return [*found, *validate_service_change(spec, before), *validate_service_spec(spec, before)]
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        return list(validate_load_balancer_status(new, old))
 
     def selectable(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}
@@ -77,63 +98,63 @@ def _default_port(port: Object) -> Object:
     return fill_empty(port, {"protocol": "TCP", "targetPort": port.get("port") or 0})
 
 
-def _settle(spec: Object, before: Object) -> Object:
-    """The spec with what the update did not mean to change, and without what its type has no use for."""
-    spec = _settle_addresses(spec, before)
-    if not before:
-        return spec
-    if needs_address(before):
-        if needs_address(spec):
-            if not spec.get("clusterIP") and before.get("clusterIP"):
-                spec = {**spec, "clusterIP": before["clusterIP"], "clusterIPs": before["clusterIPs"]}
-        else:
-            given_up = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
-            spec = drop(spec, *(field for field in given_up if spec.get(field) == before.get(field)))
-            if spec.get("internalTrafficPolicy") == before.get("internalTrafficPolicy"):
-                spec = drop(spec, "internalTrafficPolicy")
-    if needs_node_ports(before):
-        spec = _settle_node_ports(spec, before)
-    if needs_health_check(before) and not needs_health_check(spec):
-        spec = drop(spec, "healthCheckNodePort")
-    elif needs_health_check(before) and before.get("healthCheckNodePort"):
+def _default_status(status: Object) -> Object:
+    return inside(
+        status,
+        "loadBalancer",
+        lambda balancer: inside(balancer, "ingress", lambda points: each(points, _default_ingress)),
+    )
+
+
+def _default_ingress(point: Object) -> Object:
+    return fill_absent(point, {"ipMode": "VIP"}) if point.get("ip") else point
+
+
+def _keep_ports(spec: Object, before: Object) -> Object:
+    """The ports on the nodes that it had, where an update of the same type leaves them out."""
+    if wants_node_ports(before) and wants_node_ports(spec):
+        had = {port.get("name"): port.get("nodePort") for port in before.get("ports") or ()}
+        taken = {port.get("nodePort") for port in spec.get("ports") or ()}
+
+        def keep(port: Object) -> Object:
+            number = had.get(port.get("name"))
+            return fill_empty(port, {"nodePort": number}) if number and number not in taken else port
+
+        spec = inside(spec, "ports", lambda ports: each(ports, keep))
+    if needs_health_check(before) and needs_health_check(spec):
         spec = fill_empty(spec, {"healthCheckNodePort": before["healthCheckNodePort"]})
-    if before.get("type") == "LoadBalancer" and spec.get("type") != "LoadBalancer":
-        spec = drop(spec, "allocateLoadBalancerNodePorts", "loadBalancerClass")
-    if is_externally_accessible(before) and not is_externally_accessible(spec):
+    return spec
+
+
+def _give_up(spec: Object, before: Object) -> Object:
+    """The spec without what its new type has no use for; what an update sets in spite of that is for validation."""
+
+    def unchanged(*fields: str) -> bool:
+        return all(spec.get(field) == before.get(field) for field in fields)
+
+    if needs_address(before) and not needs_address(spec):
+        if unchanged(*_ADDRESS_FIELDS):
+            spec = drop(spec, *_ADDRESS_FIELDS)
+        spec = drop(spec, *(field for field in ("ipFamilies", "ipFamilyPolicy") if unchanged(field)))
+    if _is_on_nodes(before) and not _is_on_nodes(spec):
+        known = {port.get("nodePort") for port in before.get("ports") or ()}
+        if {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")} <= known:
+            spec = inside(spec, "ports", lambda ports: each(ports, lambda port: drop(port, "nodePort")))
+    if needs_health_check(before) and not needs_health_check(spec) and unchanged("healthCheckNodePort"):
+        spec = drop(spec, "healthCheckNodePort")
+    if before["type"] == "LoadBalancer" and spec["type"] != "LoadBalancer":
+        balanced = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
+        spec = drop(spec, *(field for field in balanced if unchanged(field)))
+    if is_externally_accessible(before) and not is_externally_accessible(spec) and unchanged("externalTrafficPolicy"):
         spec = drop(spec, "externalTrafficPolicy")
     return spec
 
 
-def _settle_addresses(spec: Object, before: Object) -> Object:
-    """clusterIP and clusterIPs say the same; a client that knows only the first changes only the first."""
-    address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
-    if address and (not addresses or (addresses == before.get("clusterIPs") and address != before.get("clusterIP"))):
-        return {**spec, "clusterIPs": [address, *addresses[1:]]}
-    if not address and addresses and addresses == before.get("clusterIPs"):
-        return drop(spec, "clusterIP", "clusterIPs")
-    return spec
+def _is_on_nodes(spec: Object) -> bool:
+    return spec["type"] in ("NodePort", "LoadBalancer")
 
 
-def _settle_node_ports(spec: Object, before: Object) -> Object:
-    known = {port.get("name"): port.get("nodePort") for port in before.get("ports") or ()}
-    if not needs_node_ports(spec):
-        kept = [drop(port, "nodePort") if port.get("nodePort") in known.values() else port for port in spec["ports"]]
-        return put(spec, "ports", kept)
-    taken = {port.get("nodePort") for port in spec.get("ports") or ()}
-    ports = [
-        fill_empty(port, {"nodePort": known[port.get("name")]})
-        if known.get(port.get("name")) and known[port.get("name")] not in taken
-        else port
-        for port in spec.get("ports") or ()
-    ]
-    return put(spec, "ports", ports) if ports else spec
-
-
-def _with_families(spec: Object) -> Object:
-    """Which versions of IP a Service speaks. The cluster speaks version 4, a headless Service without pods both."""
-    if not needs_address(spec):
-        return spec
-    if is_headless(spec) and not spec.get("selector") and not spec.get("ipFamilyPolicy"):
-        both = {"ipFamilyPolicy": "RequireDualStack", "ipFamilies": ["IPv4", "IPv6"]}
-        return fill_empty(spec, both)
-    return fill_empty(spec, {"ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"]})
+def _without_inner_policy(spec: Object) -> Object:
+    """kube-apiserver does not show this field of a Service that is a mere name."""
+    shown = needs_address(spec) or spec.get("internalTrafficPolicy") not in ("Cluster", "Local")
+    return spec if shown else drop(spec, "internalTrafficPolicy")
