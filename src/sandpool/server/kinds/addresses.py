@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Final
 
-from sandpool.api.causes import Cause, invalid
+from sandpool.api.causes import Cause, invalid, quoted
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -67,6 +67,14 @@ def validate_address(text: str, path: str, known: Collection[str] = ()) -> Itera
         yield invalid(path, text, "must not have leading 0s")
     elif _is_mapped(address):
         yield invalid(path, text, "must not be an IPv4-mapped IPv6 address")
+
+
+def validate_canonical_address(text: str, path: str) -> Iterator[Cause]:
+    """For fields that were never more generous."""
+    wrong = list(validate_address(text, path))
+    yield from wrong
+    if not wrong and text != (spelled := str(read_address(text))):
+        yield invalid(path, text, f"must be in canonical form ({quoted(spelled)})")
 
 
 def validate_range(text: str, path: str, known: Collection[str] = ()) -> Iterator[Cause]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sandpool.api.causes import Cause, invalid, not_supported
 from sandpool.api.resource import Object
+from sandpool.server.kinds.conditions import validate_conditions
 from sandpool.server.kinds.cow import fill_absent
 from sandpool.server.kinds.kind import KindRules
 from sandpool.server.kinds.label_selectors import validate_label_selector
@@ -32,7 +33,8 @@ class PodDisruptionBudgetRules(KindRules):
 
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         status = new.get("status") or {}
-        return [
+        found = list(validate_conditions(status.get("conditions") or [], "status.conditions"))
+        return found + [
             invalid(f"status.{field}", status[field], "must be greater than or equal to 0")
             for field in _COUNTS
             if (status.get(field) or 0) < 0

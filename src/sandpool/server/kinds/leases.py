@@ -6,12 +6,20 @@ from collections.abc import Iterator
 
 from sandpool.api.causes import Cause, invalid
 from sandpool.api.resource import Object
+from sandpool.server.kinds.cow import drop, inside
 from sandpool.server.kinds.kind import KindRules
 
 
 class LeaseRules(KindRules):
     allow_create_on_update = True
     allow_unconditional_update = False
+
+    def prepare_create(self, obj: Object) -> Object:
+        """Leader elections that are coordinated are a feature Kubernetes has turned off."""
+        return inside(obj, "spec", lambda spec: drop(spec, "strategy", "preferredHolder"))
+
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        return self.prepare_create(new)
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         return list(_validate_spec(new.get("spec") or {}))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Final
 
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_range
+from sandpool.server.kinds.addresses import read_range, validate_range
 from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside
 from sandpool.server.kinds.kind import KindRules
 from sandpool.server.kinds.label_selectors import validate_label_selector
@@ -30,7 +29,8 @@ class NetworkPolicyRules(KindRules):
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         if old is not None and new["spec"] is old["spec"]:
             return []
-        return list(_validate_spec(new["spec"]))
+        # What was accepted once, perhaps by other rules, stays so.
+        return list(_validate_spec(new["spec"], _ranges(old["spec"]) if old is not None else ()))
 
 
 def _default_spec(spec: Object) -> Object:
@@ -45,7 +45,7 @@ def _default_rule(rule: Object) -> Object:
     return inside(rule, "ports", lambda ports: each(ports, lambda port: fill_absent(port, {"protocol": "TCP"})))
 
 
-def _validate_spec(spec: Object) -> Iterator[Cause]:
+def _validate_spec(spec: Object, known: Collection[str]) -> Iterator[Cause]:
     yield from validate_label_selector(spec.get("podSelector") or {}, "spec.podSelector")
     for direction, peers in _PEERS.items():
         for index, rule in enumerate(spec.get(direction) or ()):
@@ -53,7 +53,7 @@ def _validate_spec(spec: Object) -> Iterator[Cause]:
             for position, port in enumerate(rule.get("ports") or ()):
                 yield from _validate_port(port, f"{at}.ports[{position}]")
             for position, peer in enumerate(rule.get(peers) or ()):
-                yield from _validate_peer(peer, f"{at}.{peers}[{position}]")
+                yield from _validate_peer(peer, known, f"{at}.{peers}[{position}]")
     types = spec.get("policyTypes") or []
     if len(types) > len(_POLICY_TYPES):
         yield invalid("spec.policyTypes", types, "may not specify more than two policyTypes")
@@ -82,11 +82,11 @@ def _validate_port(port: Object, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.endPort", last, "may not be specified when `port` is not specified")
 
 
-def _validate_peer(peer: Object, path: str) -> Iterator[Cause]:
+def _validate_peer(peer: Object, known: Collection[str], path: str) -> Iterator[Cause]:
     given = [kind for kind in ("podSelector", "namespaceSelector", "ipBlock") if peer.get(kind) is not None]
     for kind in given:
         if kind == "ipBlock":
-            yield from _validate_block(peer[kind], f"{path}.ipBlock")
+            yield from _validate_block(peer[kind], known, f"{path}.ipBlock")
         else:
             yield from validate_label_selector(peer[kind], f"{path}.{kind}")
     if not given:
@@ -95,24 +95,28 @@ def _validate_peer(peer: Object, path: str) -> Iterator[Cause]:
         yield forbidden(path, "may not specify both ipBlock and another peer")
 
 
-def _validate_block(block: Object, path: str) -> Iterator[Cause]:
+def _validate_block(block: Object, known: Collection[str], path: str) -> Iterator[Cause]:
     whole = block.get("cidr")
     if not whole:
         yield required(f"{path}.cidr")
         return
-    wrong = list(validate_range(whole, f"{path}.cidr"))
-    yield from wrong
-    if wrong:
+    yield from validate_range(whole, f"{path}.cidr", known)
+    outer = read_range(whole)
+    if outer is None:
         return
-    outer = ipaddress.ip_network(whole, strict=False)
     for index, part in enumerate(block.get("except") or ()):
-        wrong = list(validate_range(part, f"{path}.except[{index}]"))
-        yield from wrong
-        if not wrong and not _is_strictly_inside(ipaddress.ip_network(part, strict=False), outer):
+        yield from validate_range(part, f"{path}.except[{index}]", known)
+        inner = read_range(part)
+        if inner is not None and (inner.prefixlen <= outer.prefixlen or inner.network_address not in outer):
             yield invalid(f"{path}.except[{index}]", part, "must be a strict subset of `cidr`")
 
 
-def _is_strictly_inside(
-    inner: ipaddress.IPv4Network | ipaddress.IPv6Network, outer: ipaddress.IPv4Network | ipaddress.IPv6Network
-) -> bool:
-    return inner.prefixlen > outer.prefixlen and inner.network_address in outer
+def _ranges(spec: Object) -> set[str]:
+    """Every range a policy speaks of."""
+    found: set[str] = set()
+    for direction, peers in _PEERS.items():
+        for rule in spec.get(direction) or ():
+            for peer in rule.get(peers) or ():
+                block = peer.get("ipBlock") or {}
+                found.update((block.get("cidr") or "", *(block.get("except") or ())))
+    return found

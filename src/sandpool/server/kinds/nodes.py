@@ -8,8 +8,8 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_range
-from sandpool.server.kinds.cow import fill_absent, inside, keep
+from sandpool.server.kinds.addresses import read_range, validate_range
+from sandpool.server.kinds.cow import drop, fill_absent, inside
 from sandpool.server.kinds.kind import KindRules
 from sandpool.server.kinds.resources import default_amounts, validate_amount
 from sandpool.server.kinds.scheduling import TAINT_EFFECTS
@@ -29,17 +29,25 @@ class NodeRules(KindRules):
             obj = inside(obj, "status", _default_status)
         return obj
 
-    def validate(self, new: Object, old: Object | None) -> list[Cause]:
-        found = list(_validate_spec(new["spec"]))
-        if old is not None:
-            found += _validate_change(new["spec"], old["spec"])
-        return [*found, *_validate_status(new["status"])]
+    def prepare_create(self, obj: Object) -> Object:
+        """Kubelets that fetch their configuration are no more; only what is left of them is kept."""
+        obj = inside(obj, "spec", lambda spec: drop(spec, "configSource"))
+        return inside(obj, "status", lambda status: drop(status, "config"))
 
-    def validate_status(self, new: Object, old: Object) -> list[Cause]:
-        return list(_validate_status(new["status"]))
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        return new if old["spec"].get("configSource") else inside(new, "spec", lambda spec: drop(spec, "configSource"))
 
     def prepare_status_update(self, new: Object, old: Object) -> Object:
-        return keep(new, old, "spec")
+        return new if old["status"].get("config") else inside(new, "status", lambda status: drop(status, "config"))
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        found = [*_validate_spec(new["spec"]), *_validate_amounts(new["status"])]
+        if old is not None:
+            found += [*_validate_change(new["spec"], old["spec"]), *_validate_addresses(new["status"])]
+        return found
+
+    def validate_status(self, new: Object, old: Object) -> list[Cause]:
+        return [*_validate_amounts(new["status"]), *_validate_addresses(new["status"])]
 
     def selectable(self, obj: Object) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
@@ -75,8 +83,13 @@ def _validate_spec(spec: Object) -> Iterator[Cause]:
             why = "taints must be unique by key and effect pair"
             yield Cause(repeated.field, repeated.reason, f"{repeated.message}: {why}")
         seen.add((key, effect))
-    for index, text in enumerate(spec.get("podCIDRs") or ()):
+    ranges = spec.get("podCIDRs") or []
+    for index, text in enumerate(ranges):
         yield from validate_range(text, f"spec.podCIDRs[{index}]")
+    if len(ranges) > 1:
+        versions = [network.version for text in ranges if (network := read_range(text)) is not None]
+        if len(versions) == len(ranges) and sorted(versions) != [4, 6]:
+            yield invalid("spec.podCIDRs", ranges, "may specify no more than one CIDR for each IP family")
 
 
 def _validate_change(spec: Object, before: Object) -> Iterator[Cause]:
@@ -84,12 +97,17 @@ def _validate_change(spec: Object, before: Object) -> Iterator[Cause]:
         yield forbidden("spec.podCIDRs", _ONCE.format("podCIDR"))
     if before.get("providerID") and spec.get("providerID") != before["providerID"]:
         yield forbidden("spec.providerID", _ONCE.format("providerID"))
+    if spec.get("externalID") != before.get("externalID"):
+        yield forbidden("spec.externalID", "may not be updated")
 
 
-def _validate_status(status: Object) -> Iterator[Cause]:
+def _validate_amounts(status: Object) -> Iterator[Cause]:
     for field in ("capacity", "allocatable"):
         for name, amount in (status.get(field) or {}).items():
             yield from validate_amount(name, amount, f"status.{field}.{name}")
+
+
+def _validate_addresses(status: Object) -> Iterator[Cause]:
     seen: list[Object] = []
     for index, address in enumerate(status.get("addresses") or ()):
         if address in seen:
