@@ -1,0 +1,159 @@
+"""Keys that need a look, handed to workers one by one.
+
+The promise to whoever adds a key, which is that of client-go's work queue:
+
+* added ten times before a worker takes it, it is handed out once;
+* it is never with two workers: added while one has it, it is handed out again after ``done``;
+* many may add and many may take; after ``shut_down`` nothing can be added, and what waits is still handed out.
+
+And two more, because here a claim somebody waits for and the refill of a pool share a queue:
+
+* a key of higher priority goes before all of lower priority, and one added again with a higher priority moves up;
+* within a priority no group of keys (a pool, say) starves another: they take turns, see ``queue_lane``.
+
+Adding, taking and finishing a key costs the same with ten keys and with 100,000. What waits for a time rather than for
+a worker is not here but in ``delays``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from typing import Generic, TypeVar
+
+from sandpool.engine.queue_lane import Lane
+
+K = TypeVar("K", bound=Hashable)
+
+
+class ShutDown(Exception):
+    """The queue is shut down and empty: there is nothing more to do for a worker."""
+
+
+def _one_group(key: Hashable) -> Hashable:
+    return None
+
+
+class WorkQueue(Generic[K]):
+    """``group`` says which group a key belongs to; it must give the same answer as long as the key is in the queue."""
+
+    def __init__(self, *, group: Callable[[K], Hashable] = _one_group) -> None:
+        self.group = group
+        # Keys that wait for a worker, with their priority. Each stands in the lane of that priority, and no other key
+        # does. None of them is in _processing.
+        self._waiting: dict[K, int] = {}
+        # Keys that are with a worker, with the priority they were taken at.
+        self._processing: dict[K, int] = {}
+        # Keys of _processing that were added meanwhile, with the highest priority asked for; they wait again when done.
+        self._again: dict[K, int] = {}
+        # By priority. None is empty, and there are never more than a handful, so the highest is found by looking.
+        self._lanes: dict[int, Lane[K]] = {}
+        # Workers that found nothing, in the order they came. One that was woken is not here any more.
+        self._idle: deque[asyncio.Future[None]] = deque()
+        self._shut_down = False
+        # Set exactly while nothing waits and nothing is with a worker.
+        self._settled = asyncio.Event()
+        self._settled.set()
+
+    def __len__(self) -> int:
+        """How many keys wait for a worker."""
+        return len(self._waiting)
+
+    @property
+    def processing(self) -> int:
+        """How many keys are with a worker."""
+        return len(self._processing)
+
+    @property
+    def is_shut_down(self) -> bool:
+        return self._shut_down
+
+    def add(self, key: K, priority: int = 0) -> None:
+        if self._shut_down:
+            return
+        if key in self._processing:
+            self._again[key] = max(priority, self._again.get(key, priority))
+        else:
+            self._wait(key, priority)
+
+    async def get(self) -> K:
+        """The next key, which is the caller's until ``done``. Raises ``ShutDown`` when there will be no more."""
+        while not self._waiting:
+            if self._shut_down:
+                raise ShutDown
+            await self._until_woken()
+        priority = max(self._lanes)
+        lane = self._lanes[priority]
+        key = lane.pop()
+        if not lane:
+            del self._lanes[priority]
+        del self._waiting[key]
+        self._processing[key] = priority
+        return key
+
+    def priority(self, key: K) -> int:
+        """The priority at which a key was taken that is with a worker now."""
+        return self._processing[key]
+
+    def done(self, key: K) -> None:
+        """Give back a key taken by ``get``, whatever came of it."""
+        del self._processing[key]
+        again = self._again.pop(key, None)
+        if again is not None:
+            self._wait(key, again)
+        elif not self._waiting and not self._processing:
+            self._settled.set()
+
+    def shut_down(self) -> None:
+        """Accept nothing more. Workers get what waits, those without work are sent home."""
+        self._shut_down = True
+        while self._idle:
+            self._wake_one()
+
+    async def settled(self) -> None:
+        """Wait until nothing waits and nothing is with a worker; after ``shut_down``, that is for good."""
+        await self._settled.wait()
+
+    def _wait(self, key: K, priority: int) -> None:
+        before = self._waiting.get(key)
+        if before is None:
+            self._settled.clear()
+            self._wake_one()
+        elif before >= priority:
+            return
+        else:
+            self._leave(key, before)
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = Lane()
+        lane.push(key, self.group(key))
+        self._waiting[key] = priority
+
+    def _leave(self, key: K, priority: int) -> None:
+        lane = self._lanes[priority]
+        lane.remove(key, self.group(key))
+        if not lane:
+            del self._lanes[priority]
+
+    async def _until_woken(self) -> None:
+        woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            if woken.cancelled():
+                with suppress(ValueError):  # whoever wanted to wake it has taken it out already
+                    self._idle.remove(woken)
+            elif self._waiting:
+                # Woken and cancelled at once: the key this worker was woken for needs another one.
+                self._wake_one()
+            raise
+
+    def _wake_one(self) -> None:
+        while self._idle:
+            woken = self._idle.popleft()
+            if not woken.done():
+                woken.set_result(None)
+                return
