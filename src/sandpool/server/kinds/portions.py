@@ -9,14 +9,24 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, invalid
 
 _PERCENT: Final = re.compile("[0-9]+%")
+_NUMBER: Final = re.compile("[+-]?[0-9]+")
+_LONGEST: Final = 100
 _RULE: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
 
 
+def _amount(value: Any) -> int:
+    """The number in a portion, 0 if there is none. Beyond any that matters, its size does not."""
+    if not isinstance(value, str):
+        return int(value)
+    digits = value.removesuffix("%") if _PERCENT.fullmatch(value) else value
+    return int(digits[:_LONGEST]) if _NUMBER.fullmatch(digits) else 0
+
+
 def is_zero(value: Any) -> bool:
-    return not value if not isinstance(value, str) else bool(_PERCENT.fullmatch(value)) and int(value[:-1]) == 0
+    return _amount(value) == 0
 
 
 def validate_portion(value: Any, path: str, *, whole: bool = True) -> Iterator[Cause]:
@@ -24,7 +34,7 @@ def validate_portion(value: Any, path: str, *, whole: bool = True) -> Iterator[C
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):
             yield invalid(path, value, _RULE)
-        elif whole and int(value[:-1]) > 100:
+        elif whole and _amount(value) > 100:
             yield invalid(path, value, "must not be greater than 100%")
     elif value < 0:
         yield invalid(path, value, "must be greater than or equal to 0")

@@ -7,6 +7,8 @@ from sandpool.server.kinds.budgets import PodDisruptionBudgetRules
 from sandpool.server.kinds.claims import PersistentVolumeClaimRules
 from sandpool.server.kinds.config import ConfigMapRules, SecretRules
 from sandpool.server.kinds.crds import CustomResourceDefinitionRules
+from sandpool.server.kinds.daemon_sets import DaemonSetRules
+from sandpool.server.kinds.deployments import DeploymentRules
 from sandpool.server.kinds.endpoint_slices import EndpointSliceRules
 from sandpool.server.kinds.endpoints import EndpointsRules
 from sandpool.server.kinds.events import CoreEventRules, EventRules
@@ -19,12 +21,12 @@ from sandpool.server.kinds.persistent_volumes import PersistentVolumeRules
 from sandpool.server.kinds.pods import PodRules
 from sandpool.server.kinds.priority_classes import PriorityClassRules
 from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
+from sandpool.server.kinds.replica_sets import ReplicaSetRules
 from sandpool.server.kinds.runtime_classes import RuntimeClassRules
 from sandpool.server.kinds.service_accounts import ServiceAccountRules
 from sandpool.server.kinds.services import ServiceRules
 from sandpool.server.kinds.stateful_sets import StatefulSetRules
 from sandpool.server.kinds.storage_classes import StorageClassRules
-from sandpool.server.kinds.workloads import DaemonSetRules, DeploymentRules, ReplicaSetRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 

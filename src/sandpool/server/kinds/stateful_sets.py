@@ -13,7 +13,11 @@ from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, insid
 from sandpool.server.kinds.workloads import (
     NOT_NEGATIVE,
     WorkloadRules,
+    is_readable,
+    unreadable,
     validate_counts,
+    validate_lasting,
+    validate_selected,
     validate_selector,
     validate_template,
 )
@@ -47,29 +51,34 @@ class StatefulSetRules(WorkloadRules):
     }
 
     def default_spec(self, spec: Object) -> Object:
-        spec = inside(super().default_spec(spec), "updateStrategy", _default_stateful_strategy)
+        spec = inside(super().default_spec(spec), "updateStrategy", _default_strategy)
         retain = {"whenDeleted": "Retain", "whenScaled": "Retain"}
         spec = inside(spec, "persistentVolumeClaimRetentionPolicy", lambda policy: fill_empty(policy, retain))
         return inside(spec, "volumeClaimTemplates", lambda templates: each(templates, _default_claim_template))
 
-    def validate_spec(self, spec: Object) -> Iterator[Cause]:
+    def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
         policy = spec["podManagementPolicy"]
         if policy not in ("OrderedReady", "Parallel"):
             yield invalid("spec.podManagementPolicy", policy, "must be 'OrderedReady' or 'Parallel'")
-        yield from _validate_stateful_strategy(spec["updateStrategy"], "spec.updateStrategy")
+        yield from _validate_strategy(spec["updateStrategy"], "spec.updateStrategy")
         for field, choice in spec["persistentVolumeClaimRetentionPolicy"].items():
             if choice not in ("Retain", "Delete"):
                 path = f"spec.persistentVolumeClaimRetentionPolicy.{field}"
                 yield not_supported(path, choice, ("Retain", "Delete"))
-        claims = spec.get("volumeClaimTemplates") or []
-        for index, claim in enumerate(claims):
-            yield from validate_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        if before is None:
+            yield from _validate_fixed(spec)
         yield from validate_counts(spec, "replicas", "minReadySeconds")
-        if service := spec.get("serviceName"):
-            yield from (invalid("spec.serviceName", service, why) for why in names.label(service))
-        yield from validate_selector(spec.get("selector"), "statefulset")
-        template = _with_claims(spec["template"], claims)
-        yield from validate_template(template, spec.get("selector"), "spec.template", "StatefulSet")
+        start = (spec.get("ordinals") or {}).get("start") or 0
+        if start < 0:
+            yield invalid("spec.ordinals.start", start, NOT_NEGATIVE)
+        selector, template = spec.get("selector"), spec["template"]
+        yield from validate_selector(selector, "statefulset")
+        if is_readable(selector):
+            yield from validate_selected(template, selector)
+            yield from validate_template(_with_claims(template, spec.get("volumeClaimTemplates") or []))
+        else:
+            yield unreadable(selector)
+        yield from validate_lasting(template, "StatefulSet")
 
     def validate_change(self, spec: Object, before: Object) -> Iterator[Cause]:
         if keep(spec, before, *_MAY_CHANGE) != before:
@@ -81,7 +90,15 @@ class StatefulSetRules(WorkloadRules):
             yield forbidden("spec", why)
 
 
-def _default_stateful_strategy(strategy: Object) -> Object:
+def _validate_fixed(spec: Object) -> Iterator[Cause]:
+    """What cannot change later, and need not be looked at again."""
+    for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
+        yield from validate_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+    if service := spec.get("serviceName"):
+        yield from (invalid("spec.serviceName", service, why) for why in names.label(service))
+
+
+def _default_strategy(strategy: Object) -> Object:
     if not strategy.get("type"):
         strategy = {"rollingUpdate": {}, **strategy, "type": "RollingUpdate"}
     if strategy["type"] != "RollingUpdate":
@@ -89,7 +106,7 @@ def _default_stateful_strategy(strategy: Object) -> Object:
     return inside(strategy, "rollingUpdate", lambda update: fill_absent(update, {"partition": 0}))
 
 
-def _validate_stateful_strategy(strategy: Object, path: str) -> Iterator[Cause]:
+def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     update = strategy.get("rollingUpdate") or {}
     if strategy["type"] == "RollingUpdate":
         if (update.get("partition") or 0) < 0:
@@ -101,8 +118,10 @@ def _validate_stateful_strategy(strategy: Object, path: str) -> Iterator[Cause]:
 
 
 def _default_claim_template(claim: Object) -> Object:
-    claim = fill_absent(claim, {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "metadata": {}, "spec": {}})
-    return put(inside(claim, "spec", default_claim_spec), "status", {"phase": "Pending"})
+    claim = put(put(claim, "kind", "PersistentVolumeClaim"), "apiVersion", "v1")
+    claim = fill_absent(claim, {"metadata": {}, "spec": {}, "status": {}})
+    claim = inside(claim, "status", lambda status: fill_empty(status, {"phase": "Pending"}))
+    return inside(claim, "spec", default_claim_spec)
 
 
 def _with_claims(template: Object, claims: list[Object]) -> Object:

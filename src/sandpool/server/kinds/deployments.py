@@ -1,0 +1,73 @@
+"""Deployment: pods that are all alike, and replaced step by step when they shall be different."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import ClassVar
+
+from sandpool.api.causes import Cause, forbidden, invalid, not_supported
+from sandpool.api.resource import Object
+from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, keep
+from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.replica_sets import validate_replicated_template
+from sandpool.server.kinds.workloads import WorkloadRules, validate_counts, validate_selector
+
+
+class DeploymentRules(WorkloadRules):
+    defaults: ClassVar[Object] = {
+        "replicas": 1,
+        "strategy": {},
+        "revisionHistoryLimit": 10,
+        "progressDeadlineSeconds": 600,
+    }
+    parts: ClassVar[Mapping[str, str]] = {
+        "updatedReplicas": "",
+        "readyReplicas": "",
+        "availableReplicas": "readyReplicas",
+    }
+
+    def default_spec(self, spec: Object) -> Object:
+        return inside(super().default_spec(spec), "strategy", _default_strategy)
+
+    def prepare_status_update(self, new: Object, old: Object) -> Object:
+        return inside(new, "metadata", lambda metadata: keep(metadata, old["metadata"], "labels"))
+
+    def generation_moves(self, new: Object, old: Object) -> bool:
+        """Annotations count because they are copied to the ReplicaSets."""
+        annotations = new["metadata"].get("annotations") != old["metadata"].get("annotations")
+        return annotations or super().generation_moves(new, old)
+
+    def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
+        yield from validate_counts(spec, "replicas")
+        yield from validate_selector(spec.get("selector"), "deployment")
+        yield from validate_replicated_template(spec)
+        yield from _validate_strategy(spec["strategy"], "spec.strategy")
+        yield from validate_counts(spec, "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+        if spec["progressDeadlineSeconds"] <= (spec.get("minReadySeconds") or 0):
+            why = "must be greater than minReadySeconds"
+            yield invalid("spec.progressDeadlineSeconds", spec["progressDeadlineSeconds"], why)
+
+
+def _default_strategy(strategy: Object) -> Object:
+    strategy = fill_empty(strategy, {"type": "RollingUpdate"})
+    if strategy["type"] != "RollingUpdate":
+        return strategy
+    portions = {"maxUnavailable": "25%", "maxSurge": "25%"}
+    return inside(
+        fill_absent(strategy, {"rollingUpdate": {}}), "rollingUpdate", lambda update: fill_absent(update, portions)
+    )
+
+
+def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
+    if strategy["type"] == "RollingUpdate":
+        unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
+        yield from validate_portion(unavailable, f"{path}.rollingUpdate.maxUnavailable")
+        yield from validate_portion(surge, f"{path}.rollingUpdate.maxSurge", whole=False)
+        if is_zero(unavailable) and is_zero(surge):
+            why = "may not be 0 when `maxSurge` is 0"
+            yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, why)
+    elif strategy["type"] != "Recreate":
+        yield not_supported(path, strategy, ("Recreate", "RollingUpdate"))
+    elif "rollingUpdate" in strategy:
+        why = "may not be specified when strategy `type` is 'Recreate'"
+        yield forbidden(f"{path}.rollingUpdate", why)
