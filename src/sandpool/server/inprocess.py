@@ -6,6 +6,7 @@ copied once, because whoever built it may well go on building.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -84,6 +85,7 @@ class InProcessTransport:
             try:
                 return await self._handler.handle(served)
             except ApiError as error:
+                await _breathe()
                 raise as_received(error) from error
         turn = Turn(served, "", self._clock.monotonic(), keep_alive=False, legacy=False)
         turn.caller = self._user
@@ -91,6 +93,7 @@ class InProcessTransport:
             response = await self._handler.handle(served)
         except ApiError as error:
             self._audit.record(turn, error.code, error.message, self._clock.monotonic() - turn.started)
+            await _breathe()
             raise as_received(error) from error
         turn.response = response
         self._audit.record(turn, response.status, "", self._clock.monotonic() - turn.started)
@@ -100,3 +103,10 @@ class InProcessTransport:
         self._closed = True
         for watch in list(self._streams):
             watch.end()
+
+
+async def _breathe() -> None:
+    """Let the event loop turn before a refusal. Nothing else on the way may have waited, and a caller who meets a
+    conflict with a write that is not on disk yet, and at once reads and tries again, would keep it from getting there.
+    """
+    await asyncio.sleep(0)
