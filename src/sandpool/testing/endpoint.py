@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ class HttpDoor:
         async with self._session.request(
             method,
             yarl.URL(self.url + target, encoded=True),
-            data=body,
+            data=io.BytesIO(body) if body is not None else None,  # bytes of over a megabyte would make it warn
             headers={**sent, **(headers or {})},
             skip_auto_headers=("Content-Type", "Accept", "Accept-Encoding", "User-Agent"),
         ) as answer:

@@ -1,0 +1,449 @@
+"""Built-in kinds: what is filled in for the creator, and what is refused."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import (
+    DAEMON_SET,
+    DEPLOYMENT,
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    REPLICA_SET,
+    RUNTIME_CLASS,
+    SECRET,
+    SERVICE,
+    SERVICE_ACCOUNT,
+    STORAGE_CLASS,
+)
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import ApiError, Invalid
+from sandpool.testing.objects import new, pod
+
+CONTAINER: Object = {"name": "a", "image": "i:1"}
+FILLED: Object = {
+    **CONTAINER,
+    "resources": {},
+    "terminationMessagePath": "/dev/termination-log",
+    "terminationMessagePolicy": "File",
+    "imagePullPolicy": "IfNotPresent",
+}
+POD_SPEC: Object = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "securityContext": {},
+    "schedulerName": "default-scheduler",
+}
+TEMPLATE: Object = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [CONTAINER]}}
+WORKLOAD: Object = {"selector": {"matchLabels": {"a": "b"}}, "template": TEMPLATE}
+FILLED_TEMPLATE: Object = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [FILLED], **POD_SPEC}}
+
+
+# Pods
+
+
+async def test_a_pod(client: Client, namespace: str) -> None:
+    created = await client.create(POD, pod("p", spec={"containers": [CONTAINER]}), namespace)
+    spec = created["spec"]
+    assert spec["containers"] == [FILLED]
+    assert {key: spec[key] for key in POD_SPEC} == POD_SPEC
+    assert (spec["enableServiceLinks"], spec["priority"], spec["preemptionPolicy"]) == (
+        True,
+        0,
+        "PreemptLowerPriority",
+    )
+    assert created["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+@pytest.mark.parametrize(
+    ("container", "filled"),
+    [
+        ({"image": "i"}, {"imagePullPolicy": "Always"}),
+        ({"image": "i:latest"}, {"imagePullPolicy": "Always"}),
+        ({"image": "r:5000/i"}, {"imagePullPolicy": "Always"}),
+        ({"image": "i:v2"}, {"imagePullPolicy": "IfNotPresent"}),
+        ({"image": "i@sha256:" + "0" * 64}, {"imagePullPolicy": "IfNotPresent"}),
+        ({"ports": [{"containerPort": 80}]}, {"ports": [{"containerPort": 80, "protocol": "TCP"}]}),
+        (
+            {"livenessProbe": {"httpGet": {"port": 80}}},
+            {
+                "livenessProbe": {
+                    "httpGet": {"path": "/", "port": 80, "scheme": "HTTP"},
+                    "timeoutSeconds": 1,
+                    "periodSeconds": 10,
+                    "successThreshold": 1,
+                    "failureThreshold": 3,
+                }
+            },
+        ),
+        (
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]},
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}}}]},
+        ),
+        (
+            {"resources": {"limits": {"cpu": "1"}}},
+            {"resources": {"limits": {"cpu": "1"}, "requests": {"cpu": "1"}}},
+        ),
+    ],
+)
+async def test_containers(client: Client, namespace: str, container: Object, filled: Object) -> None:
+    created = await client.create(POD, pod("p", spec={"containers": [{**CONTAINER, **container}]}), namespace)
+    [stored] = created["spec"]["containers"]
+    assert {key: stored[key] for key in filled} == filled
+
+
+@pytest.mark.parametrize(
+    ("volume", "filled"),
+    [
+        ({}, {"emptyDir": {}}),
+        ({"secret": {"secretName": "s"}}, {"secret": {"secretName": "s", "defaultMode": 420}}),
+        ({"configMap": {"name": "c"}}, {"configMap": {"name": "c", "defaultMode": 420}}),
+        ({"hostPath": {"path": "/x"}}, {"hostPath": {"path": "/x", "type": ""}}),
+        (
+            {"projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}},
+            {
+                "projected": {
+                    "sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 3600}}],
+                    "defaultMode": 420,
+                }
+            },
+        ),
+    ],
+)
+async def test_volumes(client: Client, namespace: str, volume: Object, filled: Object) -> None:
+    spec = {"containers": [CONTAINER], "serviceAccountName": "robot", "volumes": [{"name": "v", **volume}]}
+    created = await client.create(POD, pod("p", spec=spec), namespace)
+    assert created["spec"]["volumes"][0] == {"name": "v", **filled}
+
+
+@pytest.mark.parametrize(
+    ("resources", "quality"),
+    [
+        ({}, "BestEffort"),
+        ({"requests": {"cpu": "1"}}, "Burstable"),
+        ({"limits": {"cpu": "1", "memory": "1Gi"}}, "Guaranteed"),
+    ],
+)
+async def test_quality_of_service(client: Client, namespace: str, resources: Object, quality: str) -> None:
+    spec = {"containers": [{**CONTAINER, "resources": resources}]}
+    assert (await client.create(POD, pod("p", spec=spec), namespace))["status"]["qosClass"] == quality
+
+
+async def test_quantities_become_canonical(client: Client, namespace: str) -> None:
+    requests = {"cpu": "1000m", "memory": "1024Mi", "ephemeral-storage": "0.5Gi"}
+    spec = {"containers": [{**CONTAINER, "resources": {"requests": requests}}]}
+    created = await client.create(POD, pod("p", spec=spec), namespace)
+    assert created["spec"]["containers"][0]["resources"]["requests"] == {
+        "cpu": "1",
+        "memory": "1Gi",
+        "ephemeral-storage": "512Mi",
+    }
+
+
+async def test_numbers_are_quantities(client: Client, namespace: str) -> None:
+    spec = {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": 2}}}]}
+    created = await client.create(POD, pod("p", spec=spec), namespace)
+    assert created["spec"]["containers"][0]["resources"]["requests"] == {"cpu": "2"}
+
+
+LABEL = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-'"
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"containers": []}, "spec.containers: Required value"),
+        ({"containers": [{"name": "a"}]}, "spec.containers[0].image: Required value"),
+        ({"containers": [{**CONTAINER, "name": "A"}]}, f'spec.containers[0].name: Invalid value: "A": {LABEL}'),
+        ({"containers": [CONTAINER, CONTAINER]}, 'spec.containers[1].name: Duplicate value: "a"'),
+        (
+            {"restartPolicy": "X"},
+            'spec.restartPolicy: Unsupported value: "X": supported values: "Always", "OnFailure", "Never"',
+        ),
+        (
+            {"containers": [{**CONTAINER, "ports": [{"containerPort": 0}]}]},
+            "spec.containers[0].ports[0].containerPort: Required value",
+        ),
+        (
+            {"containers": [{**CONTAINER, "ports": [{"containerPort": 70000}]}]},
+            "spec.containers[0].ports[0].containerPort: Invalid value: 70000: must be between 1 and 65535, inclusive",
+        ),
+        (
+            {"containers": [{**CONTAINER, "volumeMounts": [{"name": "x", "mountPath": "/x"}]}]},
+            'spec.containers[0].volumeMounts[0].name: Not found: "x"',
+        ),
+        (
+            {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "2"}, "limits": {"cpu": "1"}}}]},
+            'spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',
+        ),
+        ({"containers": [{**CONTAINER, "env": [{"name": ""}]}]}, "spec.containers[0].env[0].name: Required value"),
+        (
+            {"containers": [{**CONTAINER, "imagePullPolicy": "X"}]},
+            'spec.containers[0].imagePullPolicy: Unsupported value: "X": '
+            'supported values: "Always", "IfNotPresent", "Never"',
+        ),
+        ({"nodeSelector": {"bad key": "v"}}, 'spec.nodeSelector: Invalid value: "bad key"'),
+        ({"serviceAccountName": "Bad_"}, 'spec.serviceAccountName: Invalid value: "Bad_"'),
+    ],
+)
+async def test_bad_pods(client: Client, namespace: str, spec: Object, message: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await client.create(POD, pod("p", spec={"containers": [CONTAINER], **spec}), namespace)
+    assert refused.value.message.startswith(f'Pod "p" is invalid: {message}')
+
+
+async def test_a_bad_quantity(client: Client, namespace: str) -> None:
+    spec = {"containers": [{**CONTAINER, "resources": {"requests": {"cpu": "x"}}}]}
+    with pytest.raises(ApiError, match=r"quantities must match the regular expression") as refused:
+        await client.create(POD, pod("p", spec=spec), namespace)
+    assert refused.value.code == 400
+
+
+async def test_a_pod_is_bound_to_a_node(client: Client, namespace: str) -> None:
+    """What a scheduler does."""
+    await client.create(POD, pod("p"), namespace)
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "p"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
+    }
+    answer = await client.create(POD, binding, namespace, name="p", subresource="binding")
+    assert (answer["kind"], answer["status"]) == ("Status", "Success")
+    bound = await client.get(POD, "p", namespace)
+    assert bound["spec"]["nodeName"] == "n1"
+    [scheduled] = [each for each in bound["status"]["conditions"] if each["type"] == "PodScheduled"]
+    assert scheduled["status"] == "True"
+    with pytest.raises(ApiError) as refused:
+        await client.create(POD, binding, namespace, name="p", subresource="binding")
+    assert (refused.value.code, refused.value.reason) == (409, "Conflict")
+    assert "pod p is already assigned to node" in refused.value.message
+
+
+# Services
+
+
+async def test_a_service(client: Client, namespace: str) -> None:
+    created = await client.create(SERVICE, new(SERVICE, "s", spec={"ports": [{"port": 80}]}), namespace)
+    spec = created["spec"]
+    address = spec["clusterIP"]
+    assert ipaddress.ip_address(address).is_private
+    assert spec == {
+        "ports": [{"protocol": "TCP", "port": 80, "targetPort": 80}],
+        "clusterIP": address,
+        "clusterIPs": [address],
+        "type": "ClusterIP",
+        "sessionAffinity": "None",
+        "ipFamilies": ["IPv4"],
+        "ipFamilyPolicy": "SingleStack",
+        "internalTrafficPolicy": "Cluster",
+    }
+    assert created["status"] == {"loadBalancer": {}}
+
+
+async def test_addresses_differ_and_stay(client: Client, namespace: str) -> None:
+    addresses = set()
+    for name in "abc":
+        created = await client.create(SERVICE, new(SERVICE, name, spec={"ports": [{"port": 80}]}), namespace)
+        addresses.add(created["spec"]["clusterIP"])
+    assert len(addresses) == 3
+    patched = await client.patch(SERVICE, "c", MergePatch({"spec": {"ports": [{"port": 81}]}}), namespace)
+    assert patched["spec"]["clusterIP"] in addresses
+    with pytest.raises(Invalid, match=r"spec.clusterIPs.*may not change once set"):
+        await client.patch(
+            SERVICE, "c", MergePatch({"spec": {"clusterIP": "10.96.1.2", "clusterIPs": ["10.96.1.2"]}}), namespace
+        )
+
+
+async def test_a_headless_service(client: Client, namespace: str) -> None:
+    spec = {"clusterIP": "None", "selector": {"a": "b"}}
+    created = await client.create(SERVICE, new(SERVICE, "s", spec=spec), namespace)
+    assert (created["spec"]["clusterIP"], created["spec"]["clusterIPs"]) == ("None", ["None"])
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({}, "spec.ports: Required value"),
+        ({"ports": [{"port": 80}, {"port": 81}]}, "spec.ports[0].name: Required value"),
+        ({"ports": [{"port": 0, "targetPort": 1}]}, "spec.ports[0].port: Invalid value: 0: must be between 1 and"),
+        ({"ports": [{"port": 1, "protocol": "X"}]}, 'spec.ports[0].protocol: Unsupported value: "X"'),
+        (
+            {"ports": [{"port": 1}], "type": "X"},
+            'spec.type: Unsupported value: "X": '
+            'supported values: "ClusterIP", "ExternalName", "LoadBalancer", "NodePort"',
+        ),
+        ({"ports": [{"port": 1}], "clusterIP": "x"}, 'spec.clusterIPs[0]: Invalid value: "x": must be a valid IP'),
+    ],
+)  # fmt: skip
+async def test_bad_services(client: Client, namespace: str, spec: Object, message: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        await client.create(SERVICE, new(SERVICE, "s", spec=spec), namespace)
+    assert message in refused.value.message
+
+
+# Workloads
+
+
+@pytest.mark.parametrize(
+    ("type", "filled", "status"),
+    [
+        (
+            DEPLOYMENT,
+            {
+                "replicas": 1,
+                "strategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxUnavailable": "25%", "maxSurge": "25%"},
+                },
+                "revisionHistoryLimit": 10,
+                "progressDeadlineSeconds": 600,
+            },
+            {},
+        ),
+        (REPLICA_SET, {"replicas": 1}, {"replicas": 0}),
+        (
+            DAEMON_SET,
+            {
+                "updateStrategy": {
+                    "type": "RollingUpdate",
+                    "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0},
+                },
+                "revisionHistoryLimit": 10,
+            },
+            {
+                "currentNumberScheduled": 0,
+                "numberMisscheduled": 0,
+                "desiredNumberScheduled": 0,
+                "numberReady": 0,
+            },
+        ),
+    ],
+    ids=str,
+)
+async def test_workloads(client: Client, namespace: str, type: ResourceType, filled: Object, status: Any) -> None:
+    created = await client.create(type, new(type, "w", spec=WORKLOAD), namespace)
+    assert created["spec"] == {"selector": WORKLOAD["selector"], "template": FILLED_TEMPLATE, **filled}
+    assert created["status"] == status
+
+
+async def test_the_selector_fits_the_template(client: Client, namespace: str) -> None:
+    spec = {**WORKLOAD, "selector": {"matchLabels": {"a": "c"}}}
+    with pytest.raises(Invalid) as refused:
+        await client.create(DEPLOYMENT, new(DEPLOYMENT, "w", spec=spec), namespace)
+    assert refused.value.message == (
+        'Deployment.apps "w" is invalid: spec.template.metadata.labels: Invalid value: {"a":"b"}: '
+        "`selector` does not match template `labels`"
+    )
+
+
+async def test_the_selector_is_immutable(client: Client, namespace: str) -> None:
+    await client.create(DEPLOYMENT, new(DEPLOYMENT, "w", spec=WORKLOAD), namespace)
+    change = {
+        "selector": {"matchLabels": {"a": "c"}},
+        "template": {"metadata": {"labels": {"a": "c"}}},
+    }
+    with pytest.raises(Invalid, match=r"spec.selector: Invalid value: .*: field is immutable"):
+        await client.patch(DEPLOYMENT, "w", MergePatch({"spec": change}), namespace)
+
+
+# Storage
+
+
+CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+async def test_a_volume_claim(client: Client, namespace: str) -> None:
+    type = PERSISTENT_VOLUME_CLAIM
+    created = await client.create(type, new(type, "c", spec=CLAIM), namespace)
+    assert created["spec"] == {**CLAIM, "volumeMode": "Filesystem"}
+    assert created["status"] == {"phase": "Pending"}
+    assert created["metadata"]["finalizers"] == ["kubernetes.io/pvc-protection"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"accessModes": []}, "spec.accessModes: Required value: at least 1 access mode is required"),
+        ({"accessModes": ["X"]}, 'spec.accessModes: Unsupported value: "X"'),
+        ({"resources": {}}, "spec.resources[storage]: Required value"),
+        (
+            {"resources": {"requests": {"storage": "0"}}},
+            'spec.resources[storage]: Invalid value: "0": must be greater than zero',
+        ),
+    ],
+)
+async def test_bad_volume_claims(client: Client, namespace: str, change: Object, message: str) -> None:
+    type = PERSISTENT_VOLUME_CLAIM
+    with pytest.raises(Invalid) as refused:
+        await client.create(type, new(type, "c", spec={**CLAIM, **change}), namespace)
+    assert message in refused.value.message
+
+
+async def test_a_volume_claim_is_immutable(client: Client, namespace: str) -> None:
+    type = PERSISTENT_VOLUME_CLAIM
+    await client.create(type, new(type, "c", spec=CLAIM), namespace)
+    with pytest.raises(Invalid, match=r"spec: Forbidden: spec is immutable after creation except"):
+        await client.patch(type, "c", MergePatch({"spec": {"accessModes": ["ReadWriteMany"]}}), namespace)
+
+
+async def test_a_storage_class(client: Client, namespace: str) -> None:
+    created = await client.create(STORAGE_CLASS, new(STORAGE_CLASS, namespace, provisioner="example.com/p"))
+    assert (created["reclaimPolicy"], created["volumeBindingMode"]) == ("Delete", "Immediate")
+    await client.delete(STORAGE_CLASS, namespace)
+
+
+# The rest
+
+
+async def test_a_secret(client: Client, namespace: str) -> None:
+    wanted = new(SECRET, "s", data={"a": "eA==", "b": "eA=="}, stringData={"a": "text"})
+    created = await client.create(SECRET, wanted, namespace)
+    assert created["type"] == "Opaque"
+    assert created["data"] == {"a": "dGV4dA==", "b": "eA=="}
+    assert "stringData" not in created
+    patched = await client.patch(SECRET, "s", MergePatch({"stringData": {"c": "more"}}), namespace)
+    assert patched["data"] == {"a": "dGV4dA==", "b": "eA==", "c": "bW9yZQ=="}
+    assert "stringData" not in patched
+
+
+async def test_network_policies(client: Client, namespace: str) -> None:
+    wanted = new(NETWORK_POLICY, "in", spec={"podSelector": {}, "ingress": [{"ports": [{"port": 80}]}]})
+    created = await client.create(NETWORK_POLICY, wanted, namespace)
+    assert created["spec"] == {
+        "podSelector": {},
+        "ingress": [{"ports": [{"protocol": "TCP", "port": 80}]}],
+        "policyTypes": ["Ingress"],
+    }
+    wanted = new(NETWORK_POLICY, "out", spec={"podSelector": {}, "egress": [{}]})
+    created = await client.create(NETWORK_POLICY, wanted, namespace)
+    assert created["spec"]["policyTypes"] == ["Ingress", "Egress"]
+
+
+async def test_a_runtime_class(client: Client, namespace: str) -> None:
+    created = await client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, namespace, handler="gvisor"))
+    assert created["handler"] == "gvisor"
+    await client.delete(RUNTIME_CLASS, namespace)
+    with pytest.raises(Invalid, match=r'handler: Invalid value: "Bad Handler"'):
+        await client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, namespace, handler="Bad Handler"))
+
+
+async def test_a_node(client: Client, namespace: str) -> None:
+    created = await client.create(NODE, new(NODE, namespace))
+    assert "generation" not in created["metadata"]
+    ready = {"conditions": [{"type": "Ready", "status": "True"}], "capacity": {"cpu": "2"}}
+    patched = await client.patch(NODE, namespace, MergePatch({"status": ready}), subresource="status")
+    assert patched["status"]["capacity"] == {"cpu": "2"}
+    await client.delete(NODE, namespace)
+
+
+async def test_a_service_account(client: Client, namespace: str) -> None:
+    created = await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, "robot"), namespace)
+    assert created.keys() == {"apiVersion", "kind", "metadata"}
