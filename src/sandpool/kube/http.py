@@ -9,6 +9,7 @@ like a quiet one.
 from __future__ import annotations
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -28,6 +29,7 @@ from sandpool.kube.transport import JSON, Request, WatchEvent
 _USER_AGENT = f"sandpool/{__version__}"
 # Objects are limited to 3 MiB; a line beyond this is not an event, whatever it is.
 _MAX_LINE = 32 * 1024 * 1024
+_LARGE = 1024 * 1024
 
 
 class HttpTransport:
@@ -163,7 +165,7 @@ class HttpTransport:
             response = await session.request(
                 request.method,
                 self._url(request),
-                data=body if body is None or isinstance(body, bytes) else orjson.dumps(body),
+                data=_payload(body),
                 headers=headers,
                 ssl=grant.tls or connection.tls or True,
                 server_hostname=connection.tls_server_name,
@@ -230,3 +232,11 @@ def _event(line: bytes) -> WatchEvent:
     if type == "ERROR":
         raise from_status(object, 500)
     return WatchEvent(type, object)
+
+
+def _payload(body: Any) -> bytes | io.BytesIO | None:
+    """The body as aiohttp wants it: what is large as a file, which it sends in pieces instead of warning."""
+    if body is None:
+        return None
+    encoded = body if isinstance(body, bytes) else orjson.dumps(body)
+    return encoded if len(encoded) <= _LARGE else io.BytesIO(encoded)
