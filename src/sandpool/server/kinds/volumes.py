@@ -131,7 +131,7 @@ def _validate_empty_dir(source: Object, path: str) -> Iterator[Cause]:
         yield forbidden(f"{path}.sizeLimit", "SizeLimit field must be a valid resource quantity")
 
 
-def _validate_host_path(source: Object, path: str) -> Iterator[Cause]:
+def validate_host_path(source: Object, path: str) -> Iterator[Cause]:
     if not source.get("path"):
         yield required(f"{path}.path")
         return
@@ -218,7 +218,7 @@ def _validate_ephemeral(source: Object, path: str) -> Iterator[Cause]:
         yield from validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
 
 
-def _validate_nfs(source: Object, path: str) -> Iterator[Cause]:
+def validate_nfs(source: Object, path: str) -> Iterator[Cause]:
     if not source.get("server"):
         yield required(f"{path}.server")
     if not source.get("path"):
@@ -236,13 +236,13 @@ def _validate_image(source: Object, path: str) -> Iterator[Cause]:
 
 _CHECKS: Final[dict[str, Callable[[Object, str], Iterator[Cause]]]] = {
     "emptyDir": _validate_empty_dir,
-    "hostPath": _validate_host_path,
+    "hostPath": validate_host_path,
     "secret": _validate_files("secretName"),
     "configMap": _validate_files("name"),
     "downwardAPI": _validate_downward,
     "projected": _validate_projected,
     "persistentVolumeClaim": _validate_claim,
     "ephemeral": _validate_ephemeral,
-    "nfs": _validate_nfs,
+    "nfs": validate_nfs,
     "image": _validate_image,
 }
