@@ -40,12 +40,19 @@ def media_type(content_type: str) -> str:
 
 
 def decode(data: bytes, content_type: str, type: ResourceType | None = None) -> Body:
-    """Decode the body of a create, update or delete."""
+    """Decode the body of a create, update or delete, which should be an object of this type."""
     kind = media_type(content_type)
-    if kind in _JSON_TYPES:
-        return decode_json(data)
-    if kind in _YAML_TYPES:
-        return decode_yaml(data)
+    try:
+        if kind in _JSON_TYPES:
+            return _expect_object(decode_json(data))
+        if kind in _YAML_TYPES:
+            return _expect_object(decode_yaml(data))
+    except BadRequest as error:
+        if type is None:
+            raise
+        raise BadRequest(
+            f"the object provided is unrecognized (must be of type {type.kind}): {error.message}"
+        ) from None
     if kind == PROTOBUF:
         try:
             return Body(decode_protobuf(data, (type.api_version, type.kind) if type else ("v1", "DeleteOptions")))
@@ -54,6 +61,23 @@ def decode(data: bytes, content_type: str, type: ResourceType | None = None) -> 
     raise UnsupportedMediaType(
         f"the body of the request was in an unknown format - accepted media types include: {', '.join(_ACCEPTED)}"
     )
+
+
+def _expect_object(body: Body) -> Body:
+    """What every object must be before its kind can be looked at. A null is an object without anything."""
+    value = body.value
+    if value is None:
+        return Body({})
+    if not isinstance(value, dict):
+        raise BadRequest(
+            "couldn't get version/kind; json parse error: json: cannot unmarshal into an object"
+        )
+    kind, api_version = value.get("kind"), value.get("apiVersion")
+    if not isinstance(kind, str | None) or not isinstance(api_version, str | None):
+        raise BadRequest("couldn't get version/kind; json parse error: kind and apiVersion must be strings")
+    if api_version is not None and api_version.count("/") > 1:
+        raise BadRequest(f"unexpected GroupVersion string: {api_version}")
+    return body
 
 
 def decode_patch(data: bytes, kind: str) -> Body:
@@ -65,7 +89,7 @@ def decode_patch(data: bytes, kind: str) -> Body:
 
 def decode_json(data: bytes) -> Body:
     if not data.strip():
-        raise BadRequest("the request has no body")
+        raise BadRequest("couldn't get version/kind; json parse error: the request has no body")
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

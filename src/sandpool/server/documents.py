@@ -36,7 +36,7 @@ class Documents:
             raise NotFound(NOT_THERE)
         segments = path.strip("/").split("/")
         if segments[0] in _HEALTH:
-            return self._health(segments[0])
+            return self._health(segments[0], verbose="verbose" in request.query)
         response = self._keep(path, request.headers.get("accept", ""), request.query.get("hash", ""))
         tag = next((value for name, value in response.headers if name == "ETag"), None)
         if tag is not None and request.headers.get("if-none-match") == tag:
@@ -44,10 +44,15 @@ class Documents:
             return Response(304, encoded=b"", content_type=response.content_type, headers=response.headers)
         return response
 
-    def _health(self, which: str) -> Response:
+    def _health(self, which: str, *, verbose: bool) -> Response:
+        text = "text/plain; charset=utf-8"
         if which == "readyz" and not self._ready():
-            return Response(503, encoded=b"not ready", content_type="text/plain; charset=utf-8")
-        return Response(encoded=b"ok", content_type="text/plain; charset=utf-8")
+            said = f"[+]ping ok\n[-]started failed: the server is starting or stopping\n{which} check failed\n"
+            return Response(500, encoded=said.encode(), content_type=text)
+        if verbose:
+            said = f"[+]ping ok\n[+]started ok\n{which} check passed\n"
+            return Response(encoded=said.encode(), content_type=text)
+        return Response(encoded=b"ok", content_type=text)
 
     def _keep(self, path: str, accept: str, hash: str) -> Response:
         if self._generation != self._resources.generation:

@@ -264,12 +264,7 @@ class Handler:
         self, request: ServerRequest, resource: Resource, kind: str, *, applying: bool = False
     ) -> WriteOptions:
         manager = request.query.get("fieldManager", "")
-        if manager:
-            validate_manager(manager)
-        elif applying:
-            raise refused(
-                kind, Cause("fieldManager", "FieldValueRequired", "Required value: is required for apply patch")
-            )
+        validate_manager(manager, applying=applying, options=kind)
         if "force" in request.query and kind == "PatchOptions" and not applying:
             why = "Forbidden: may not be specified for non-apply patch"
             raise refused(kind, Cause("force", "FieldValueForbidden", why))

@@ -40,7 +40,8 @@ class CustomResourceDefinitionRules(KindRules):
         return obj if old is not None and obj["spec"] is old.get("spec") else inside(obj, "spec", _default_spec)
 
     def prepare_create(self, obj: Object) -> Object:
-        return {**obj, "status": _with_storage_version({"acceptedNames": {"plural": "", "kind": ""}}, obj["spec"])}
+        status = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}}
+        return {**obj, "status": _with_storage_version(status, obj["spec"])}
 
     def prepare_update(self, new: Object, old: Object) -> Object:
         return inside(new, "status", lambda status: _with_storage_version(status, new["spec"]))

@@ -10,7 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
+from sandpool.api.schema.admit import compile_admission
 from sandpool.api.schema.patterns import UnsupportedPattern, compile_pattern
+from sandpool.api.schema.shape import from_openapi
 
 Schema = Mapping[str, Any]
 
@@ -63,6 +65,8 @@ def _validate_keywords(schema: Schema, path: str, *, root: bool = False, default
         yield not_supported(f"{path}.type", kind, _TYPES)
     if defaults and "default" in schema:
         yield forbidden(f"{path}.default", f"must not be set {defaults}")
+    elif "default" in schema and kind in _TYPES:
+        yield from _validate_default(schema, path)
     for keyword in _NOT_SUPPORTED:
         if schema.get(keyword):
             yield forbidden(f"{path}.{keyword}", f"{keyword} is not supported")
@@ -86,6 +90,15 @@ def _validate_keywords(schema: Schema, path: str, *, root: bool = False, default
     for keyword in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(schema.get(keyword) or ()):
             yield from _validate_keywords(inner, f"{path}.{keyword}[{index}]", defaults=defaults)
+
+
+def _validate_default(schema: Schema, path: str) -> Iterator[Cause]:
+    """A default is a value like any other. kube-apiserver words what is wrong with it as if it had no name."""
+    rules = "x-kubernetes-validations"
+    plain = {key: value for key, value in schema.items() if key not in (rules, "default")}
+    admit = compile_admission(from_openapi({"type": "object", "properties": {"": plain}}))
+    for cause in admit({"": schema["default"]}).causes:
+        yield Cause(f"{path}.default{cause.field}", cause.reason, cause.message)
 
 
 def _validate_map_type(schema: Schema, kind: str, path: str) -> Iterator[Cause]:

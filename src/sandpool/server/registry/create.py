@@ -8,11 +8,11 @@ from typing import Any
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, already_exists
-from sandpool.server.apply import reset_fields, track_update
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.registry.tracking import tracked
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 
@@ -44,6 +44,8 @@ async def create(
     if obj["metadata"].get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
     obj = resource.rules.default(obj)
+    if not applied:
+        obj = tracked(context, resource, None, obj, options)
     obj = resource.rules.admit(obj, None, context.neighbours)
     obj = new_object(context, resource, obj)
     if options.guard is not None:
@@ -60,17 +62,6 @@ async def create(
     refuse_invalid(resource, obj, causes)
     key = (namespace, obj["metadata"]["name"])
     _check_free(context, resource, key)
-    if not applied:
-        obj = track_update(
-            None,
-            obj,
-            shape=resource.typed,
-            manager=options.manager,
-            subresource="",
-            api_version=resource.type.api_version,
-            now=context.now(),
-            reset=reset_fields(resource.type, "", custom=resource.custom),
-        )
     if options.dry_run:
         outcome.object = obj
         return outcome

@@ -23,7 +23,7 @@ def expect_kind(resource: Resource, body: Any) -> Object:
     type = resource.type
     if not isinstance(body, dict):
         raise _unreadable(resource, "json: cannot unmarshal a value that is not an object")
-    if not isinstance(body.get("metadata") or {}, dict):
+    if not isinstance(body.get("metadata"), dict | None):
         raise _unreadable(resource, "json: cannot unmarshal a metadata that is not an object")
     api_version, kind = body.get("apiVersion"), body.get("kind")
     if kind in (None, "") and api_version in (None, ""):

@@ -110,8 +110,6 @@ async def _apply(
         raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
     if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
         raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
-    address = {"name": name, "namespace": namespace} if resource.type.namespaced else {"name": name}
-    applied = {**body, "metadata": {**metadata, **address}}
     entry = context.store.head(resource.storage, (namespace if resource.type.namespaced else "", name))
     old = context.read(resource, entry) if entry is not None else None
     if old is None and subresource:
@@ -125,7 +123,7 @@ async def _apply(
     check_duplicates(resource, duplicates, options.field_validation, warnings)
     merged = apply(
         old,
-        applied,
+        body,
         shape=resource.typed,
         manager=options.manager,
         force=bool(options.force),

@@ -6,7 +6,11 @@ from typing import Any
 
 from sandpool.api import causes
 from sandpool.api.resource import Object
+from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, conflict, invalid
+from sandpool.server.apply import track_update
+from sandpool.server.apply.managed import with_managed_fields
+from sandpool.server.apply.scale import SCALE_VERSION, scale_managed_fields, scaled_managed_fields
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.decoding import expect_kind
@@ -14,6 +18,9 @@ from sandpool.server.registry.patch import Patcher
 from sandpool.server.registry.reading import get
 from sandpool.server.registry.update import MODIFIED, store_update
 from sandpool.server.resources import Resource, ScalePaths
+
+_NUMBER = Shape(type="integer")
+_SHAPE = Shape(type="object", properties={"spec": Shape(type="object", properties={"replicas": _NUMBER})})
 
 
 def read_scale(context: Context, resource: Resource, namespace: str, name: str) -> Object:
@@ -45,8 +52,30 @@ async def update_scale(
         cause = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid(scale_resource.type, name, [cause])
     new = _put(old, _steps(_paths(resource).spec), replicas)
-    outcome = await store_update(context, resource, new, old, options, subresource="scale")
+    new = _owned(context, resource, new, old, replicas, options)
+    outcome = await store_update(context, resource, new, old, options, subresource="scale", applied=True)
     return Outcome(_scale(resource, outcome.object or new), warnings=outcome.warnings)
+
+
+def _owned(
+    context: Context, resource: Resource, new: Object, old: Object, replicas: int, options: WriteOptions
+) -> Object:
+    """The object with whoever set its number through the Scale as the number's owner."""
+    path = _paths(resource).spec
+    entries = old["metadata"].get("managedFields") or []
+    before = with_managed_fields(_scale(resource, old), scale_managed_fields(entries, path))
+    after = track_update(
+        before,
+        {**before, "spec": {"replicas": replicas}},
+        shape=_SHAPE,
+        manager=options.manager,
+        subresource="scale",
+        api_version=SCALE_VERSION,
+        now=context.now(),
+        reset=None,
+    )
+    owners = after["metadata"].get("managedFields") or []
+    return with_managed_fields(new, scaled_managed_fields(entries, owners, path, resource.type.api_version))
 
 
 def _paths(resource: Resource) -> ScalePaths:

@@ -10,12 +10,13 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.kube.sharing import same, shared
-from sandpool.server.apply import reset_fields, track_update
+from sandpool.server.apply import settled
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.registry.tracking import tracked
 from sandpool.server.resources import Resource
 
 # Writes that a client words itself, and whose content therefore follows the rules of the kind. The other subresources
@@ -79,6 +80,10 @@ async def store_update(
     _check_version(resource, new, old)
     new = _restrict(resource, new, old, subresource)
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
+    if subresource in _WORDED_BY_CLIENTS:
+        new = resource.rules.default(new, old)
+    if not applied:
+        new = tracked(context, resource, old, new, options, subresource)
     new = _prepare(context, resource, new, old, subresource)
     if options.guard is not None:
         options.guard(new, old)
@@ -86,17 +91,7 @@ async def store_update(
         wrong = _validate(resource, new, old, subresource)
     refuse_invalid(resource, new, wrong)
     new = _generation(resource, new, old)
-    if not applied:
-        new = track_update(
-            old,
-            new,
-            shape=resource.typed,
-            manager=options.manager,
-            subresource=subresource,
-            api_version=resource.type.api_version,
-            now=context.now(),
-            reset=reset_fields(resource.type, subresource, custom=resource.custom),
-        )
+    new = settled(old, new)
     if same(new, old):
         outcome.object = old
         return outcome
@@ -144,12 +139,11 @@ def _restrict(resource: Resource, new: Object, old: Object, subresource: str) ->
 
 
 def _prepare(context: Context, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
-    """Fill in what was left out, and put back what no update may change."""
+    """Have it admitted, and put back what no update may change."""
     rules = resource.rules
     if subresource == "status":
-        new = rules.prepare_status_update(rules.default(new, old), old)
+        new = rules.prepare_status_update(new, old)
     elif subresource in _WORDED_BY_CLIENTS:
-        new = rules.default(new, old)
         new = rules.admit(new, old, context.neighbours)
         new = rules.prepare_update(new, old)
     metadata = keep_system_fields(new["metadata"], old["metadata"])

@@ -1,0 +1,26 @@
+"""Who owns the fields of what is being written."""
+
+from __future__ import annotations
+
+from sandpool.api.resource import Object
+from sandpool.server.apply import reset_fields, track_update
+from sandpool.server.options import WriteOptions
+from sandpool.server.registry.context import Context
+from sandpool.server.resources import Resource
+
+
+def tracked(
+    context: Context, resource: Resource, old: Object | None, new: Object, options: WriteOptions, subresource: str = ""
+) -> Object:
+    """``new`` with the writer recorded as the owner of what it changed. To be called before admission: what the
+    server adds belongs to nobody."""
+    return track_update(
+        old,
+        new,
+        shape=resource.typed,
+        manager=options.manager,
+        subresource=subresource,
+        api_version=resource.type.api_version,
+        now=context.now(),
+        reset=reset_fields(resource.type, subresource, custom=resource.custom),
+    )
