@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.users import USERS
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
 
@@ -20,6 +23,15 @@ def kubernetes_assets() -> Assets:
         if os.environ.get("SANDPOOL_REQUIRE_KUBERNETES") == "1":
             raise
         pytest.skip(f"{NO_KUBERNETES}: {missing}")
+
+
+@pytest.fixture(scope="session")
+def control_plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
+    """A real Kubernetes, one for all tests of a worker."""
+    # Without snapshots of its cache the apiserver forgets when etcd does, which tests rely on.
+    flags = ["--feature-gates=ListFromCacheSnapshot=false"]
+    with ControlPlane(kubernetes_assets, fsync=False, users=USERS, apiserver_flags=flags) as plane:
+        yield plane
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

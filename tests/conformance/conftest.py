@@ -23,16 +23,14 @@ from sandpool.server.app import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.exchange import User
-from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ADMIN, ControlPlane
+from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.definitions import Provide, install
 from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import custom_type, definition, new
+from sandpool.testing.users import ADMIN, USERS, token_file
 from sandpool.testing.watching import until
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
-# Who there is besides the administrator, with their groups.
-USERS: dict[str, tuple[str, ...]] = {"alice": ("developers",), "bob": ()}
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -87,10 +85,9 @@ class OverHttp(HttpDoor):
     @classmethod
     async def start(cls, directory: Path) -> OverHttp:
         tokens = {user: f"token-of-{user}" for user in USERS}
-        token_file = directory / "tokens.csv"
-        rows = (f'{tokens[user]},{user},{user}-uid,"{",".join(groups)}"\n' for user, groups in USERS.items())
-        token_file.write_text("".join(rows))
-        daemon = Daemon(Settings(directory / "data", port=0, token_file=token_file))
+        users = directory / "tokens.csv"
+        users.write_text(token_file(tokens, USERS))
+        daemon = Daemon(Settings(directory / "data", port=0, token_file=users))
         await daemon.start()
         config = yaml.safe_load(daemon.kubeconfig.read_text())
         tokens[ADMIN] = config["users"][0]["user"]["token"]
@@ -114,21 +111,13 @@ class Kubernetes(HttpDoor):
     plane: ControlPlane
 
     @classmethod
-    async def start(cls, assets: Assets) -> Kubernetes:
-        # Without snapshots of its cache the apiserver forgets when etcd does.
-        flags = ["--feature-gates=ListFromCacheSnapshot=false"]
-        plane = ControlPlane(assets, fsync=False, users=USERS, apiserver_flags=flags)
-        await asyncio.to_thread(plane.start)
+    async def start(cls, plane: ControlPlane) -> Kubernetes:
         opened = cls(plane.url, plane.ca, plane.tokens)
         opened.plane = plane
         return opened
 
     async def forget_history(self) -> None:
         await asyncio.to_thread(self.plane.compact)
-
-    async def close(self) -> None:
-        await super().close()
-        await asyncio.to_thread(self.plane.stop)
 
 
 class Endpoints:
@@ -153,7 +142,7 @@ class Endpoints:
             return await InProcess.start(directory)
         if variant == "http":
             return await OverHttp.start(directory)
-        return await Kubernetes.start(self._request.getfixturevalue("kubernetes_assets"))
+        return await Kubernetes.start(self._request.getfixturevalue("control_plane"))
 
     async def close(self) -> None:
         for start in self._starting.values():

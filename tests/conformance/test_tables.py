@@ -306,7 +306,7 @@ async def test_cells_of_an_event(raw: Raw, client: Client, namespace: str) -> No
 
 async def test_printer_columns_of_a_custom_kind(raw: Raw, client: Client, namespace: str) -> None:
     type = custom_type(f"{namespace}.example.com")
-    columns = [
+    columns: list[Object] = [
         {"name": "Text", "type": "string", "jsonPath": ".spec.text"},
         {"name": "Number", "type": "integer", "jsonPath": ".spec.number", "priority": 1},
         {"name": "Fraction", "type": "number", "jsonPath": ".spec.fraction"},

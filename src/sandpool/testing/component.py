@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -60,8 +61,9 @@ class Component:
             process.wait()
 
     def pause(self) -> None:
-        """Freeze it with its connections open, as a stalled machine would."""
+        """Freeze it with its connections open, as a stalled machine would; returns when it has come to a halt."""
         self._signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)

@@ -26,9 +26,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.component import Component, ReservedPort
+from sandpool.testing.users import ADMIN, token_file
 
-ADMIN = "admin"
-_ADMIN_GROUPS = ("system:masters",)
 # What the API alone does not do but a client sees: dependants are collected, namespaces empty themselves, every
 # namespace gets its default service account, and the roles view, edit and admin get their rules.
 _CONTROLLERS = (
@@ -57,7 +56,7 @@ class ControlPlane:
         *,
         controller_manager: bool = True,
         fsync: bool = True,
-        users: Mapping[str, Sequence[str]] | None = None,
+        users: Mapping[str, tuple[str, ...]] | None = None,
         apiserver_flags: Sequence[str] = (),
     ) -> None:
         self.assets = assets or find_assets()
@@ -65,7 +64,7 @@ class ControlPlane:
         if controller_manager and not self.assets.has("kube-controller-manager"):
             raise MissingAssets(f"no kube-controller-manager in {self.assets.directory}")
         self.fsync = fsync
-        self.users: dict[str, Sequence[str]] = {ADMIN: _ADMIN_GROUPS, **(users or {})}
+        self.users: dict[str, tuple[str, ...]] = {ADMIN: ("system:masters",), **(users or {})}
         self.tokens = {user: secrets.token_urlsafe(24) for user in self.users}
         self.apiserver_flags = apiserver_flags
         self.components: list[Component] = []
@@ -103,9 +102,12 @@ class ControlPlane:
         self._api_port.close()
         shutil.rmtree(self.directory)
 
-    def restart(self, component: Component, within: float = 60.0) -> None:
-        """Stop one component and start it again; returns when the API answers ready."""
-        component.stop()
+    def restart(self, component: Component, *, crash: bool = False, within: float = 60.0) -> None:
+        """End one component, in good order or at this instant, and start it again; returns when the API is ready."""
+        if crash:
+            component.kill()
+        else:
+            component.stop()
         component.start()
         self.wait_ready(within)
 
@@ -173,8 +175,7 @@ class ControlPlane:
                 serialization.NoEncryption(),
             )
         )
-        rows = (f'{self.tokens[user]},{user},{user}-uid,"{",".join(groups)}"\n' for user, groups in self.users.items())
-        (self.directory / "tokens.csv").write_text("".join(rows))
+        (self.directory / "tokens.csv").write_text(token_file(self.tokens, self.users))
 
     def _component(self, name: str, command: Sequence[str | Path]) -> Component:
         component = Component(name, command, self.directory / f"{name}.log")

@@ -17,7 +17,7 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import Fixed
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.retry import Retry
-from sandpool.testing.control_plane import ADMIN
+from sandpool.testing.users import ADMIN
 
 
 class Endpoint(Protocol):

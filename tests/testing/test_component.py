@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.testing.component import Component, ReservedPort
+
+ENDLESS = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
+
+
+def component(tmp_path: Path, program: str) -> Component:
+    return Component("test", [sys.executable, "-c", program], tmp_path / "log")
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Component]:
+    made = component(tmp_path, ENDLESS)
+    made.start()
+    wait_for_output(made)
+    yield made
+    made.kill()
+
+
+def wait_for_output(made: Component) -> None:
+    deadline = time.monotonic() + 10
+    while not made.tail():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def state(pid: int) -> str:
+    """R(unning), S(leeping), T(stopped) as the kernel has it."""
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+def test_stop_ends_it(running: Component) -> None:
+    pid = running.pid
+    running.stop()
+    assert gone(pid)
+    assert not running.running
+    running.stop()
+
+
+def test_kill_ends_it(running: Component) -> None:
+    pid = running.pid
+    running.kill()
+    assert gone(pid)
+
+
+def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:
+    made = component(tmp_path, STUBBORN)
+    made.start()
+    wait_for_output(made)
+    pid = made.pid
+    made.stop(within=0.1)
+    assert gone(pid)
+
+
+def test_it_can_be_paused(running: Component) -> None:
+    running.pause()
+    assert state(running.pid) == "T"
+    running.resume()
+    assert state(running.pid) != "T"
+
+
+def test_a_paused_one_can_be_stopped(running: Component) -> None:
+    running.pause()
+    pid = running.pid
+    started = time.monotonic()
+    running.stop(within=5)
+    assert gone(pid)
+    assert time.monotonic() - started < 5
+
+
+def test_it_can_be_started_again(running: Component) -> None:
+    first = running.pid
+    running.kill()
+    running.start()
+    assert running.running
+    assert running.pid != first
+    with pytest.raises(RuntimeError, match=r"running already"):
+        running.start()
+
+
+def test_one_that_ended_by_itself(tmp_path: Path) -> None:
+    made = component(tmp_path, "print('last words')")
+    made.start()
+    deadline = time.monotonic() + 10
+    while made.running:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert made.tail() == "last words"
+    with pytest.raises(RuntimeError, match=r"is not running"):
+        made.pause()
+    made.stop()
+
+
+def test_the_tail_of_a_long_log(tmp_path: Path) -> None:
+    made = component(tmp_path, "")
+    assert made.tail() == ""
+    made.log.write_text("".join(f"line {number}\n" for number in range(100_000)))
+    assert made.tail(2) == "line 99998\nline 99999"
+
+
+def test_a_reserved_port_can_be_served_but_not_taken() -> None:
+    port = ReservedPort()
+    with socket.socket() as taker, pytest.raises(OSError, match=r"in use"):
+        taker.bind(("127.0.0.1", port.number))
+    with socket.socket() as server, socket.socket() as caller:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        server.bind(("127.0.0.1", port.number))
+        server.listen()
+        caller.connect(("127.0.0.1", port.number))
+    port.close()

@@ -1,0 +1,46 @@
+"""The embedded server as a process."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP
+from sandpool.kube import kubeconfig
+from sandpool.kube.client import Client
+from sandpool.kube.http import HttpTransport
+from sandpool.testing.objects import new
+from sandpool.testing.server_process import ServerFailed, ServerProcess
+
+
+async def reach(server: ServerProcess) -> Client:
+    return Client(HttpTransport(kubeconfig.load(server.kubeconfig)))
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_data_survives_a_restart(crash: bool) -> None:
+    async with ServerProcess() as server:
+        client = await reach(server)
+        created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "kept"), "default")
+        await client.close()
+        server.restart(crash=crash)
+        client = await reach(server)
+        assert await client.get(CONFIG_MAP, "kept", "default") == created
+        await client.close()
+
+
+def test_nothing_is_left() -> None:
+    with ServerProcess(users={"alice": ()}) as server:
+        directory, pid = server.directory, server.process.pid
+        assert server.tokens.keys() == {"admin", "alice"}
+    assert not directory.exists()
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_a_failure_shows_the_log() -> None:
+    server = ServerProcess(options=["--no-such-option"])
+    with pytest.raises(ServerFailed, match=r"(?s)did not start.*No such option"):
+        server.start()
+    assert not server.directory.exists()
