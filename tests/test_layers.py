@@ -50,11 +50,7 @@ def test_layers_import_downwards_only() -> None:
         if own not in LAYERS:
             continue
         above = LAYERS[: LAYERS.index(own)]
-        wrong += [
-            f"{path.relative_to(ROOT)} imports {module}"
-            for module in imports(path)
-            if layer_of(module) in above
-        ]
+        wrong += [f"{path.relative_to(ROOT)} imports {module}" for module in imports(path) if layer_of(module) in above]
     assert not wrong, "\n".join(wrong)
 
 

@@ -69,9 +69,7 @@ def _expect_object(body: Body) -> Body:
     if value is None:
         return Body({})
     if not isinstance(value, dict):
-        raise BadRequest(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal into an object"
-        )
+        raise BadRequest("couldn't get version/kind; json parse error: json: cannot unmarshal into an object")
     kind, api_version = value.get("kind"), value.get("apiVersion")
     if not isinstance(kind, str | None) or not isinstance(api_version, str | None):
         raise BadRequest("couldn't get version/kind; json parse error: kind and apiVersion must be strings")
