@@ -17,13 +17,13 @@ _CREATION_BUCKETS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """``buckets`` are upper bounds in milliseconds, of histograms only."""
+    """``buckets`` are upper bounds, of histograms only, in the unit the name ends with."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]
     labels: tuple[str, ...]
     description: str
-    buckets: tuple[int, ...] = ()
+    buckets: tuple[float, ...] = ()
 
 
 _CLAIM_LABELS: Final = ("launch_type", "sandbox_template")
