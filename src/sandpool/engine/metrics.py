@@ -1,74 +1,81 @@
 """Metrics of one process, for Prometheus to fetch.
 
-Three things keep them cheap. Counting and observing look up the time series by its label values in a dict of our own
-and touch nothing else: under a microsecond, where ``labels()`` of the Prometheus library takes that long by itself.
-What can be read off when somebody asks (the length of a queue, how many sandboxes there are) is not counted at all
-but collected per scrape. And the text is made in a thread: a few hundred series take tens of milliseconds, for which
-no claim should wait. What is collected is collected in the event loop before that, because caches and queues belong to
-it.
+Counting and observing happen thousands of times a second, showing them a few times a minute, so everything is done at
+the cheaper end. A counter is a number in a dict and a histogram a list of them; they need no locks, because they are
+only touched in the event loop. What can be read off when somebody asks (the length of a queue, how many sandboxes there
+are) is not counted at all but collected per scrape. And the text is made in a thread, from a copy: a few hundred series
+take tens of milliseconds, for which no claim should wait.
+
+The library ``prometheus-client`` makes the text. Its own counters and histograms would do too, at three times the cost.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    GCCollector,
-    Histogram,
-    PlatformCollector,
-    ProcessCollector,
-)
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.exposition import choose_encoder
-from prometheus_client.metrics import MetricWrapperBase
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric as Family
 
 from sandpool.api.metrics import Metric
 
 _log = logging.getLogger(__name__)
 
-# Values of a metric by the values of its labels, which are in the metric's order.
-Samples = Mapping[tuple[str, ...], float]
+# The values of a metric's labels, in the metric's order.
+Labels = tuple[str, ...]
+Samples = Mapping[Labels, float]
 Collect = Callable[[], Samples]
-
-M = TypeVar("M", bound=MetricWrapperBase)
 
 
 class Count:
-    """A counter. Label values are given in the order of the metric's labels."""
+    """A counter. A series that is to be there before anything was counted is made by adding 0."""
 
-    __slots__ = ("_children", "_counter")
+    __slots__ = ("_values", "metric")
 
-    def __init__(self, counter: Counter) -> None:
-        self._counter = counter
-        self._children: dict[tuple[str, ...], Counter] = {}
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self._values: dict[Labels, float] = {}
 
     def add(self, *labels: str, amount: float = 1.0) -> None:
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = _child(self._counter, labels)
-        child.inc(amount)
+        value = self._values.get(labels)
+        if value is None:
+            _check(self.metric, labels)
+            value = 0.0
+        self._values[labels] = value + amount
+
+    def copy(self) -> _Values:
+        return _Values(self.metric, list(self._values.items()))
 
 
 class Distribution:
-    """A histogram. Label values are given in the order of the metric's labels."""
+    """A histogram."""
 
-    __slots__ = ("_children", "_histogram")
+    __slots__ = ("_bounds", "_series", "metric")
 
-    def __init__(self, histogram: Histogram) -> None:
-        self._histogram = histogram
-        self._children: dict[tuple[str, ...], Histogram] = {}
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+        self._bounds = metric.buckets
+        # Of each series: how many values fell into each bucket, the last one being for those above all bounds; and
+        # their sum, alone in a list.
+        self._series: dict[Labels, tuple[list[int], list[float]]] = {}
 
     def observe(self, value: float, *labels: str) -> None:
-        child = self._children.get(labels)
-        if child is None:
-            child = self._children[labels] = _child(self._histogram, labels)
-        child.observe(value)
+        series = self._series.get(labels)
+        if series is None:
+            _check(self.metric, labels)
+            series = self._series[labels] = ([0] * (len(self._bounds) + 1), [0.0])
+        series[0][bisect_left(self._bounds, value)] += 1
+        series[1][0] += value
+
+    def copy(self) -> _Distributions:
+        series = [(labels, counts.copy(), sum[0]) for labels, (counts, sum) in self._series.items()]
+        return _Distributions(self.metric, series)
 
 
 class Metrics:
@@ -78,27 +85,19 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
+        self._process = CollectorRegistry()
         self._counts: dict[str, Count] = {}
         self._distributions: dict[str, Distribution] = {}
         self._collected: dict[str, tuple[Metric, list[Collect]]] = {}
-        ProcessCollector(registry=self._registry)
-        PlatformCollector(registry=self._registry)
-        GCCollector(registry=self._registry)
+        ProcessCollector(registry=self._process)
+        PlatformCollector(registry=self._process)
+        GCCollector(registry=self._process)
 
     def count(self, metric: Metric) -> Count:
-        if metric.name not in self._counts:
-            counter = Counter(metric.name, metric.description, metric.labels, registry=self._registry)
-            self._counts[metric.name] = Count(counter)
-        return self._counts[metric.name]
+        return self._counts.setdefault(metric.name, Count(metric))
 
     def distribution(self, metric: Metric) -> Distribution:
-        if metric.name not in self._distributions:
-            histogram = Histogram(
-                metric.name, metric.description, metric.labels, buckets=metric.buckets, registry=self._registry
-            )
-            self._distributions[metric.name] = Distribution(histogram)
-        return self._distributions[metric.name]
+        return self._distributions.setdefault(metric.name, Distribution(metric))
 
     def collect(self, metric: Metric, collect: Collect) -> None:
         """Ask ``collect`` for the values at every scrape. Several may contribute to one metric."""
@@ -106,39 +105,74 @@ class Metrics:
 
     async def render(self, accept: str = "") -> tuple[bytes, str]:
         """All metrics in the format an Accept header asks for, and the content type of that."""
-        collected = [_collected(metric, sources) for metric, sources in self._collected.values()]
         encode, content_type = choose_encoder(accept)
-        return await asyncio.to_thread(encode, _Scrape(self._registry, collected)), content_type
+        scrape = _Scrape(
+            self._process,
+            [_Values(metric, list(_samples(metric, sources))) for metric, sources in self._collected.values()]
+            + [count.copy() for count in self._counts.values()],
+            [distribution.copy() for distribution in self._distributions.values()],
+            "openmetrics" in content_type,
+        )
+        return await asyncio.to_thread(encode, scrape), content_type
 
 
+@dataclass(slots=True)
+class _Values:
+    metric: Metric
+    samples: list[tuple[Labels, float]]
+
+    def family(self) -> Family:
+        kind = CounterMetricFamily if self.metric.kind == "counter" else GaugeMetricFamily
+        family = kind(self.metric.name, self.metric.description, labels=self.metric.labels)
+        for labels, value in self.samples:
+            family.add_metric(labels, value)
+        return family
+
+
+@dataclass(slots=True)
+class _Distributions:
+    metric: Metric
+    series: list[tuple[Labels, list[int], float]]
+
+    def family(self, openmetrics: bool) -> Family:
+        family = HistogramMetricFamily(self.metric.name, self.metric.description, labels=self.metric.labels)
+        bounds = [*(_bound(bound, openmetrics) for bound in self.metric.buckets), "+Inf"]
+        for labels, counts, total in self.series:
+            family.add_metric(labels, list(zip(bounds, accumulate(counts), strict=True)), total)
+        return family
+
+
+@dataclass(slots=True)
 class _Scrape:
-    """What is there to be shown once."""
+    """What there is to be shown, once."""
 
-    def __init__(self, registry: CollectorRegistry, collected: list[Family]) -> None:
-        self.registry = registry
-        self.collected = collected
+    process: CollectorRegistry
+    values: list[_Values]
+    distributions: list[_Distributions]
+    openmetrics: bool
 
     def collect(self) -> Iterable[Family]:
-        for family in self.registry.collect():
-            # When a series began is of no use to anybody who reads these metrics, and a fifth of the text.
-            family.samples = [sample for sample in family.samples if not sample.name.endswith("_created")]
-            yield family
-        yield from self.collected
+        yield from self.process.collect()
+        for values in self.values:
+            yield values.family()
+        for distributions in self.distributions:
+            yield distributions.family(self.openmetrics)
 
 
-def _child(parent: M, labels: tuple[str, ...]) -> M:
-    return parent.labels(*labels) if labels else parent
+def _check(metric: Metric, labels: Labels) -> None:
+    if len(labels) != len(metric.labels):
+        raise ValueError(f"{metric.name} has the labels {metric.labels}, not {labels}")
 
 
-def _collected(metric: Metric, sources: list[Collect]) -> Family:
-    kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
-    family = kind(metric.name, metric.description, labels=metric.labels)
+def _samples(metric: Metric, sources: list[Collect]) -> Iterator[tuple[Labels, float]]:
     for collect in sources:
         try:
-            samples = collect()
+            yield from collect().items()
         except Exception as error:  # noqa: BLE001 - one part that is broken does not hide what the others say
             _log.error("collecting %s failed", metric.name, exc_info=error)
-            continue
-        for labels, value in samples.items():
-            family.add_metric(labels, value)
-    return family
+
+
+def _bound(bound: float, openmetrics: bool) -> str:
+    """A bucket's label as programs in Go spell it, so that nobody's query for le="100" comes back empty."""
+    text = repr(float(bound))
+    return text if openmetrics else text.removesuffix(".0")
