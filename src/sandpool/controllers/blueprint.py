@@ -1,0 +1,176 @@
+"""What sandboxes are made from: a template, read once, and the Sandbox objects that pools and claims build of it.
+
+The Sandbox controller runs what a Sandbox says, word for word. Everything that makes a sandbox of a template safe by
+default, recognisable and comparable with its template is put there by whoever creates the Sandbox, and that is here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final
+
+import orjson
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.labels import POD_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema import core
+from sandpool.api.template import MANAGED
+from sandpool.controllers.semantic import same
+
+#: Resolvers outside the cluster. The default network policy does not let a sandbox talk to the cluster's own.
+PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
+
+_PARTS: Final = ("podTemplate", "volumeClaimTemplates", "service")
+_POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
+_CLAIM_SPEC: Final = "io.k8s.api.core.v1.PersistentVolumeClaimSpec"
+_HASH_BYTES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Blueprint:
+    """A template as its sandboxes see it. Made once per change of the template and shared by all its sandboxes."""
+
+    template: str  # the name of the template
+    ref_hash: str  # of that name; the label by which sandboxes and policies find their template
+    hash: str  # of the blueprint as it was written, before anything was added to it
+    pod_template_hash: str  # deprecated companion of ``hash``
+    spec: Object  # podTemplate, volumeClaimTemplates, service; the pod's spec with secure defaults
+
+    @classmethod
+    def of(cls, template: str, spec: Object) -> Blueprint:
+        """The blueprint in the ``spec`` of a template."""
+        parts = blueprint_of(spec)
+        pod_template = parts.get("podTemplate") or {}
+        secured = {**pod_template, "spec": secure_defaults(pod_template.get("spec") or {}, spec)}
+        return cls(
+            template=template,
+            ref_hash=name_hash(template),
+            hash=content_hash(parts),
+            pod_template_hash=content_hash(pod_template),
+            spec={**parts, "podTemplate": secured},
+        )
+
+    def describes(self, sandbox_spec: Object) -> bool:
+        """Whether a sandbox with this spec is what the template would make today, as far as that cannot be changed in
+        place: the pod's spec, the volume claim templates (by name and spec, in order) and the service. Labels and
+        annotations of pods and volume claims are no reason to replace a sandbox."""
+        return (
+            self.spec.get("service") == sandbox_spec.get("service")
+            and same(_pod_spec(self.spec), _pod_spec(sandbox_spec), core.definition(_POD_SPEC))
+            and _same_volume_claims(_volume_claims(self.spec), _volume_claims(sandbox_spec))
+        )
+
+
+def blueprint_of(spec: Object) -> Object:
+    """The parts of a Sandbox's or SandboxTemplate's spec that make up its blueprint; unset ones are left out."""
+    return {part: spec[part] for part in _PARTS if spec.get(part) is not None}
+
+
+def content_hash(content: Any) -> str:
+    """A hash of decoded JSON, the same in every process and for every order of keys.
+
+    Sandboxes made by other implementations carry hashes of another length, which never equal one of ours by accident:
+    they are compared by what they mean.
+    """
+    canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
+    return blake2b(canonical, digest_size=_HASH_BYTES).hexdigest()
+
+
+def secure_defaults(pod_spec: Object, template_spec: Object) -> Object:
+    """A pod's spec, made safe where its author said nothing; the very same one if there is nothing to add.
+
+    No token of the service account, and, behind the default network policy, name servers that can be reached.
+    """
+    added: Object = {}
+    if pod_spec.get("automountServiceAccountToken") is None:
+        added["automountServiceAccountToken"] = False
+    is_managed = (template_spec.get("networkPolicyManagement") or MANAGED) == MANAGED
+    if is_managed and template_spec.get("networkPolicy") is None and not pod_spec.get("dnsPolicy"):
+        added["dnsPolicy"] = "None"
+        added["dnsConfig"] = {"nameservers": list(PUBLIC_NAMESERVERS)}
+    return {**pod_spec, **added} if added else pod_spec
+
+
+def new_sandbox(
+    blueprint: Blueprint,
+    *,
+    namespace: str,
+    name: str,
+    owner: Object,
+    labels: Mapping[str, str],
+    pod_labels: Mapping[str, str],
+    annotations: Mapping[str, str] | None = None,
+    pod_annotations: Mapping[str, str] | None = None,
+    spec: Object | None = None,
+) -> Object:
+    """A Sandbox of a blueprint, whole: what a pool or a claim creates.
+
+    ``spec`` stands in for the blueprint's own where a claim has changed that (environment, volumes). Labels and
+    annotations for the pod are laid over those of the pod template. The name is known before the sandbox is, and the
+    pod has the same one, so that it need not be written down in a second request.
+    """
+    spec = blueprint.spec if spec is None else spec
+    return {
+        "apiVersion": SANDBOX.api_version,
+        "kind": SANDBOX.kind,
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {TEMPLATE_REF_HASH: blueprint.ref_hash, **labels},
+            "annotations": {
+                TEMPLATE_REF: blueprint.template,
+                POD_NAME: name,
+                **(annotations or {}),
+            },
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            **spec,
+            "podTemplate": with_pod_metadata(
+                spec["podTemplate"], {TEMPLATE_REF_HASH: blueprint.ref_hash, **pod_labels}, pod_annotations or {}
+            ),
+        },
+    }
+
+
+def with_pod_metadata(pod_template: Object, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:
+    """A pod template with labels and annotations laid over its own."""
+    metadata = dict(pod_template.get("metadata") or {})
+    if labels:
+        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
+    if annotations:
+        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
+    return {**pod_template, "metadata": metadata} if metadata else pod_template
+
+
+def controller_reference(type: ResourceType, name: str, uid: str) -> Object:
+    """The owner reference of the object that controls another."""
+    return {
+        "apiVersion": type.api_version,
+        "kind": type.kind,
+        "name": name,
+        "uid": uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _pod_spec(spec: Object) -> Object:
+    return (spec.get("podTemplate") or {}).get("spec") or {}
+
+
+def _volume_claims(spec: Object) -> list[Object]:
+    return spec.get("volumeClaimTemplates") or []
+
+
+def _same_volume_claims(left: list[Object], right: list[Object]) -> bool:
+    shape = core.definition(_CLAIM_SPEC)
+    return len(left) == len(right) and all(
+        (a.get("metadata") or {}).get("name") == (b.get("metadata") or {}).get("name")
+        and same(a.get("spec") or {}, b.get("spec") or {}, shape)
+        for a, b in zip(left, right, strict=True)
+    )

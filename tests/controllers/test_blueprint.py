@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.controllers.blueprint import (
+    Blueprint,
+    blueprint_of,
+    content_hash,
+    controller_reference,
+    new_sandbox,
+    secure_defaults,
+    with_pod_metadata,
+)
+
+PUBLIC_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]}}
+
+
+def template_spec(image: str = "example.com/image:1", **fields: Any) -> Object:
+    return {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}, **fields}
+
+
+def volume(name: str, size: str = "1Gi", **metadata: Any) -> Object:
+    return {"metadata": {"name": name, **metadata}, "spec": {"resources": {"requests": {"storage": size}}}}
+
+
+def made(**fields: Any) -> Object:
+    """The spec of a sandbox made from a template with these fields."""
+    return Blueprint.of("t", template_spec(**fields)).spec
+
+
+# --- secure defaults (reference 4.3) ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("management", [{}, {"networkPolicyManagement": "Managed"}, {"networkPolicyManagement": ""}])
+def test_no_token_and_public_name_servers_behind_the_default_policy(management: Object) -> None:
+    assert secure_defaults({}, management) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
+
+
+@pytest.mark.parametrize(
+    "template", [{"networkPolicyManagement": "Unmanaged"}, {"networkPolicy": {}}, {"networkPolicy": {"egress": []}}]
+)
+def test_name_servers_are_left_alone_without_the_default_policy(template: Object) -> None:
+    assert secure_defaults({}, template) == {"automountServiceAccountToken": False}
+
+
+def test_what_the_author_said_stands() -> None:
+    spec = {"automountServiceAccountToken": True, "dnsPolicy": "ClusterFirst"}
+    assert secure_defaults(spec, {}) is spec
+
+
+def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
+    assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, {}) == {
+        "automountServiceAccountToken": False,
+        **PUBLIC_DNS,
+    }
+
+
+def test_templates_are_not_changed() -> None:
+    spec = template_spec()
+    Blueprint.of("t", spec)
+    assert spec == template_spec()
+
+
+# --- hashes (reference 2.4) ------------------------------------------------------------------------------------------
+
+
+def test_the_hash_is_the_same_in_every_process() -> None:
+    assert content_hash({"a": [1, "x"], "b": None}) == "62fcbac8fb4918e5"
+    assert Blueprint.of("test-template", template_spec()).ref_hash == "69155462"
+
+
+@given(st.dictionaries(st.text(), st.recursive(st.integers(-100, 100) | st.text(), st.lists, max_leaves=5)))
+def test_the_order_of_keys_does_not_change_the_hash(content: Object) -> None:
+    assert content_hash(dict(reversed(content.items()))) == content_hash(content)
+
+
+def test_the_hash_is_of_what_was_written() -> None:
+    before = Blueprint.of("t", template_spec())
+    assert before.hash == content_hash(template_spec())
+    assert before.pod_template_hash == content_hash(template_spec()["podTemplate"])
+    assert Blueprint.of("other", template_spec()).hash == before.hash
+    assert Blueprint.of("t", template_spec(service=None)).hash == before.hash
+
+
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        ({"service": True}, True),
+        ({"volumeClaimTemplates": [volume("a")]}, True),
+        ({"image": "example.com/image:2"}, True),
+        ({"networkPolicyManagement": "Unmanaged"}, False),
+        ({"networkPolicy": {}}, False),
+        ({"envVarsInjectionPolicy": "Allowed"}, False),
+        ({"volumeClaimTemplatesPolicy": "Allowed"}, False),
+    ],
+)
+def test_only_the_blueprint_is_hashed(fields: Object, changes: bool) -> None:
+    assert (Blueprint.of("t", template_spec(**fields)).hash != Blueprint.of("t", template_spec()).hash) is changes
+
+
+# --- comparing (reference 5.4; edge cases 24 and 25) -----------------------------------------------------------------
+
+
+def test_a_sandbox_is_what_its_template_describes() -> None:
+    spec = template_spec(volumeClaimTemplates=[volume("a")], service=True)
+    blueprint = Blueprint.of("t", spec)
+    assert blueprint.describes({**blueprint.spec, "operatingMode": "Running", "shutdownPolicy": "Retain"})
+
+
+def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
+    metadata: Object = {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    before = made(volumeClaimTemplates=[volume("a")])
+    edited = template_spec(volumeClaimTemplates=[volume("a", **metadata)])
+    edited["podTemplate"]["metadata"] = metadata
+    after = Blueprint.of("t", edited)
+    assert after.describes(before)
+    assert after.hash != Blueprint.of("t", template_spec(volumeClaimTemplates=[volume("a")])).hash
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ({}, {"image": "example.com/image:2"}),
+        ({}, {"volumeClaimTemplates": [volume("a")]}),
+        ({"volumeClaimTemplates": [volume("a")]}, {}),
+        ({"volumeClaimTemplates": [volume("a")]}, {"volumeClaimTemplates": [volume("b")]}),
+        ({"volumeClaimTemplates": [volume("a")]}, {"volumeClaimTemplates": [volume("a", "2Gi")]}),
+        ({"volumeClaimTemplates": [volume("a"), volume("b")]}, {"volumeClaimTemplates": [volume("b"), volume("a")]}),
+        ({}, {"service": True}),
+        ({}, {"service": False}),
+        ({"service": True}, {"service": False}),
+    ],
+)
+def test_edge_24_what_makes_a_sandbox_stale(before: Object, after: Object) -> None:
+    assert not Blueprint.of("t", template_spec(**after)).describes(made(**before))
+
+
+def test_edge_24_spellings_of_the_same() -> None:
+    before = made(volumeClaimTemplates=[volume("a", "1024Mi")])
+    assert Blueprint.of("t", template_spec(volumeClaimTemplates=[volume("a", "1Gi")])).describes(before)
+    assert Blueprint.of("t", template_spec(volumeClaimTemplates=[])).describes(made())
+
+
+def with_pod(**fields: Any) -> Object:
+    return {"podTemplate": {"spec": {"containers": [{"name": "main"}], **fields}}}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ({}, {"automountServiceAccountToken": False}, True),
+        ({}, PUBLIC_DNS, True),
+        ({"automountServiceAccountToken": False}, {"automountServiceAccountToken": True}, False),
+        ({}, {"dnsPolicy": "ClusterFirst"}, False),
+    ],
+)
+def test_edge_25_secure_defaults_may_be_written_out(before: Object, after: Object, is_same: bool) -> None:
+    assert Blueprint.of("t", with_pod(**after)).describes(Blueprint.of("t", with_pod(**before)).spec) is is_same
+
+
+# --- building --------------------------------------------------------------------------------------------------------
+
+
+def test_a_new_sandbox() -> None:
+    spec = template_spec(service=True)
+    spec["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"note": "y"}}
+    sandbox = new_sandbox(
+        Blueprint.of("test-template", spec),
+        namespace="ns",
+        name="s",
+        owner=controller_reference(SANDBOX_WARM_POOL, "pool", "uid-1"),
+        labels={"l": "1"},
+        pod_labels={"p": "2"},
+        annotations={"a": "3"},
+        pod_annotations={"q": "4"},
+    )
+    assert sandbox == {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {
+            "namespace": "ns",
+            "name": "s",
+            "labels": {"agents.x-k8s.io/sandbox-template-ref-hash": "69155462", "l": "1"},
+            "annotations": {
+                "agents.x-k8s.io/sandbox-template-ref": "test-template",
+                "agents.x-k8s.io/pod-name": "s",
+                "a": "3",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                    "kind": "SandboxWarmPool",
+                    "name": "pool",
+                    "uid": "uid-1",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "podTemplate": {
+                "metadata": {
+                    "labels": {"app": "x", "agents.x-k8s.io/sandbox-template-ref-hash": "69155462", "p": "2"},
+                    "annotations": {"note": "y", "q": "4"},
+                },
+                "spec": {
+                    "containers": [{"name": "main", "image": "example.com/image:1"}],
+                    "automountServiceAccountToken": False,
+                    **PUBLIC_DNS,
+                },
+            },
+            "service": True,
+        },
+    }
+
+
+def test_a_claim_may_bring_a_spec_of_its_own() -> None:
+    blueprint = Blueprint.of("t", template_spec())
+    spec = {**blueprint.spec, "volumeClaimTemplates": [volume("mine")]}
+    owner = controller_reference(SANDBOX_WARM_POOL, "pool", "uid-1")
+    sandbox = new_sandbox(blueprint, namespace="ns", name="s", owner=owner, labels={}, pod_labels={}, spec=spec)
+    assert sandbox["spec"]["volumeClaimTemplates"] == [volume("mine")]
+
+
+def test_pod_metadata_is_left_out_if_there_is_none() -> None:
+    pod_template: Object = {"spec": {}}
+    assert with_pod_metadata(pod_template, {}, {}) is pod_template
+
+
+def test_runtime_settings_are_no_part_of_a_blueprint() -> None:
+    spec = template_spec(operatingMode="Suspended", service=None, volumeClaimTemplates=None)
+    assert blueprint_of(spec) == template_spec()
