@@ -1,0 +1,79 @@
+"""A SandboxClaim as controllers see it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import Final
+
+from sandpool.api.conditions import READY, TRUE, Condition, find_condition
+from sandpool.api.resource import Object
+from sandpool.api.views.metadata import View, metadata_of
+from sandpool.api.views.times import parse_time
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    shutdown_time: datetime | None
+    ttl_seconds_after_finished: int | None
+    shutdown_policy: str  # empty means Retain
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimView(View):
+    warm_pool: str
+    lifecycle: Lifecycle | None
+    additional_labels: Mapping[str, str]
+    additional_annotations: Mapping[str, str]
+    # Parts of the object itself, never to be changed.
+    env: list[Object]
+    volume_claim_templates: list[Object]
+    # The status.
+    conditions: list[Condition]
+    sandbox_name: str  # the sandbox it was given; empty until then
+    pod_ips: tuple[str, ...]
+
+    def condition(self, type: str) -> Condition | None:
+        return find_condition(self.conditions, type)
+
+    def reason(self, type: str) -> str:
+        """The reason of a condition, empty if there is no such condition."""
+        condition = find_condition(self.conditions, type)
+        return condition["reason"] if condition is not None else ""
+
+    @property
+    def ready(self) -> bool:
+        condition = find_condition(self.conditions, READY)
+        return condition is not None and condition["status"] == TRUE
+
+    @classmethod
+    def from_object(cls, obj: Object) -> ClaimView:
+        spec = obj.get("spec") or {}
+        status = obj.get("status") or {}
+        lifecycle = spec.get("lifecycle")
+        additional = spec.get("additionalPodMetadata") or {}
+        sandbox = status.get("sandbox") or {}
+        return cls(
+            **metadata_of(obj),
+            warm_pool=intern((spec.get("warmPoolRef") or {}).get("name") or ""),
+            lifecycle=None if lifecycle is None else _lifecycle(lifecycle),
+            additional_labels=additional.get("labels") or _NOTHING,
+            additional_annotations=additional.get("annotations") or _NOTHING,
+            env=spec.get("env") or [],
+            volume_claim_templates=spec.get("volumeClaimTemplates") or [],
+            conditions=status.get("conditions") or [],
+            sandbox_name=sandbox.get("name") or "",
+            pod_ips=tuple(sandbox.get("podIPs") or ()),
+        )
+
+
+def _lifecycle(lifecycle: Object) -> Lifecycle:
+    return Lifecycle(
+        shutdown_time=parse_time(lifecycle.get("shutdownTime")),
+        ttl_seconds_after_finished=lifecycle.get("ttlSecondsAfterFinished"),
+        shutdown_policy=lifecycle.get("shutdownPolicy") or "",
+    )

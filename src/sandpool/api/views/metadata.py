@@ -1,0 +1,105 @@
+"""What every view has: the identity of the object, its labels and annotations, and who owns it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from sys import intern
+from typing import Any, Final
+
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views.times import parse_time
+
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The controller reference of an object. It tells the owner's group, never its version: references written long
+    ago carry versions that are no longer served."""
+
+    group: str
+    kind: str
+    name: str
+    uid: str
+
+    def is_a(self, type: ResourceType) -> bool:
+        return self.group == type.group and self.kind == type.kind
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The metadata of any object, and the base of all views. Labels and annotations are the object's own dicts: they
+    are shared, so they are never changed."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    generation: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    owner: Owner | None
+    other_owners: tuple[Object, ...]  # the owner references besides that of the controller, as they are
+    creation_timestamp: datetime | None
+    deletion_timestamp: datetime | None
+
+    @property
+    def deleting(self) -> bool:
+        return self.deletion_timestamp is not None
+
+    def controlled_by(self, owner: View) -> bool:
+        """Ownership goes by UID: a namesake of the owner, made later, is somebody else."""
+        return self.owner is not None and self.owner.uid == owner.uid
+
+
+def metadata_of(obj: Object) -> dict[str, Any]:
+    """The fields of ``View`` for an object, by name."""
+    metadata = obj["metadata"]
+    owner, others = _owners(metadata.get("ownerReferences") or ())
+    return {
+        "namespace": intern(metadata.get("namespace") or ""),
+        "name": metadata["name"],
+        "uid": metadata.get("uid") or "",
+        "resource_version": metadata.get("resourceVersion") or "",
+        "generation": metadata.get("generation") or 0,
+        "labels": metadata.get("labels") or _NOTHING,
+        "annotations": metadata.get("annotations") or _NOTHING,
+        "owner": owner,
+        "other_owners": others,
+        "creation_timestamp": parse_time(metadata.get("creationTimestamp")),
+        "deletion_timestamp": parse_time(metadata.get("deletionTimestamp")),
+    }
+
+
+def _owners(references: list[Object] | tuple[()]) -> tuple[Owner | None, tuple[Object, ...]]:
+    owner: Owner | None = None
+    others: list[Object] = []
+    for reference in references:
+        if owner is None and reference.get("controller"):
+            group = reference["apiVersion"].rpartition("/")[0]
+            owner = Owner(intern(group), intern(reference["kind"]), reference["name"], reference["uid"])
+        else:
+            others.append(reference)
+    return owner, tuple(others)
+
+
+def controller_reference(type: ResourceType, owner: View) -> Object:
+    """The owner reference of what ``owner`` controls. ``blockOwnerDeletion`` makes a foreground deletion of the owner
+    wait for it."""
+    return {
+        "apiVersion": type.api_version,
+        "kind": type.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def adopted_by(child: View, type: ResourceType, owner: View) -> list[Object]:
+    """The owner references of a child that had no controller once ``owner`` is its controller. A merge patch replaces
+    the whole list, so the others are in it as well."""
+    others = [reference for reference in child.other_owners if reference["uid"] != owner.uid]
+    return [*others, controller_reference(type, owner)]

@@ -1,0 +1,60 @@
+"""A Pod as controllers see it: where it runs and how it is, never its spec."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from sys import intern
+from typing import Final, NamedTuple
+
+from sandpool.api import conditions
+from sandpool.api.resource import Object
+from sandpool.api.views.metadata import View, metadata_of
+
+RUNNING: Final = "Running"
+SUCCEEDED: Final = "Succeeded"
+FAILED: Final = "Failed"
+
+_UNSCHEDULABLE: Final = "Unschedulable"
+
+
+class Scheduling(NamedTuple):
+    """The PodScheduled condition."""
+
+    status: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodView(View):
+    node_name: str
+    phase: str  # empty until somebody has written a status
+    ips: tuple[str, ...]
+    ready: bool
+    scheduling: Scheduling | None
+
+    @property
+    def unschedulable(self) -> bool:
+        scheduling = self.scheduling
+        return scheduling is not None and scheduling[:2] == (conditions.FALSE, _UNSCHEDULABLE)
+
+    @property
+    def ended(self) -> bool:
+        return self.phase in (SUCCEEDED, FAILED)
+
+    @classmethod
+    def from_object(cls, obj: Object) -> PodView:
+        status = obj.get("status") or {}
+        known = status.get("conditions") or []
+        ready = conditions.find_condition(known, conditions.READY)
+        scheduled = conditions.find_condition(known, conditions.POD_SCHEDULED)
+        return cls(
+            **metadata_of(obj),
+            node_name=intern((obj.get("spec") or {}).get("nodeName") or ""),
+            phase=intern(status.get("phase") or ""),
+            ips=tuple(address["ip"] for address in status.get("podIPs") or () if address.get("ip")),
+            ready=ready is not None and ready.get("status") == conditions.TRUE,
+            scheduling=None
+            if scheduled is None
+            else Scheduling(scheduled["status"], scheduled.get("reason") or "", scheduled.get("message") or ""),
+        )

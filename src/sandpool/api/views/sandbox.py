@@ -1,0 +1,106 @@
+"""A Sandbox as controllers see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from sys import intern
+
+from sandpool.api import labels
+from sandpool.api.conditions import READY, TRUE, Condition, find_condition
+from sandpool.api.resource import Object
+from sandpool.api.sandbox import DELETE, SUSPENDED
+from sandpool.api.views.metadata import View, metadata_of
+from sandpool.api.views.times import parse_time
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxStatus:
+    """The whole status, since the controller replaces it as a whole."""
+
+    conditions: list[Condition] = field(default_factory=list)
+    node_name: str = ""
+    pod_ips: tuple[str, ...] = ()
+    selector: str = ""
+    service: str = ""
+    service_fqdn: str = ""
+
+    def condition(self, type: str) -> Condition | None:
+        return find_condition(self.conditions, type)
+
+    def reason(self, type: str) -> str:
+        """The reason of a condition, empty if there is no such condition."""
+        condition = find_condition(self.conditions, type)
+        return condition["reason"] if condition is not None else ""
+
+    @property
+    def ready(self) -> bool:
+        condition = find_condition(self.conditions, READY)
+        return condition is not None and condition["status"] == TRUE
+
+    @classmethod
+    def from_object(cls, status: Object) -> SandboxStatus:
+        return cls(
+            conditions=status.get("conditions") or [],
+            node_name=intern(status.get("nodeName") or ""),
+            pod_ips=tuple(status.get("podIPs") or ()),
+            selector=status.get("selector") or "",
+            service=status.get("service") or "",
+            service_fqdn=status.get("serviceFQDN") or "",
+        )
+
+    def to_object(self) -> Object:
+        """What the API stores: nothing for what is empty."""
+        members = {
+            "conditions": self.conditions,
+            "nodeName": self.node_name,
+            "podIPs": list(self.pod_ips),
+            "selector": self.selector,
+            "service": self.service,
+            "serviceFQDN": self.service_fqdn,
+        }
+        return {name: value for name, value in members.items() if value}
+
+
+@dataclass(frozen=True, slots=True)
+class SandboxView(View):
+    # Parts of the object itself, to be copied into what is created from them and never to be changed.
+    pod_template: Object
+    volume_claim_templates: list[Object]
+    service: bool | None  # None: an own Service is kept, none is made
+    shutdown_time: datetime | None
+    shutdown_policy: str
+    operating_mode: str
+    status: SandboxStatus
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it should be. Any other mode means running, also one that nobody knows."""
+        return self.operating_mode == SUSPENDED
+
+    @property
+    def deleted_on_expiry(self) -> bool:
+        return self.shutdown_policy == DELETE
+
+    @property
+    def ready(self) -> bool:
+        return self.status.ready
+
+    @property
+    def pod_name(self) -> str:
+        """The name of its pod: its own, unless an annotation says otherwise."""
+        return self.annotations.get(labels.POD_NAME) or self.name
+
+    @classmethod
+    def from_object(cls, obj: Object) -> SandboxView:
+        spec = obj.get("spec") or {}
+        return cls(
+            **metadata_of(obj),
+            pod_template=spec.get("podTemplate") or {},
+            volume_claim_templates=spec.get("volumeClaimTemplates") or [],
+            service=spec.get("service"),
+            shutdown_time=parse_time(spec.get("shutdownTime")),
+            shutdown_policy=spec.get("shutdownPolicy") or "",
+            operating_mode=spec.get("operatingMode") or "",
+            status=SandboxStatus.from_object(obj.get("status") or {}),
+        )

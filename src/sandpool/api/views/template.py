@@ -1,0 +1,40 @@
+"""A SandboxTemplate as controllers see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandpool.api.resource import Object
+from sandpool.api.template import UNMANAGED
+from sandpool.api.views.metadata import View, metadata_of
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateView(View):
+    # Parts of the object itself, to be copied into what is created from them and never to be changed.
+    pod_template: Object
+    volume_claim_templates: list[Object]
+    service: bool | None
+    network_policy: Object | None  # None: the default policy
+    network_policy_management: str
+    env_vars_injection_policy: str
+    volume_claim_templates_policy: str
+
+    @property
+    def network_managed(self) -> bool:
+        """Whether a NetworkPolicy is kept for its sandboxes. An empty value means so, as the default does."""
+        return self.network_policy_management != UNMANAGED
+
+    @classmethod
+    def from_object(cls, obj: Object) -> TemplateView:
+        spec = obj.get("spec") or {}
+        return cls(
+            **metadata_of(obj),
+            pod_template=spec.get("podTemplate") or {},
+            volume_claim_templates=spec.get("volumeClaimTemplates") or [],
+            service=spec.get("service"),
+            network_policy=spec.get("networkPolicy"),
+            network_policy_management=spec.get("networkPolicyManagement") or "",
+            env_vars_injection_policy=spec.get("envVarsInjectionPolicy") or "",
+            volume_claim_templates_policy=spec.get("volumeClaimTemplatesPolicy") or "",
+        )

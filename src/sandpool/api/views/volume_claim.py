@@ -1,0 +1,15 @@
+"""A PersistentVolumeClaim as controllers see it: whose it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sandpool.api.resource import Object
+from sandpool.api.views.metadata import View, metadata_of
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaimView(View):
+    @classmethod
+    def from_object(cls, obj: Object) -> VolumeClaimView:
+        return cls(**metadata_of(obj))
