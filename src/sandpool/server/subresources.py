@@ -13,6 +13,7 @@ from sandpool.server.exchange import Response
 from sandpool.server.kinds.pods import bind
 from sandpool.server.options import WriteOptions, delete_options
 from sandpool.server.registry.context import Context
+from sandpool.server.registry.decoding import expect_name
 from sandpool.server.registry.delete import delete
 from sandpool.server.registry.update import store_update
 from sandpool.server.resources import Resource
@@ -81,9 +82,8 @@ class Subresources:
 def _expect(body: Any, kind: str, name: str) -> Object:
     if not isinstance(body, dict) or body.get("kind", kind) != kind:
         raise BadRequest(f"the body must be a {kind}")
-    metadata = body.get("metadata") or {}
-    if name and metadata.get("name", name) != name:
-        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    if name:
+        expect_name(body.get("metadata") or {}, name)
     return body
 
 

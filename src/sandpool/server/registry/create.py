@@ -7,11 +7,11 @@ from typing import Any
 
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
-from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, already_exists
+from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
-from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
@@ -82,16 +82,13 @@ def _check_free(context: Context, resource: Resource, key: Key) -> None:
 
 def _address(resource: Resource, metadata: Object, namespace: str, name: str) -> Object:
     """The metadata with the name and namespace of the URL, which it may repeat but not contradict."""
-    given = metadata.get("namespace")
     if resource.type.namespaced:
-        if given and given != namespace:
-            raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+        expect_namespace(resource, metadata, namespace)
         metadata = {**metadata, "namespace": namespace}
-    elif given:
+    elif "namespace" in metadata:
         metadata = {key: value for key, value in metadata.items() if key != "namespace"}
     if name:
-        if metadata.get("name", name) != name:
-            raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+        expect_name(metadata, name)
         metadata = {**metadata, "name": name}
     return metadata
 

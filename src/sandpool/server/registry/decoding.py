@@ -43,6 +43,19 @@ def expect_kind(resource: Resource, body: Any) -> Object:
     return body
 
 
+def expect_name(metadata: Object, name: str) -> None:
+    """The body may leave out the name that the URL has said, and not contradict it."""
+    given = metadata.get("name", name)
+    if given != name:
+        raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
+
+
+def expect_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
+    """The same for the namespace, where there is one."""
+    if resource.type.namespaced and (metadata.get("namespace") or namespace) != namespace:
+        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+
+
 def _expect_custom_kind(resource: Resource, body: Object) -> None:
     type = resource.type
     api_version, kind = body["apiVersion"], body["kind"]

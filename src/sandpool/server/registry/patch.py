@@ -19,7 +19,7 @@ from sandpool.server.apply import apply, check_applied_kind, reset_fields
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.create import create
-from sandpool.server.registry.decoding import Unreadable, check_duplicates, expect_kind
+from sandpool.server.registry.decoding import Unreadable, check_duplicates, expect_kind, expect_name, expect_namespace
 from sandpool.server.registry.update import MODIFIED, store_update
 from sandpool.server.resources import Resource
 
@@ -83,13 +83,11 @@ def _check_result(resource: Resource, new: Any, old: Object) -> None:
     """A patch may not turn an object into another one."""
     expect_kind(resource, new)
     metadata = new.get("metadata")
-    name = old["metadata"]["name"]
-    if not isinstance(metadata, dict) or metadata.get("name") != name:
-        given = metadata.get("name", "") if isinstance(metadata, dict) else ""
-        raise BadRequest(f"the name of the object ({given}) does not match the name on the URL ({name})")
-    namespace = old["metadata"].get("namespace")
-    if metadata.get("namespace") != namespace:
-        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    if not isinstance(metadata, dict):
+        metadata = {}
+    # What a patch takes away counts as changed, too.
+    expect_name({"name": "", **metadata}, old["metadata"]["name"])
+    expect_namespace(resource, {"namespace": "<none>", **metadata}, old["metadata"].get("namespace", ""))
 
 
 async def _apply(
@@ -106,10 +104,8 @@ async def _apply(
         raise BadRequest("the patch is not an object with metadata")
     check_applied_kind(body, resource.type)
     metadata = body.get("metadata") or {}
-    if metadata.get("name", name) != name:
-        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    if resource.type.namespaced and metadata.get("namespace", namespace) != namespace:
-        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    expect_name(metadata, name)
+    expect_namespace(resource, metadata, namespace)
     entry = context.store.head(resource.storage, (namespace if resource.type.namespaced else "", name))
     old = context.read(resource, entry) if entry is not None else None
     if old is None and subresource:

@@ -13,7 +13,7 @@ from sandpool.server.apply.managed import with_managed_fields
 from sandpool.server.apply.scale import SCALE_VERSION, scale_managed_fields, scaled_managed_fields
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
-from sandpool.server.registry.decoding import expect_kind
+from sandpool.server.registry.decoding import expect_kind, expect_name
 from sandpool.server.registry.patch import Patcher
 from sandpool.server.registry.reading import get
 from sandpool.server.registry.update import MODIFIED, store_update
@@ -41,8 +41,7 @@ async def update_scale(
     current = _scale(resource, old)
     scale = expect_kind(scale_resource, change(current) if callable(change) else change)
     metadata = scale.get("metadata") or {}
-    if metadata.get("name", name) != name:
-        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
+    expect_name(metadata, name)
     if metadata.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
         raise conflict(resource.type, name, MODIFIED)
     replicas = (scale.get("spec") or {}).get("replicas", 0)

@@ -15,7 +15,7 @@ from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.create import create
-from sandpool.server.registry.decoding import expect_kind, fit, refuse_invalid
+from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
 from sandpool.server.resources import Resource
 
@@ -41,10 +41,8 @@ async def update(
     metadata = obj.get("metadata") or {}
     if not metadata.get("name"):
         raise BadRequest("name must be provided")
-    if metadata["name"] != name:
-        raise BadRequest(f"the name of the object ({metadata['name']}) does not match the name on the URL ({name})")
-    if resource.type.namespaced and (metadata.get("namespace") or namespace) != namespace:
-        raise BadRequest("the namespace of the provided object does not match the namespace sent on the request")
+    expect_name(metadata, name)
+    expect_namespace(resource, metadata, namespace)
     if resource.rules.allow_create_on_update and context.store.head(resource.storage, (namespace, name)) is None:
         return await create(context, resource, namespace, body, options, name=name, duplicates=duplicates)
     old = context.current(resource, namespace, name)
