@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from sandpool.cli import log_format
+from sandpool.engine import logs
 from sandpool.server import memory
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.kubeconfig import ForeignFile
@@ -42,9 +42,8 @@ from sandpool.server.store.journal import StoreDamaged, StoreInUse
 )
 @click.option(
     "--log-format",
-    "log_form",
-    type=click.Choice([log_format.TEXT, log_format.JSON]),
-    default=log_format.TEXT,
+    type=click.Choice(logs.FORMATS),
+    default=logs.TEXT,
     show_default=True,
     help="Form of the server's own log, on standard error.",
 )
@@ -56,10 +55,10 @@ def server(
     kubeconfig: Path | None,
     token_file: Path | None,
     audit_log: Path | None,
-    log_form: str,
+    log_format: str,
 ) -> None:
     """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
-    log_format.configure(log_form)
+    logs.configure(log_format)
     if not _is_loopback(host):
         click.echo(
             f"warning: {host} is reachable from other machines; whoever has the token is administrator", err=True
