@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import yaml
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import AlreadyExists, NotFound
 from sandpool.server.app import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
 from sandpool.server.daemon import Daemon, Settings
@@ -203,7 +204,8 @@ def provide(api: Endpoint, client: Client, endpoints: Endpoints) -> Provide:
     async def once(definition: Object) -> None:
         key = (api.name, definition["metadata"]["name"])
         if key not in endpoints.installed:
-            await install(client, definition)
+            with suppress(AlreadyExists):  # by tests elsewhere that share a real Kubernetes with us
+                await install(client, definition)
             endpoints.installed.add(key)
 
     return once

@@ -50,7 +50,7 @@ async def test_data_survives_restarts(plane: ControlPlane, tmp_path: Path) -> No
     client = await reach(plane, tmp_path / "kubeconfig")
     created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "kept"), "default")
     await client.close()
-    plane.restart(plane.etcd)
+    plane.restart(plane.etcd, crash=True)
     plane.restart(plane.apiserver, crash=True)
     client = await reach(plane, tmp_path / "kubeconfig")
     assert await client.get(CONFIG_MAP, "kept", "default") == created

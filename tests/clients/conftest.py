@@ -1,0 +1,76 @@
+"""Real clients against ``sandpool server`` over TLS, and against a real Kubernetes to see that the tests are right."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.server_process import ServerProcess
+from sandpool.testing.users import USERS
+
+CRDS = Path(__file__).parents[2] / "deploy" / "crds"
+KUBECTLS = find_kubectls()
+Server = ServerProcess | ControlPlane
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Every kubectl meets our server; one of them meets the real one, which says whether the test is right."""
+    if "kubectl" in metafunc.fixturenames:
+        missing = pytest.mark.skip(reason="no kubectl: install the Debian package kubectl or kubernetes-client")
+        combinations = [pytest.param("sandpool", name, id=f"sandpool-{name}") for name in KUBECTLS]
+        combinations += [
+            pytest.param("kubernetes", name, id=f"kubernetes-{name}", marks=pytest.mark.kubernetes)
+            for name in list(KUBECTLS)[-1:]
+        ]
+        metafunc.parametrize(
+            ("target", "binary"), combinations or [pytest.param("", "", marks=missing)], scope="session"
+        )
+    elif "server" in metafunc.fixturenames:
+        kubernetes = pytest.param("kubernetes", marks=pytest.mark.kubernetes)
+        metafunc.parametrize("target", ["sandpool", kubernetes], scope="session")
+
+
+@pytest.fixture(scope="session")
+def sandpool_server() -> Iterator[ServerProcess]:
+    with ServerProcess(users=USERS) as server:
+        yield server
+
+
+@pytest.fixture
+def server(target: str, request: pytest.FixtureRequest) -> Server:
+    """The API under test; each is started when the first test needs it."""
+    found: Server = request.getfixturevalue("sandpool_server" if target == "sandpool" else "control_plane")
+    return found
+
+
+@pytest.fixture(scope="session")
+def discovery_caches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("discovery")
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A name nobody else uses; the clients' fixtures create the namespace in their own way."""
+    return f"t-{secrets.token_hex(5)}"
+
+
+@pytest.fixture
+def kubectl(server: Server, binary: str, namespace: str, discovery_caches: Path) -> Kubectl:
+    """kubectl in a fresh namespace."""
+    cache = discovery_caches / f"{type(server).__name__}-{binary}"
+    kubectl = Kubectl(KUBECTLS[binary], server.kubeconfig, cache, namespace)
+    kubectl("create", "namespace", namespace)
+    return kubectl
+
+
+@pytest.fixture
+def sandbox_kinds(kubectl: Kubectl, target: str) -> None:
+    """Our own kinds, for a server that does not have them from the start. Applying them again changes nothing."""
+    if target == "kubernetes":
+        kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+        kubectl("wait", "--for=condition=Established", "-f", str(CRDS))
