@@ -72,8 +72,8 @@ def view(object: Object) -> View:
 
 
 def condition(object: Object) -> Condition:
-    texts = (object[name] for name in ("type", "status", "reason", "message", "lastTransitionTime"))
-    return Condition(*map(intern, texts), generation=1)
+    text = {name: intern(value) for name, value in object.items()}
+    return Condition(text["type"], text["status"], text["reason"], text["message"], text["lastTransitionTime"], 1)
 
 
 def as_received(number: int, kind: str) -> Object:
