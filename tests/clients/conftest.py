@@ -5,8 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.kubectl import Kubectl, find_kubectls
@@ -74,3 +76,8 @@ def sandbox_kinds(kubectl: Kubectl, target: str) -> None:
     if target == "kubernetes":
         kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
         kubectl("wait", "--for=condition=Established", "-f", str(CRDS))
+
+
+@pytest.fixture(scope="session")
+def sandbox_definitions() -> list[Any]:
+    return [yaml.load(manifest.read_text(), yaml.CSafeLoader) for manifest in sorted(CRDS.glob("*.yaml"))]
