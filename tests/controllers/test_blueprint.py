@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView, TemplateView, WarmPoolView, controller_reference
 from sandpool.controllers.blueprint import (
     Blueprint,
-    blueprint_of,
     content_hash,
-    controller_reference,
     new_sandbox,
     secure_defaults,
     with_pod_metadata,
@@ -29,9 +28,26 @@ def volume(name: str, size: str = "1Gi", **metadata: Any) -> Object:
     return {"metadata": {"name": name, **metadata}, "spec": {"resources": {"requests": {"storage": size}}}}
 
 
-def made(**fields: Any) -> Object:
-    """The spec of a sandbox made from a template with these fields."""
-    return Blueprint.of("t", template_spec(**fields)).spec
+def template(spec: Object, name: str = "t") -> TemplateView:
+    return TemplateView.from_object({"metadata": {"name": name}, "spec": spec})
+
+
+def blueprint(name: str = "t", **fields: Any) -> Blueprint:
+    return Blueprint.of(template(template_spec(**fields), name))
+
+
+def made_of(blueprint: Blueprint, **spec: Any) -> SandboxView:
+    return SandboxView.from_object({"metadata": {"name": "s"}, "spec": {**blueprint.spec, **spec}})
+
+
+def made(**fields: Any) -> SandboxView:
+    """A sandbox made from a template with these fields."""
+    return made_of(blueprint(**fields))
+
+
+def owner() -> Object:
+    pool: Object = {"metadata": {"name": "pool", "uid": "uid-1"}}
+    return controller_reference(SANDBOX_WARM_POOL, WarmPoolView.from_object(pool))
 
 
 # --- secure defaults (reference 4.3) ---------------------------------------------------------------------------------
@@ -39,23 +55,23 @@ def made(**fields: Any) -> Object:
 
 @pytest.mark.parametrize("management", [{}, {"networkPolicyManagement": "Managed"}, {"networkPolicyManagement": ""}])
 def test_no_token_and_public_name_servers_behind_the_default_policy(management: Object) -> None:
-    assert secure_defaults({}, management) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
+    assert secure_defaults({}, template(management)) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
 
 
 @pytest.mark.parametrize(
-    "template", [{"networkPolicyManagement": "Unmanaged"}, {"networkPolicy": {}}, {"networkPolicy": {"egress": []}}]
+    "fields", [{"networkPolicyManagement": "Unmanaged"}, {"networkPolicy": {}}, {"networkPolicy": {"egress": []}}]
 )
-def test_name_servers_are_left_alone_without_the_default_policy(template: Object) -> None:
-    assert secure_defaults({}, template) == {"automountServiceAccountToken": False}
+def test_name_servers_are_left_alone_without_the_default_policy(fields: Object) -> None:
+    assert secure_defaults({}, template(fields)) == {"automountServiceAccountToken": False}
 
 
 def test_what_the_author_said_stands() -> None:
     spec = {"automountServiceAccountToken": True, "dnsPolicy": "ClusterFirst"}
-    assert secure_defaults(spec, {}) is spec
+    assert secure_defaults(spec, template({})) is spec
 
 
 def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
-    assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, {}) == {
+    assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, template({})) == {
         "automountServiceAccountToken": False,
         **PUBLIC_DNS,
     }
@@ -63,7 +79,7 @@ def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
 
 def test_templates_are_not_changed() -> None:
     spec = template_spec()
-    Blueprint.of("t", spec)
+    Blueprint.of(template(spec))
     assert spec == template_spec()
 
 
@@ -72,7 +88,7 @@ def test_templates_are_not_changed() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     assert content_hash({"a": [1, "x"], "b": None}) == "62fcbac8fb4918e5"
-    assert Blueprint.of("test-template", template_spec()).ref_hash == "69155462"
+    assert blueprint("test-template").ref_hash == "69155462"
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.integers(-100, 100) | st.text(), st.lists, max_leaves=5)))
@@ -81,11 +97,11 @@ def test_the_order_of_keys_does_not_change_the_hash(content: Object) -> None:
 
 
 def test_the_hash_is_of_what_was_written() -> None:
-    before = Blueprint.of("t", template_spec())
+    before = blueprint()
     assert before.hash == content_hash(template_spec())
     assert before.pod_template_hash == content_hash(template_spec()["podTemplate"])
-    assert Blueprint.of("other", template_spec()).hash == before.hash
-    assert Blueprint.of("t", template_spec(service=None)).hash == before.hash
+    assert blueprint("other").hash == before.hash
+    assert blueprint(service=None).hash == before.hash
 
 
 @pytest.mark.parametrize(
@@ -101,16 +117,15 @@ def test_the_hash_is_of_what_was_written() -> None:
     ],
 )
 def test_only_the_blueprint_is_hashed(fields: Object, changes: bool) -> None:
-    assert (Blueprint.of("t", template_spec(**fields)).hash != Blueprint.of("t", template_spec()).hash) is changes
+    assert (blueprint(**fields).hash != blueprint().hash) is changes
 
 
 # --- comparing (reference 5.4; edge cases 24 and 25) -----------------------------------------------------------------
 
 
 def test_a_sandbox_is_what_its_template_describes() -> None:
-    spec = template_spec(volumeClaimTemplates=[volume("a")], service=True)
-    blueprint = Blueprint.of("t", spec)
-    assert blueprint.describes({**blueprint.spec, "operatingMode": "Running", "shutdownPolicy": "Retain"})
+    plan = blueprint(volumeClaimTemplates=[volume("a")], service=True)
+    assert plan.describes(made_of(plan, operatingMode="Running", shutdownPolicy="Retain"))
 
 
 def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
@@ -118,9 +133,9 @@ def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
     before = made(volumeClaimTemplates=[volume("a")])
     edited = template_spec(volumeClaimTemplates=[volume("a", **metadata)])
     edited["podTemplate"]["metadata"] = metadata
-    after = Blueprint.of("t", edited)
+    after = Blueprint.of(template(edited))
     assert after.describes(before)
-    assert after.hash != Blueprint.of("t", template_spec(volumeClaimTemplates=[volume("a")])).hash
+    assert after.hash != blueprint(volumeClaimTemplates=[volume("a")]).hash
 
 
 @pytest.mark.parametrize(
@@ -138,13 +153,13 @@ def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
     ],
 )
 def test_edge_24_what_makes_a_sandbox_stale(before: Object, after: Object) -> None:
-    assert not Blueprint.of("t", template_spec(**after)).describes(made(**before))
+    assert not blueprint(**after).describes(made(**before))
 
 
 def test_edge_24_spellings_of_the_same() -> None:
     before = made(volumeClaimTemplates=[volume("a", "1024Mi")])
-    assert Blueprint.of("t", template_spec(volumeClaimTemplates=[volume("a", "1Gi")])).describes(before)
-    assert Blueprint.of("t", template_spec(volumeClaimTemplates=[])).describes(made())
+    assert blueprint(volumeClaimTemplates=[volume("a", "1Gi")]).describes(before)
+    assert blueprint(volumeClaimTemplates=[]).describes(made())
 
 
 def with_pod(**fields: Any) -> Object:
@@ -161,7 +176,10 @@ def with_pod(**fields: Any) -> Object:
     ],
 )
 def test_edge_25_secure_defaults_may_be_written_out(before: Object, after: Object, is_same: bool) -> None:
-    assert Blueprint.of("t", with_pod(**after)).describes(Blueprint.of("t", with_pod(**before)).spec) is is_same
+    assert (
+        Blueprint.of(template(with_pod(**after))).describes(made_of(Blueprint.of(template(with_pod(**before)))))
+        is is_same
+    )
 
 
 # --- building --------------------------------------------------------------------------------------------------------
@@ -171,10 +189,10 @@ def test_a_new_sandbox() -> None:
     spec = template_spec(service=True)
     spec["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"note": "y"}}
     sandbox = new_sandbox(
-        Blueprint.of("test-template", spec),
+        Blueprint.of(template(spec, "test-template")),
         namespace="ns",
         name="s",
-        owner=controller_reference(SANDBOX_WARM_POOL, "pool", "uid-1"),
+        owner=owner(),
         labels={"l": "1"},
         pod_labels={"p": "2"},
         annotations={"a": "3"},
@@ -221,18 +239,12 @@ def test_a_new_sandbox() -> None:
 
 
 def test_a_claim_may_bring_a_spec_of_its_own() -> None:
-    blueprint = Blueprint.of("t", template_spec())
-    spec = {**blueprint.spec, "volumeClaimTemplates": [volume("mine")]}
-    owner = controller_reference(SANDBOX_WARM_POOL, "pool", "uid-1")
-    sandbox = new_sandbox(blueprint, namespace="ns", name="s", owner=owner, labels={}, pod_labels={}, spec=spec)
+    plan = blueprint()
+    spec = {**plan.spec, "volumeClaimTemplates": [volume("mine")]}
+    sandbox = new_sandbox(plan, namespace="ns", name="s", owner=owner(), labels={}, pod_labels={}, spec=spec)
     assert sandbox["spec"]["volumeClaimTemplates"] == [volume("mine")]
 
 
 def test_pod_metadata_is_left_out_if_there_is_none() -> None:
     pod_template: Object = {"spec": {}}
     assert with_pod_metadata(pod_template, {}, {}) is pod_template
-
-
-def test_runtime_settings_are_no_part_of_a_blueprint() -> None:
-    spec = template_spec(operatingMode="Suspended", service=None, volumeClaimTemplates=None)
-    assert blueprint_of(spec) == template_spec()

@@ -16,15 +16,14 @@ import orjson
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import POD_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
-from sandpool.api.resource import Object, ResourceType
+from sandpool.api.resource import Object
 from sandpool.api.schema import core
-from sandpool.api.template import MANAGED
+from sandpool.api.views import SandboxView, TemplateView
 from sandpool.controllers.semantic import same
 
 #: Resolvers outside the cluster. The default network policy does not let a sandbox talk to the cluster's own.
 PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 
-_PARTS: Final = ("podTemplate", "volumeClaimTemplates", "service")
 _POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
 _CLAIM_SPEC: Final = "io.k8s.api.core.v1.PersistentVolumeClaimSpec"
 _HASH_BYTES: Final = 8
@@ -41,33 +40,28 @@ class Blueprint:
     spec: Object  # podTemplate, volumeClaimTemplates, service; the pod's spec with secure defaults
 
     @classmethod
-    def of(cls, template: str, spec: Object) -> Blueprint:
-        """The blueprint in the ``spec`` of a template."""
-        parts = blueprint_of(spec)
-        pod_template = parts.get("podTemplate") or {}
-        secured = {**pod_template, "spec": secure_defaults(pod_template.get("spec") or {}, spec)}
+    def of(cls, template: TemplateView) -> Blueprint:
+        written = _parts(template.pod_template, template.volume_claim_templates, template.service)
+        pod_spec = secure_defaults(template.pod_template.get("spec") or {}, template)
         return cls(
-            template=template,
-            ref_hash=name_hash(template),
-            hash=content_hash(parts),
-            pod_template_hash=content_hash(pod_template),
-            spec={**parts, "podTemplate": secured},
+            template=template.name,
+            ref_hash=name_hash(template.name),
+            hash=content_hash(written),
+            pod_template_hash=content_hash(template.pod_template),
+            spec={**written, "podTemplate": {**template.pod_template, "spec": pod_spec}},
         )
 
-    def describes(self, sandbox_spec: Object) -> bool:
-        """Whether a sandbox with this spec is what the template would make today, as far as that cannot be changed in
-        place: the pod's spec, the volume claim templates (by name and spec, in order) and the service. Labels and
-        annotations of pods and volume claims are no reason to replace a sandbox."""
+    def describes(self, sandbox: SandboxView) -> bool:
+        """Whether a sandbox is what the template would make today, as far as that cannot be changed in place: the pod's
+        spec, the volume claim templates (by name and spec, in order) and the service. Labels and annotations of pods
+        and volume claims are no reason to replace a sandbox."""
         return (
-            self.spec.get("service") == sandbox_spec.get("service")
-            and same(_pod_spec(self.spec), _pod_spec(sandbox_spec), core.definition(_POD_SPEC))
-            and _same_volume_claims(_volume_claims(self.spec), _volume_claims(sandbox_spec))
+            self.spec.get("service") == sandbox.service
+            and same(
+                self.spec["podTemplate"]["spec"], sandbox.pod_template.get("spec") or {}, core.definition(_POD_SPEC)
+            )
+            and _same_volume_claims(self.spec.get("volumeClaimTemplates") or [], sandbox.volume_claim_templates)
         )
-
-
-def blueprint_of(spec: Object) -> Object:
-    """The parts of a Sandbox's or SandboxTemplate's spec that make up its blueprint; unset ones are left out."""
-    return {part: spec[part] for part in _PARTS if spec.get(part) is not None}
 
 
 def content_hash(content: Any) -> str:
@@ -80,7 +74,7 @@ def content_hash(content: Any) -> str:
     return blake2b(canonical, digest_size=_HASH_BYTES).hexdigest()
 
 
-def secure_defaults(pod_spec: Object, template_spec: Object) -> Object:
+def secure_defaults(pod_spec: Object, template: TemplateView) -> Object:
     """A pod's spec, made safe where its author said nothing; the very same one if there is nothing to add.
 
     No token of the service account, and, behind the default network policy, name servers that can be reached.
@@ -88,8 +82,7 @@ def secure_defaults(pod_spec: Object, template_spec: Object) -> Object:
     added: Object = {}
     if pod_spec.get("automountServiceAccountToken") is None:
         added["automountServiceAccountToken"] = False
-    is_managed = (template_spec.get("networkPolicyManagement") or MANAGED) == MANAGED
-    if is_managed and template_spec.get("networkPolicy") is None and not pod_spec.get("dnsPolicy"):
+    if template.network_managed and template.network_policy is None and not pod_spec.get("dnsPolicy"):
         added["dnsPolicy"] = "None"
         added["dnsConfig"] = {"nameservers": list(PUBLIC_NAMESERVERS)}
     return {**pod_spec, **added} if added else pod_spec
@@ -147,24 +140,14 @@ def with_pod_metadata(pod_template: Object, labels: Mapping[str, str], annotatio
     return {**pod_template, "metadata": metadata} if metadata else pod_template
 
 
-def controller_reference(type: ResourceType, name: str, uid: str) -> Object:
-    """The owner reference of the object that controls another."""
-    return {
-        "apiVersion": type.api_version,
-        "kind": type.kind,
-        "name": name,
-        "uid": uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
-
-
-def _pod_spec(spec: Object) -> Object:
-    return (spec.get("podTemplate") or {}).get("spec") or {}
-
-
-def _volume_claims(spec: Object) -> list[Object]:
-    return spec.get("volumeClaimTemplates") or []
+def _parts(pod_template: Object, volume_claim_templates: list[Object], service: bool | None) -> Object:
+    """The part of a spec that templates and sandboxes share; what is not set is left out."""
+    parts: Object = {"podTemplate": pod_template}
+    if volume_claim_templates:
+        parts["volumeClaimTemplates"] = volume_claim_templates
+    if service is not None:
+        parts["service"] = service
+    return parts
 
 
 def _same_volume_claims(left: list[Object], right: list[Object]) -> bool:
