@@ -7,7 +7,7 @@ from sandpool.server.store.history import Compacted, History
 
 
 def change(revision: int, name: str = "a", previous: Entry | None = None, size: int = 10) -> Change:
-    entry = Entry(("", name), revision, 1, {"metadata": {}}, b"x" * size)
+    entry = Entry(("", name), revision, 1, b"x" * size, "u", {}, ())
     return Change("MODIFIED" if previous else "ADDED", entry, previous)
 
 

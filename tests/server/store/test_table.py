@@ -8,7 +8,7 @@ from sandpool.server.store.table import Table, order
 
 
 def entry(key: Key, revision: int = 1) -> Entry:
-    return Entry(key, revision, revision, {"metadata": {"uid": "u"}}, b"{}")
+    return Entry(key, revision, revision, b"{}", "u", {}, ())
 
 
 names = st.text("ab-", min_size=1, max_size=2)

@@ -9,30 +9,72 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import orjson
 
 from sandpool.api.resource import Object
 
 Key = tuple[str, str]  # (namespace, name); the namespace of a cluster-scoped object is ""
+Owners = tuple[str, ...]  # the uids of an object's owners
 
 _NO_LABELS: Mapping[str, str] = {}
+
+
+class _Owner(msgspec.Struct):
+    uid: str = ""
+
+
+class _Metadata(msgspec.Struct):
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    ownerReferences: list[_Owner] | None = None
+
+
+class _Stored(msgspec.Struct):
+    metadata: _Metadata
+
+
+# Reads what an entry needs and skips the rest of the object, at a fifth of the cost of decoding it all.
+_read = msgspec.json.Decoder(_Stored).decode
 
 
 class Entry:
     __slots__ = ("_object", "encoded", "filled", "key", "labels", "owners", "revision", "row", "uid")
 
-    def __init__(self, key: Key, revision: int, row: int, object: Object, encoded: bytes) -> None:
-        metadata: Mapping[str, Any] = object["metadata"]
+    def __init__(
+        self, key: Key, revision: int, row: int, encoded: bytes, uid: str, labels: Mapping[str, str], owners: Owners
+    ) -> None:
         self.key = key
         self.revision = revision
         self.row = row  # where the journal keeps it; the same for the whole life of the object
         self.encoded = encoded
+        self.uid = uid
+        self.labels = labels
+        self.owners = owners
         self._object: Object | None = None
         self.filled: Any = None  # what filled in the defaults last, so that it is done once per change of the schema
-        self.uid: str = metadata.get("uid", "")
-        self.labels: Mapping[str, str] = metadata.get("labels") or _NO_LABELS
+
+    @classmethod
+    def of(cls, key: Key, revision: int, row: int, object: Object, encoded: bytes) -> Entry:
+        """The entry of an object that is at hand."""
+        metadata: Mapping[str, Any] = object["metadata"]
         owners = metadata.get("ownerReferences")
-        self.owners: tuple[str, ...] = tuple(o.get("uid", "") for o in owners) if owners else ()
+        return cls(
+            key,
+            revision,
+            row,
+            encoded,
+            metadata.get("uid", ""),
+            metadata.get("labels") or _NO_LABELS,
+            tuple([owner.get("uid", "") for owner in owners]) if owners else (),
+        )
+
+    @classmethod
+    def stored(cls, key: Key, revision: int, row: int, encoded: bytes) -> Entry:
+        """The entry of an object of which there are only the bytes."""
+        metadata = _read(encoded).metadata
+        owners = tuple([owner.uid for owner in metadata.ownerReferences or ()])
+        return cls(key, revision, row, encoded, metadata.uid, metadata.labels or _NO_LABELS, owners)
 
     def decode(self) -> Object:
         if self._object is not None:

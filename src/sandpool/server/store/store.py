@@ -75,14 +75,13 @@ class Store:
         self._load()
 
     def _load(self) -> None:
-        # Decoding makes millions of short-lived objects; collecting garbage meanwhile would triple the time.
+        # Reading makes many objects and no garbage; looking for some would only take time.
         enabled = gc.isenabled()
         gc.disable()
         try:
             for row in self._journal.load():
-                object: Object = orjson.loads(row.value)
-                key = (row.namespace, row.name)
-                self.shelf(row.resource).table.put(Entry(key, row.revision, row.id, object, row.value))
+                entry = Entry.stored((row.namespace, row.name), row.revision, row.id, row.value)
+                self.shelf(row.resource).table.put(entry)
                 self._next_row = max(self._next_row, row.id + 1)
                 self._rows += 1
         finally:
@@ -186,7 +185,7 @@ class Store:
             self._rows += 1
         else:
             row = previous.row
-        entry = Entry(key, revision, row, object, encoded)
+        entry = Entry.of(key, revision, row, object, encoded)
         change = Change("ADDED" if previous is None else "MODIFIED", entry, previous)
         return self._accept(resource, change, object)
 
@@ -197,7 +196,7 @@ class Store:
             raise KeyError(key)
         revision = self._head_revision + 1
         final = {**final, "metadata": {**final["metadata"], "resourceVersion": str(revision)}}
-        entry = Entry(key, revision, previous.row, final, orjson.dumps(final))
+        entry = Entry.of(key, revision, previous.row, final, orjson.dumps(final))
         self._rows -= 1
         return self._accept(resource, Change("DELETED", entry, previous), final)
 

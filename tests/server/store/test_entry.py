@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import orjson
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.server.store.entry import Entry
+
+names = st.text(max_size=8)
+references = st.lists(st.fixed_dictionaries({"uid": names}, optional={"kind": names, "controller": st.booleans()}))
+objects = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": names},
+            optional={
+                "uid": names,
+                "labels": st.dictionaries(names, names) | st.none(),
+                "ownerReferences": references | st.none(),
+                "annotations": st.dictionaries(names, names),
+            },
+        )
+    },
+    optional={"spec": st.recursive(st.none() | st.integers() | names, st.lists, max_leaves=5)},
+)
+
+
+@given(objects)
+def test_an_entry_is_the_same_from_the_object_and_from_its_bytes(obj: dict[str, object]) -> None:
+    encoded = orjson.dumps(obj)
+    made, read = Entry.of(("ns", "n"), 3, 7, obj, encoded), Entry.stored(("ns", "n"), 3, 7, encoded)
+    assert (made.uid, made.labels, made.owners) == (read.uid, read.labels, read.owners)
+    assert (read.key, read.revision, read.row, read.decode()) == (("ns", "n"), 3, 7, obj)
+
+
+def test_a_kept_object_is_handed_out_as_it_is() -> None:
+    obj = {"metadata": {"uid": "u"}}
+    entry = Entry.of(("", "n"), 1, 1, obj, orjson.dumps(obj))
+    assert entry.decode() == obj
+    assert entry.decode() is not obj
+    entry.keep(obj)
+    assert entry.decode() is obj
+    entry.forget()
+    assert entry.decode() is not obj
