@@ -187,9 +187,9 @@ async def test_a_required_object(client: Client, namespace: str, checked: Resour
 async def test_all_mistakes_are_reported(client: Client, namespace: str, checked: ResourceType) -> None:
     with pytest.raises(Invalid) as refused:
         await client.create(checked, new(checked, "a", spec={"must": "m", "enum": "C", "range": 0}), namespace)
-    fields = [cause["field"] for cause in refused.value.details["causes"]]
-    assert fields[:2] == ["spec.enum", "spec.range"]
-    assert 'is invalid: [spec.enum: Unsupported value: "C"' in refused.value.message
+    fields = {cause["field"] for cause in refused.value.details["causes"]}
+    assert {"spec.enum", "spec.range"} <= fields
+    assert 'Checked.schemas.example.com "a" is invalid: [' in refused.value.message
 
 
 # Defaults
