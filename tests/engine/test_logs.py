@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.engine import logs
@@ -135,6 +135,7 @@ def test_configuring_again_replaces(stream: io.StringIO) -> None:
     assert len(entries(stream)) == 1
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(min_size=1), st.text()))
 def test_fields_never_break_the_line(values: dict[str, str]) -> None:
     made = record()

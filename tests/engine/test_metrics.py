@@ -6,7 +6,7 @@ import asyncio
 import threading
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.parser import text_string_to_metric_families
@@ -122,6 +122,7 @@ async def test_labels_must_be_complete() -> None:
         metrics.distribution(CLAIM_STARTUP_LATENCY).observe(1)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e9)), st.lists(st.floats(0.001, 1e9), min_size=1, unique=True))
 def test_histograms_agree_with_the_library(values: list[float], bounds: list[float]) -> None:
     metric = Metric("h", "histogram", (), "-", tuple(sorted(bounds)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.events import Happening, claim_expired
@@ -65,6 +65,7 @@ def test_name() -> None:
     assert len(long) == 36, "a name the API would refuse becomes a UUID"
 
 
+@settings(deadline=None)
 @given(st.text(), st.integers(3, 50))
 def test_clipped(text: str, limit: int) -> None:
     result = clipped(text, limit)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -121,6 +121,7 @@ def test_not_sampled(traced: Traced) -> None:
         assert int(flags, 16) & 1 == 0, "what is made for it is not sampled either"
 
 
+@settings(deadline=None)
 @given(
     st.one_of(
         st.text(),
