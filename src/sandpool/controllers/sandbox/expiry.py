@@ -1,0 +1,70 @@
+"""The end of a sandbox: first everybody is told, then pod and Service go, and by policy the Sandbox itself.
+
+The two happen in two passes. Whoever sees the pod vanish can therefore read why, and a controller that stops in
+between goes on from what it has written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, SANDBOX_EXPIRED, remove_condition, set_condition
+from sandpool.api.kinds import POD, SANDBOX, SERVICE
+from sandpool.api.resource import Object
+from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
+from sandpool.controllers.sandbox.status import status_patch
+from sandpool.controllers.writes import Delete
+
+#: The second pass follows at once.
+AT_ONCE: Final = timedelta(milliseconds=1)
+#: Not earlier than this before looking at the clock again.
+_SHORTEST_WAIT: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class ExpiryPlan:
+    """``children`` are deleted first; one that is gone already is as good. Then either the sandbox is deleted, whatever
+    became of the children since they go with it, or the status is written if all of them could be deleted."""
+
+    children: tuple[Delete, ...]
+    sandbox: Delete | None
+    status_patch: Object | None
+
+
+def expired(sandbox: SandboxView, now: datetime) -> bool:
+    return sandbox.shutdown_time is not None and now >= sandbox.shutdown_time
+
+
+def marked(sandbox: SandboxView) -> bool:
+    """Whether everybody has been told."""
+    return sandbox.status.reason(READY) == SANDBOX_EXPIRED[0]
+
+
+def time_to_expiry(sandbox: SandboxView, now: datetime) -> timedelta | None:
+    """How long to wait before looking again."""
+    return None if sandbox.shutdown_time is None else max(sandbox.shutdown_time - now, _SHORTEST_WAIT)
+
+
+def mark(sandbox: SandboxView, status: SandboxStatus, now: str) -> SandboxStatus:
+    """A status that says so. Whether the pod had finished, and whether it was suspended, is still worth knowing."""
+    conditions = remove_condition(status.conditions, POD_SCHEDULED)
+    conditions = set_condition(
+        conditions, READY, FALSE, *SANDBOX_EXPIRED, observed_generation=sandbox.generation, now=now
+    )
+    return replace(status, conditions=conditions)
+
+
+def plan_expiry(
+    sandbox: SandboxView, owned_pods: Iterable[PodView], service: ServiceView | None, now: str
+) -> ExpiryPlan:
+    """The second pass. Volumes are kept: a retained sandbox may be given more time."""
+    children = [Delete(POD, pod.name, pod.uid) for pod in owned_pods if not pod.deleting]
+    if service is not None and service.controlled_by(sandbox) and not service.deleting:
+        children.append(Delete(SERVICE, service.name, service.uid))
+    if sandbox.deleted_on_expiry:
+        return ExpiryPlan(tuple(children), Delete(SANDBOX, sandbox.name, sandbox.uid), None)
+    told = mark(sandbox, sandbox.status, now)
+    return ExpiryPlan(tuple(children), None, status_patch(sandbox.status, SandboxStatus(conditions=told.conditions)))

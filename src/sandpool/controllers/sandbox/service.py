@@ -1,0 +1,128 @@
+"""The Service of a sandbox: headless, of the sandbox's name, so that the pod has a stable DNS name.
+
+``spec.service`` has three states: true makes one or adopts one that was prepared, false deletes an own one, and unset
+keeps an own one without ever making one. It stays while the sandbox is suspended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api.kinds import SANDBOX, SERVICE
+from sandpool.api.names import service_port_name
+from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView, ServiceView, adopted_by, controller_reference
+from sandpool.controllers.sandbox.ownership import refusal, tracking_labels
+from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.kube.patches import merge_diff
+
+_HEADLESS: Final = "None"
+_TCP: Final = "TCP"
+
+
+@dataclass(frozen=True, slots=True)
+class ServicePlan:
+    """A Create that is answered by 409 AlreadyExists means a Service we did not see: plan again with it."""
+
+    kept: bool = False  # whether the sandbox has a Service once the write has been done
+    write: Create | Patch | Delete | None = None
+    error: str = ""
+
+
+def plan_service(sandbox: SandboxView, found: ServiceView | None) -> ServicePlan:
+    """``found`` is the Service of the sandbox's name."""
+    if found is None:
+        return ServicePlan(True, Create(SERVICE, _new_service(sandbox))) if sandbox.service else ServicePlan()
+    if sandbox.service is False:
+        deletable = found.controlled_by(sandbox) and not found.deleting
+        return ServicePlan(False, Delete(SERVICE, found.name, found.uid) if deletable else None)
+    if found.owner is None and sandbox.service is None:
+        return ServicePlan()
+    if error := refusal("service", found, sandbox) or _unfit(found, sandbox):
+        return ServicePlan(error=error)
+    return ServicePlan(True, _update(found, sandbox))
+
+
+def service_ports(sandbox: SandboxView) -> list[Object]:
+    """The ports of the pod's containers, sorted. A port is named as the first container names it that does, unless
+    another port has the name already."""
+    names: dict[tuple[int, str], str] = {}
+    taken: set[str] = set()
+    for port in _container_ports(sandbox):
+        key = (port.get("containerPort") or 0, port.get("protocol") or _TCP)
+        name = port.get("name") or ""
+        if not key[0]:
+            continue
+        names.setdefault(key, "")
+        if name and not names[key] and name not in taken:
+            names[key] = name
+            taken.add(name)
+    ports: list[Object] = []
+    for (number, protocol), name in sorted(names.items()):
+        name = name or service_port_name(number, protocol, taken)
+        taken.add(name)
+        ports.append({"name": name, "protocol": protocol, "port": number, "targetPort": number})
+    return ports
+
+
+def _container_ports(sandbox: SandboxView) -> Iterator[Object]:
+    """Of containers, then of sidecars: init containers that keep running."""
+    spec = sandbox.pod_template.get("spec") or {}
+    sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
+    for container in [*(spec.get("containers") or ()), *sidecars]:
+        yield from container.get("ports") or ()
+
+
+def _new_service(sandbox: SandboxView) -> Object:
+    spec: Object = {"clusterIP": _HEADLESS, "selector": tracking_labels(sandbox)}
+    if ports := service_ports(sandbox):
+        spec["ports"] = ports
+    return {
+        "apiVersion": SERVICE.api_version,
+        "kind": SERVICE.kind,
+        "metadata": {
+            "name": sandbox.name,
+            "namespace": sandbox.namespace,
+            "labels": tracking_labels(sandbox),
+            "ownerReferences": [controller_reference(SANDBOX, sandbox)],
+        },
+        "spec": spec,
+    }
+
+
+def _unfit(found: ServiceView, sandbox: SandboxView) -> str:
+    """Why a Service of nobody cannot become the sandbox's. Its cluster IP cannot be taken away from it."""
+    if found.owner is not None or found.cluster_ip in ("", _HEADLESS):
+        return ""
+    return (
+        f'cannot adopt unowned service "{found.name}" for sandbox "{sandbox.name}": '
+        f"it is not headless (clusterIP: {found.cluster_ip})"
+    )
+
+
+def _update(found: ServiceView, sandbox: SandboxView) -> Patch | None:
+    tracking = tracking_labels(sandbox)
+    before: Object = {"metadata": {"labels": found.labels}, "spec": {"selector": found.selector}}
+    after: Object = {"metadata": {"labels": {**found.labels, **tracking}}, "spec": {"selector": tracking}}
+    if found.owner is None:
+        after["metadata"]["ownerReferences"] = adopted_by(found, SANDBOX, sandbox)
+    if sandbox.service:
+        if found.ports:
+            before["spec"]["ports"] = found.ports
+        if ports := _merged_ports(found.ports, service_ports(sandbox)):
+            after["spec"]["ports"] = ports
+    body = merge_diff(before, after)
+    return Patch(SERVICE, found.name, body) if body is not None else None
+
+
+def _merged_ports(found: list[Object], wanted: list[Object]) -> list[Object]:
+    """The wanted ports. One that is there already stays as it is, with what others have added to it."""
+    there = {_essence(port): port for port in found}
+    return [there.get(_essence(port), port) for port in wanted]
+
+
+def _essence(port: Object) -> tuple[str, str, int, int | str]:
+    number: int = port["port"]
+    return port.get("name") or "", port.get("protocol") or _TCP, number, port.get("targetPort") or number

@@ -1,0 +1,73 @@
+"""The PersistentVolumeClaims of a sandbox: made once from its templates, never changed, kept while it is suspended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, SANDBOX
+from sandpool.api.names import volume_claim_name
+from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView, VolumeClaimView, adopted_by, controller_reference
+from sandpool.controllers.sandbox.ownership import refusal, tracking_labels
+from sandpool.controllers.writes import Create, Patch
+
+
+@dataclass(frozen=True, slots=True)
+class VolumesPlan:
+    """Writes in the order of the templates. A failure ends the step, one found while planning as well as one of a
+    write, so that what comes after does not hide it."""
+
+    writes: tuple[Create | Patch, ...] = ()
+    error: str = ""
+
+
+def volume_claim_names(sandbox: SandboxView) -> list[str]:
+    return [volume_claim_name(_name(template), sandbox.name) for template in sandbox.volume_claim_templates]
+
+
+def plan_volumes(sandbox: SandboxView, existing: Mapping[str, VolumeClaimView]) -> VolumesPlan:
+    """``existing`` has the PersistentVolumeClaims of the sandbox's namespace that bear one of the names above."""
+    writes: list[Create | Patch] = []
+    for template in sandbox.volume_claim_templates:
+        name = volume_claim_name(_name(template), sandbox.name)
+        found = existing.get(name)
+        if found is None:
+            writes.append(Create(PERSISTENT_VOLUME_CLAIM, _from_template(template, name, sandbox)))
+        elif error := refusal("PVC", found, sandbox):
+            return VolumesPlan(tuple(writes), error)
+        elif found.owner is None:
+            body = {"metadata": {"ownerReferences": adopted_by(found, SANDBOX, sandbox)}}
+            writes.append(Patch(PERSISTENT_VOLUME_CLAIM, name, body))
+    return VolumesPlan(tuple(writes))
+
+
+def pod_volumes(sandbox: SandboxView) -> list[Object]:
+    """How the pod refers to them."""
+    return [
+        {"name": name, "persistentVolumeClaim": {"claimName": volume_claim_name(name, sandbox.name)}}
+        for name in map(_name, sandbox.volume_claim_templates)
+    ]
+
+
+def _name(template: Object) -> str:
+    name: str = (template.get("metadata") or {}).get("name") or ""
+    return name
+
+
+def _from_template(template: Object, name: str, sandbox: SandboxView) -> Object:
+    given = template.get("metadata") or {}
+    metadata: Object = {
+        "name": name,
+        "namespace": sandbox.namespace,
+        "labels": {**(given.get("labels") or {}), **tracking_labels(sandbox)},
+        "ownerReferences": [controller_reference(SANDBOX, sandbox)],
+    }
+    if annotations := given.get("annotations"):
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": PERSISTENT_VOLUME_CLAIM.api_version,
+        "kind": PERSISTENT_VOLUME_CLAIM.kind,
+        "metadata": metadata,
+        "spec": template.get("spec") or {},
+    }
