@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -34,13 +34,11 @@ def control_plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
         yield plane
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say in one line that the comparison did not take place, so that a green run is not taken for more than it is."""
-    skipped = [
-        report
-        for report in terminalreporter.stats.get("skipped", [])
-        if isinstance(report.longrepr, tuple) and NO_KUBERNETES in report.longrepr[2]
-    ]
-    if skipped:
-        reason = skipped[0].longrepr[2].removeprefix("Skipped: ")
-        terminalreporter.write_line(f"{len(skipped)} tests skipped, {reason}", yellow=True)
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Report all tests that miss Kubernetes from one place, so that the summary says it in one line with their number:
+    a green run is not to be taken for more than it is."""
+    report = yield
+    if report.skipped and isinstance(report.longrepr, tuple) and NO_KUBERNETES in report.longrepr[2]:
+        report.longrepr = (__file__, 0, report.longrepr[2])
+    return report
