@@ -1,4 +1,4 @@
-"""Who may do what: refusals, roles and bindings, reviews of access."""
+"""Who may do what: refusals, roles and bindings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from sandpool.api.kinds import (
     CLUSTER_ROLE_BINDING,
     CONFIG_MAP,
     DEPLOYMENT,
-    LOCAL_SUBJECT_ACCESS_REVIEW,
     NODE,
     POD,
     ROLE,
     ROLE_BINDING,
     SECRET,
-    SELF_SUBJECT_ACCESS_REVIEW,
-    SELF_SUBJECT_RULES_REVIEW,
     SUBJECT_ACCESS_REVIEW,
 )
 from sandpool.api.resource import Object
@@ -349,75 +346,3 @@ async def test_subjects_are_completed(client: Client, namespace: str) -> None:
     created = await client.create(ROLE_BINDING, binding, namespace)
     assert created["roleRef"] == {"apiGroup": RBAC, "kind": "Role", "name": "r"}
     assert created["subjects"] == [{"kind": "User", "apiGroup": RBAC, "name": "u"}]
-
-
-# Reviews
-
-
-async def test_may_i(client: Client, alice: Client, namespace: str) -> None:
-    attributes = {"verb": "get", "resource": "secrets", "namespace": namespace}
-    review = new(SELF_SUBJECT_ACCESS_REVIEW, None, spec={"resourceAttributes": attributes})
-    answer = await client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
-    assert (answer["kind"], answer["status"]["allowed"]) == ("SelfSubjectAccessReview", True)
-    assert answer["spec"]["resourceAttributes"] == attributes
-    answer = await alice.create(SELF_SUBJECT_ACCESS_REVIEW, review)
-    assert answer["status"]["allowed"] is False
-
-
-async def test_may_i_see_a_path(alice: Client) -> None:
-    for path, expected in (("/version", True), ("/api/v1", True), ("/metrics", False)):
-        spec = {"nonResourceAttributes": {"verb": "get", "path": path}}
-        answer = await alice.create(SELF_SUBJECT_ACCESS_REVIEW, new(SELF_SUBJECT_ACCESS_REVIEW, None, spec=spec))
-        assert answer["status"]["allowed"] is expected, path
-
-
-async def test_the_reason(client: Client, namespace: str) -> None:
-    await client.create(ROLE, new(ROLE, "reader", rules=[rule("secrets", "get")]), namespace)
-    await client.create(ROLE_BINDING, new(ROLE_BINDING, "readers", **bound("reader")), namespace)
-    await until(lambda: allowed(client, "alice", "get", "secrets", namespace))
-    attributes = {"verb": "get", "resource": "secrets", "namespace": namespace}
-    review = new(SUBJECT_ACCESS_REVIEW, None, spec={"user": "alice", "resourceAttributes": attributes})
-    answer = await client.create(SUBJECT_ACCESS_REVIEW, review)
-    assert answer["status"]["reason"] == (
-        f'RBAC: allowed by RoleBinding "readers/{namespace}" of Role "reader" to User "alice"'
-    )
-
-
-async def test_reviews_in_a_namespace(client: Client, namespace: str) -> None:
-    attributes = {"verb": "get", "resource": "secrets", "namespace": namespace}
-    spec = {"user": "alice", "resourceAttributes": attributes}
-    review = new(LOCAL_SUBJECT_ACCESS_REVIEW, None, metadata={"namespace": namespace}, spec=spec)
-    answer = await client.create(LOCAL_SUBJECT_ACCESS_REVIEW, review, namespace)
-    assert answer["status"]["allowed"] is False
-
-
-async def test_my_rules(alice: Client, namespace: str) -> None:
-    review = new(SELF_SUBJECT_RULES_REVIEW, None, spec={"namespace": namespace})
-    answer = await alice.create(SELF_SUBJECT_RULES_REVIEW, review)
-    assert {
-        "verbs": ["create"],
-        "apiGroups": ["authorization.k8s.io"],
-        "resources": ["selfsubjectaccessreviews", "selfsubjectrulesreviews"],
-    } in answer["status"]["resourceRules"]
-    assert answer["status"]["incomplete"] is False
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ({"user": "u"}, "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
-        (
-            {"resourceAttributes": {"verb": "get", "resource": "pods"}},
-            "at least one of user or group must be specified",
-        ),
-    ],
-)
-async def test_bad_reviews(client: Client, spec: Object, message: str) -> None:
-    with pytest.raises(Invalid, match=message):
-        await client.create(SUBJECT_ACCESS_REVIEW, new(SUBJECT_ACCESS_REVIEW, None, spec=spec))
-
-
-async def test_reviews_of_others_are_not_for_everybody(alice: Client) -> None:
-    spec = {"user": "bob", "resourceAttributes": {"verb": "get", "resource": "pods"}}
-    with pytest.raises(Forbidden):
-        await alice.create(SUBJECT_ACCESS_REVIEW, new(SUBJECT_ACCESS_REVIEW, None, spec=spec))
