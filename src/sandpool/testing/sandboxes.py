@@ -17,7 +17,7 @@ IMAGE = "example.com/image:1"
 
 def stored(type: ResourceType, name: str, *, owner: Object | None = None, **fields: Any) -> Object:
     """An object with an identity; ``owner`` controls it."""
-    metadata: Object = {"namespace": NAMESPACE, "uid": f"{name}-uid", "resourceVersion": "1"}
+    metadata: Object = {"namespace": NAMESPACE, "uid": f"{type.singular}-{name}", "resourceVersion": "1"}
     if owner is not None:
         metadata["ownerReferences"] = [owner_reference(owner, controller=True, block=True)]
     metadata.update(fields.pop("metadata", {}))

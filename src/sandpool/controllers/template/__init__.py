@@ -1,0 +1,1 @@
+"""The SandboxTemplate controller: a NetworkPolicy for the sandboxes of every template."""

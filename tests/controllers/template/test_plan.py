@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
+from sandpool.api.resource import Object
+from sandpool.api.views import NetworkPolicyView, TemplateView
+from sandpool.controllers.template.plan import TemplatePlan, plan_template
+from sandpool.controllers.template.policy import policy_spec
+from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.kube.client import MergePatch
+from sandpool.server.app import ApiServer
+from sandpool.testing import sandboxes
+
+HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
+LABEL = Patch(SANDBOX_TEMPLATE, "test-template", {"metadata": {"labels": {HASH: "69155462"}}})
+
+
+def made(*, labelled: bool = True, metadata: Object | None = None, **spec: Any) -> Object:
+    labels = {"labels": {HASH: "69155462"}} if labelled else {}
+    return sandboxes.template("test-template", spec=spec, metadata={**labels, **(metadata or {})})
+
+
+def planned(template: Object, policy: Object | None = None) -> TemplatePlan:
+    found = None if policy is None else NetworkPolicyView.from_object(policy)
+    return plan_template(TemplateView.from_object(template), found)
+
+
+def policy_of(template: Object) -> Object:
+    return sandboxes.template_policy(template, policy_spec(TemplateView.from_object(template)))
+
+
+def test_a_new_template_gets_its_label_and_its_policy() -> None:
+    template = made(labelled=False)
+    plan = planned(template)
+    assert plan.label == LABEL
+    assert plan.policy == Create(
+        NETWORK_POLICY,
+        {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {
+                "name": "test-template-network-policy",
+                "namespace": "default",
+                "ownerReferences": [
+                    {
+                        "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                        "kind": "SandboxTemplate",
+                        "name": "test-template",
+                        "uid": template["metadata"]["uid"],
+                        "controller": True,
+                        "blockOwnerDeletion": True,
+                    }
+                ],
+            },
+            "spec": policy_spec(TemplateView.from_object(template)),
+        },
+    )
+    assert not plan.error
+
+
+def test_edge_54_a_second_pass_writes_nothing() -> None:
+    template = made()
+    assert planned(template, policy_of(template)) == TemplatePlan()
+
+
+def test_an_empty_management_means_managed() -> None:
+    assert isinstance(planned(made(networkPolicyManagement="")).policy, Create)
+
+
+def test_a_wrong_label_is_corrected() -> None:
+    template = made(metadata={"labels": {HASH: "00000000", "mine": "1"}})
+    assert planned(template, policy_of(template)) == TemplatePlan(LABEL)
+
+
+def test_a_changed_template_changes_its_policy() -> None:
+    before, after = made(), made(networkPolicy={"ingress": [{}]})
+    assert planned(after, policy_of(before)).policy == Patch(
+        NETWORK_POLICY, "test-template-network-policy", {"spec": {"ingress": [{}], "egress": None}}
+    )
+
+
+def test_a_policy_that_somebody_changed_is_restored() -> None:
+    template = made(networkPolicy={})
+    policy = policy_of(template)
+    policy["spec"] = {**policy["spec"], "policyTypes": ["Ingress"], "egress": [{}]}
+    assert planned(template, policy).policy == Patch(
+        NETWORK_POLICY, "test-template-network-policy", {"spec": {"policyTypes": ["Ingress", "Egress"], "egress": None}}
+    )
+
+
+def test_a_policy_written_differently_is_left_alone() -> None:
+    template = made(networkPolicy={"ingress": [{"from": []}]})
+    policy = policy_of(template)
+    policy["spec"] = {**policy["spec"], "ingress": [{}], "egress": []}
+    assert planned(template, policy) == TemplatePlan()
+
+
+def test_an_unmanaged_template_has_its_policy_deleted() -> None:
+    template = made(networkPolicyManagement="Unmanaged")
+    policy = policy_of(template)
+    assert planned(template, policy) == TemplatePlan(
+        policy=Delete(NETWORK_POLICY, "test-template-network-policy", policy["metadata"]["uid"])
+    )
+    policy["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    assert planned(template, policy) == TemplatePlan()
+
+
+def test_an_unmanaged_template_without_policy_needs_nothing() -> None:
+    assert planned(made(networkPolicyManagement="Unmanaged")) == TemplatePlan()
+
+
+def test_edge_54_a_foreign_policy_of_an_unmanaged_template_survives() -> None:
+    template = made(networkPolicyManagement="Unmanaged")
+    policy = policy_of(template)
+    for references in ([], [{**policy["metadata"]["ownerReferences"][0], "uid": "an earlier one"}]):
+        policy["metadata"]["ownerReferences"] = references
+        assert planned(template, policy) == TemplatePlan()
+
+
+def test_edge_54_a_foreign_policy_of_a_managed_template_is_an_error() -> None:
+    template = made(labelled=False)
+    policy = policy_of(template)
+    del policy["metadata"]["ownerReferences"]
+    assert planned(template, policy) == TemplatePlan(
+        LABEL,
+        error=(
+            'NetworkPolicy "test-template-network-policy" is not controlled by template "test-template"; '
+            "refusing to change it"
+        ),
+    )
+
+
+def test_a_template_that_is_being_deleted_is_left_alone() -> None:
+    deleting = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    for template in (
+        made(labelled=False, metadata=deleting),
+        made(labelled=False, metadata=deleting, networkPolicyManagement="Unmanaged"),
+    ):
+        assert planned(template, policy_of(template)) == TemplatePlan()
+
+
+async def test_a_real_api_brings_every_plan_to_rest(tmp_path: Path) -> None:
+    """What the API makes of our policies, and of patches between them, is what the next plan expects."""
+    policies: list[Object | None] = [
+        None,
+        {"ingress": [{"ports": [{"port": 80}], "from": []}], "egress": []},
+        {"egress": [{"to": [{"ipBlock": {"cidr": "10.1.0.0/16"}}], "ports": [{"port": "dns", "protocol": "UDP"}]}]},
+        {},
+        None,
+    ]
+    server = ApiServer(tmp_path)
+    await server.start()
+    try:
+        client = server.client()
+        stored: Object = {}
+        for policy in policies:
+            template = made(networkPolicy=policy)
+            write = planned(template, stored or None).policy
+            if isinstance(write, Create):
+                # The template itself is not in this API, and what belongs to nothing would be collected.
+                ownerless = {key: value for key, value in write.object["metadata"].items() if key != "ownerReferences"}
+                stored = await client.create(NETWORK_POLICY, {**write.object, "metadata": ownerless}, "default")
+            else:
+                assert isinstance(write, Patch)
+                stored = await client.patch(NETWORK_POLICY, write.name, MergePatch(write.body), "default")
+            stored = {**stored, "metadata": policy_of(template)["metadata"]}
+            assert planned(template, stored) == TemplatePlan()
+    finally:
+        await server.stop()
