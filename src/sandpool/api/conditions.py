@@ -77,6 +77,22 @@ CLAIMED_SANDBOX_EXPIRED: Final = (
 )
 SANDBOX_NOT_READY: Final = ("SandboxNotReady", "Sandbox is not ready")
 
+# --- SandboxWarmPool: Progressing and Available ----------------------------------------------------------------------
+# Progressing is False only for what does not get better by waiting; Available is about members, whatever the reason.
+
+PROGRESSING: Final = "Progressing"
+AVAILABLE: Final = "Available"
+
+CREATION_FAILING: Final = "CreationFailing"
+UNSCHEDULABLE: Final = "Unschedulable"
+PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
+ROLLING_OUT: Final = "RollingOut"
+REPLENISHING: Final = "Replenishing"
+OUTDATED_IN_USE: Final = "OutdatedInUse"
+COMPLETE: Final = "Complete"
+ENOUGH_READY: Final = "MinimumReplicasAvailable"
+TOO_FEW_READY: Final = "MinimumReplicasUnavailable"
+
 
 def multiple_pods_message(count: int) -> str:
     return f"multiple Pods ({count}) are controlled by this Sandbox; refusing to choose or create a Pod"

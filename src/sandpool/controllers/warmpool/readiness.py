@@ -1,0 +1,68 @@
+"""Which members are taking too long to become ready, and what to do about it.
+
+A member gets a grace period. After that it is replaced, unless its pod found no node to run on: a replacement would
+find none either, and replacing it again and again would only bother the scheduler, so it is kept and reported.
+
+The grace period starts when the member was created or, if it was ready before, when it ceased to be: a whole pool that
+loses its network for a moment is left alone. A member whose pod has ended is not waited for; it never comes back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sandpool.api.conditions import FINISHED, READY, TRUE
+from sandpool.api.views import PodView, SandboxView, parse_time
+
+# A wake-up at the very end of the grace period might find it not quite over.
+_WAKE_MARGIN: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Readiness:
+    kept: tuple[SandboxView, ...]  # ready, or still within grace, or unschedulable
+    stuck: tuple[SandboxView, ...]  # to be replaced
+    unschedulable: int  # of those that are kept
+    wake: float | None  # seconds until the next member runs out of grace
+
+
+def assess(
+    members: Iterable[SandboxView], pod_of: Callable[[SandboxView], PodView | None], now: datetime, grace: float
+) -> Readiness:
+    kept: list[SandboxView] = []
+    stuck: list[SandboxView] = []
+    unschedulable = 0
+    wake: float | None = None
+    for member in members:
+        since = None if member.ready else _not_ready_since(member)
+        if since is None:
+            kept.append(member)
+            continue
+        remaining = grace - (now - since).total_seconds()
+        if remaining >= 0:
+            wake = min(remaining + _WAKE_MARGIN, wake or float("inf"))
+            kept.append(member)
+        elif _is_unschedulable(pod_of(member)):
+            unschedulable += 1
+            kept.append(member)
+        else:
+            stuck.append(member)
+    return Readiness(tuple(kept), tuple(stuck), unschedulable, wake)
+
+
+def _not_ready_since(member: SandboxView) -> datetime | None:
+    created = member.creation_timestamp
+    ready = member.status.condition(READY)
+    if created is None or ready is None:
+        return created
+    finished = member.status.condition(FINISHED)
+    if finished is not None and finished["status"] == TRUE:
+        return created
+    return max(created, parse_time(ready["lastTransitionTime"]) or created)
+
+
+def _is_unschedulable(pod: PodView | None) -> bool:
+    return pod is not None and not pod.deleting and pod.unschedulable
