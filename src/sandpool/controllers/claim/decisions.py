@@ -1,0 +1,108 @@
+"""What can be done about a claim, one thing at a time, and what the choice is based on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sandpool.api.events import Happening
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.claim.latency import Sample
+from sandpool.controllers.claim.metadata import DEFAULT_LABEL_DOMAINS
+from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.claim.waiting import Wish
+from sandpool.controllers.writes import Create, Delete, Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A claim and what is around it."""
+
+    claim: ClaimView
+    owned: Sequence[SandboxView]  # whose controller is the claim
+    named: Mapping[str, SandboxView]  # those of ``lookup.names_to_find`` that exist
+    pool: WarmPoolView | None
+    template: TemplateView | None
+    blueprint: Blueprint | None  # of the template, None if that is
+    now: datetime
+    first_observed: datetime | None = None
+    trace_context: str = ""
+    label_domains: Sequence[str] = DEFAULT_LABEL_DOMAINS
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing: the claim is being deleted, and the garbage collector sees to its sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """The claim has expired; say so and look again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    """Delete the claim; ``foreground``: only after its sandbox."""
+
+    delete: Delete
+    foreground: bool
+    event: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Delete the sandboxes of a claim that has expired and stays. ``sandbox`` is one that is still there."""
+
+    deletes: tuple[Delete, ...]
+    sandbox: SandboxView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """The claim has its sandbox, to be patched if there is a ``patch``."""
+
+    sandbox: SandboxView
+    patch: Patch | None
+    problem: Problem | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make a sandbox the claim's. A conflict is for ``conflict`` to judge."""
+
+    sandbox: SandboxView
+    patch: Patch
+    event: Happening
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Ask the assigner for the wishes in turn. If it has nothing for any but it is worth waiting, wait with the last
+    one, for ``patience`` at most; then take also a sandbox that is still booting, and make one if there is none."""
+
+    wishes: tuple[Wish, ...]
+    patience: float
+    is_reference_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Make:
+    """Create a sandbox for the claim. One that exists already is ``problems.create_pending``."""
+
+    create: Create
+    event: Happening
+    sample: Sample
+    is_reference_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The claim cannot be served."""
+
+    problem: Problem
+
+
+Decision = Rest | Expire | Remove | Release | Keep | Adopt | Ask | Make | Refuse

@@ -1,0 +1,136 @@
+"""What to do about a claim: every look at one begins here.
+
+``decide`` chooses one thing to do. Most decisions end the matter after one write; ``Ask`` needs the assigner, and goes
+on with ``adopt`` if that has a sandbox and with ``make`` if not. What the claim then says about it is ``settling``.
+
+A warm claim is thus one patch of the Sandbox, one of the claim's status, and one of its metadata off the path.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from sandpool.api import labels
+from sandpool.api.claim import DELETE, DELETE_FOREGROUND
+from sandpool.api.events import deleting_claim, sandbox_adopted, sandbox_provisioned
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.views import ClaimView, SandboxView, TemplateView
+from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.claim import adopt as adopting
+from sandpool.controllers.claim import cold, expiry, latency, lookup, metadata, problems
+from sandpool.controllers.claim.candidates import wishes
+from sandpool.controllers.claim.decisions import (
+    Adopt,
+    Ask,
+    Decision,
+    Expire,
+    Keep,
+    Make,
+    Observed,
+    Refuse,
+    Release,
+    Remove,
+    Rest,
+)
+from sandpool.controllers.claim.expiry import Phase
+from sandpool.controllers.claim.lookup import Way
+from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.writes import Create, Delete, Patch
+
+#: How old a claim may become while it waits for a sandbox that is on its way.
+WARM_GRACE: Final = timedelta(seconds=2)
+
+
+def decide(observed: Observed) -> Decision:
+    claim = observed.claim
+    if claim.deleting:
+        return Rest()
+    phase = expiry.phase(claim, observed.now)
+    if phase is Phase.MARK:
+        return Expire()
+    if phase in (Phase.DELETE, Phase.DELETE_FOREGROUND):
+        policy = DELETE if phase is Phase.DELETE else DELETE_FOREGROUND
+        delete = Delete(SANDBOX_CLAIM, claim.name, claim.uid)
+        return Remove(delete, phase is Phase.DELETE_FOREGROUND, deleting_claim(policy))
+    try:
+        return _release(observed) if phase is Phase.RETAIN else _serve(observed)
+    except Problem as problem:
+        return Refuse(problem)
+
+
+def _release(observed: Observed) -> Release:
+    doomed = expiry.doomed(observed.claim, observed.owned, observed.named)
+    deletes = tuple(Delete(SANDBOX, sandbox.name, sandbox.uid) for sandbox in doomed if not sandbox.deleting)
+    return Release(deletes, doomed[0] if doomed else None)
+
+
+def _serve(observed: Observed) -> Decision:
+    claim = observed.claim
+    metadata.check(claim.additional_labels, claim.additional_annotations, observed.label_domains)
+    found = lookup.look_up(claim, observed.owned, observed.named)
+    if found.sandbox is not None:
+        return _keep(observed, found.sandbox) if found.way is Way.BOUND else adopt(observed, found.sandbox)
+    if observed.pool is None:
+        raise problems.pool_not_found(claim.warm_pool)
+    if found.way is Way.COLD:
+        return make(observed, is_reference_stale=found.is_reference_stale)
+    if observed.blueprint is not None:
+        # What cannot be merged is found out before a sandbox is taken.
+        adopting.pod_metadata(claim, observed.blueprint.spec["podTemplate"].get("metadata") or {}, "")
+    wanted = wishes(claim, observed.pool, observed.blueprint)
+    if not wanted:
+        return make(observed, is_reference_stale=found.is_reference_stale)
+    return Ask(wanted, _patience(claim, observed.now), found.is_reference_stale)
+
+
+def _keep(observed: Observed, sandbox: SandboxView) -> Keep:
+    claim = observed.claim
+    try:
+        if observed.blueprint is None and (claim.additional_labels or claim.additional_annotations):
+            _template(observed)
+        body = adopting.upkeep(claim, sandbox, observed.blueprint)
+    except Problem as problem:
+        return Keep(sandbox, None, problem)
+    return Keep(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body))
+
+
+def _patience(claim: ClaimView, now: datetime) -> float:
+    if claim.creation_timestamp is None:
+        return 0.0
+    return max(0.0, (claim.creation_timestamp + WARM_GRACE - now).total_seconds())
+
+
+def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Refuse:
+    """Of the claim's lease, or one that was assigned to it long ago."""
+    claim = observed.claim
+    try:
+        body = adopting.adoption(claim, sandbox, observed.blueprint, _trace_context(observed))
+    except Problem as problem:
+        return Refuse(problem)
+    pool = claim.warm_pool if sandbox.owner is None else sandbox.owner.name
+    sample = latency.creation(claim, sandbox, "", labels.LAUNCH_WARM, pool)
+    return Adopt(sandbox, Patch(SANDBOX, sandbox.name, body), sandbox_adopted(sandbox.name), sample)
+
+
+def make(observed: Observed, *, is_reference_stale: bool = False) -> Make | Refuse:
+    claim = observed.claim
+    try:
+        template, blueprint = _template(observed)
+        body = cold.sandbox_for(claim, template, blueprint, _trace_context(observed))
+    except Problem as problem:
+        return Refuse(problem)
+    sample = latency.creation(claim, None, template.name, labels.LAUNCH_COLD, claim.warm_pool)
+    return Make(Create(SANDBOX, body), sandbox_provisioned(claim.name), sample, is_reference_stale)
+
+
+def _template(observed: Observed) -> tuple[TemplateView, Blueprint]:
+    if observed.pool is None:
+        raise problems.pool_not_found(observed.claim.warm_pool)
+    if observed.template is None or observed.blueprint is None:
+        raise problems.template_not_found(observed.pool.template)
+    return observed.template, observed.blueprint
+
+
+def _trace_context(observed: Observed) -> str:
+    return observed.claim.annotations.get(labels.TRACE_CONTEXT) or observed.trace_context
