@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import shlex
 import shutil
 import signal
@@ -16,6 +15,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 
 import click
+
+from sandpool.testing.assets import MissingAssets, find_assets
 
 # What is shown: a line of explanation and the arguments of kubectl. {quickstart} is the manifest's path.
 STEPS: tuple[tuple[str, str], ...] = (
@@ -58,11 +59,11 @@ def demo(keep: bool) -> None:
 
 
 def _find_kubectl() -> str:
-    assets = os.environ.get("KUBEBUILDER_ASSETS", "")
-    found = shutil.which("kubectl") or (shutil.which("kubectl", path=assets) if assets else None)
-    if found is None:
-        raise click.ClickException("kubectl is not installed; as root run: apt-get install kubernetes-client")
-    return found
+    if found := shutil.which("kubectl"):
+        return found
+    with contextlib.suppress(MissingAssets):
+        return str(find_assets().binary("kubectl"))
+    raise click.ClickException("kubectl is not installed; as root run: apt-get install kubernetes-client")
 
 
 @contextlib.contextmanager
