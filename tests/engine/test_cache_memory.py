@@ -12,7 +12,7 @@ import orjson
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache
 
-COUNT = 2_000
+COUNT = 1_000
 LABELS = {
     "agents.x-k8s.io/warm-pool-sandbox": "a1b2c3d4",
     "agents.x-k8s.io/sandbox-template-ref-hash": "e5f6a7b8",

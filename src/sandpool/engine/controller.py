@@ -1,0 +1,195 @@
+"""Runs a reconcile over the keys of a queue.
+
+A reconcile is given a key and nothing else. It looks at how things are now, not at what happened: ten changes or one,
+seen or missed, in any order, lead to the same pass. It returns when to look again if nothing happens until then.
+
+* One key is never reconciled twice at once; different keys are, by up to ``workers`` workers.
+* A reconcile that fails is tried again after a pause that grows with every failure of that key. A failure is an
+  exception. Having to wait for something is not one: that is a ``Result`` with a time, and its pauses do not grow.
+* A pass decides anew when the next one is due, so timers set for the key before it are forgotten when it begins.
+* ``stop`` takes no more keys, lets running passes finish, and cancels those that take too long. What still waits is
+  left: whoever takes over looks at everything.
+
+Nothing a reconcile does can end a worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Hashable
+from dataclasses import dataclass
+from random import Random
+from typing import Final, Generic, Protocol, TypeVar
+
+from sandpool.engine import logs
+from sandpool.engine.backoff import Backoff
+from sandpool.engine.clock import Clock
+from sandpool.engine.deadline import within
+from sandpool.engine.delays import Delays
+from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.queue import ShutDown, WorkQueue
+from sandpool.kube.errors import ApiError
+
+_log = logging.getLogger(__name__)
+
+K = TypeVar("K", bound=Hashable)
+
+# Failures that are part of life. Anything else is a bug and worth a traceback.
+_EXPECTED = (ApiError, ConnectionError, TimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The end of a pass; look again after so many seconds even if nothing changes, or only if something does."""
+
+    requeue_after: float | None = None
+
+
+DONE: Final = Result()
+
+
+class Observer(Protocol):
+    """Whoever wants to know of every pass, such as ``ControllerMetrics``, whose words for a result are used."""
+
+    def began(self) -> None: ...
+
+    def ended(self, result: str, seconds: float) -> None: ...
+
+
+class _Nobody:
+    def began(self) -> None: ...
+
+    def ended(self, result: str, seconds: float) -> None: ...
+
+
+class Controller(Generic[K]):
+    """``name`` is what metrics and log lines call it; ``retried`` is called whenever a failure sends a key back."""
+
+    def __init__(
+        self,
+        name: str,
+        reconcile: Callable[[K], Awaitable[Result]],
+        clock: Clock,
+        random: Random,
+        *,
+        workers: int = 1,
+        queue: WorkQueue[K] | None = None,
+        observer: Observer | None = None,
+        retried: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.name = name
+        self.reconcile = reconcile
+        self.clock = clock
+        self.workers = workers
+        self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue()
+        self.observer: Observer = observer if observer is not None else _Nobody()
+        self.retried = retried
+        self.backoff: Backoff[K] = Backoff(random)
+        self.delays: Delays[K] = Delays(self.queue.add, clock)
+        # A controller has keys of one kind, so these are what that kind has cost.
+        self.reconciles = 0  # begun
+        self.failures = 0
+        self._tasks: list[asyncio.Task[None]] = []  # the workers, once run has begun
+        self._stopping = False
+
+    def enqueue(self, key: K, priority: int = 0) -> None:
+        self.queue.add(key, priority)
+
+    def enqueue_after(self, key: K, seconds: float, priority: int = 0) -> None:
+        """Enqueue later, unless a pass over the key begins before: it will say itself when to look again."""
+        self.delays.add_after(key, seconds, priority)
+
+    async def run(self) -> None:
+        """Work until stopped. When cancelled, running passes are cancelled too."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._tasks = [
+                    group.create_task(self._work(), name=f"{self.name} worker {number}")
+                    for number in range(self.workers)
+                ]
+        finally:
+            self.delays.close()
+
+    async def stop(self, grace: float) -> None:
+        """Take no more keys. Returns when nothing runs any more: what has not finished after ``grace`` seconds is
+        cancelled."""
+        self._stopping = True
+        self.queue.shut_down()
+        if self._tasks:
+            try:
+                await within(self.clock, grace, _all(self._tasks))
+            except TimeoutError:
+                _log.warning("%s: %d passes did not finish within %g s", self.name, self.queue.processing, grace)
+                for task in self._tasks:
+                    task.cancel()
+                await _all(self._tasks)
+        self.delays.close()
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            try:
+                key = await self.queue.get()
+            except ShutDown:
+                return
+            try:
+                await self._pass(key)
+            finally:
+                self.queue.done(key)
+
+    async def _pass(self, key: K) -> None:
+        self.delays.forget(key)
+        self.reconciles += 1
+        begin = self.clock.monotonic()
+        self.observer.began()
+        outcome = ERROR
+        try:
+            with logs.about(controller=self.name, key=str(key)):
+                outcome = await self._outcome(key)
+        finally:
+            self.observer.ended(outcome, self.clock.monotonic() - begin)
+
+    async def _outcome(self, key: K) -> str:
+        try:
+            after = (await self.reconcile(key)).requeue_after
+        except asyncio.CancelledError as cancelled:
+            if _is_being_cancelled():
+                raise
+            # Something the pass waited for was cancelled, not the pass.
+            self._failed(key, cancelled)
+            return ERROR
+        except Exception as error:  # noqa: BLE001 - whatever went wrong with one key, the others go on
+            self._failed(key, error)
+            return ERROR
+        self.backoff.forget(key)
+        if after is None:
+            return SUCCESS
+        self.delays.add_after(key, after, self.queue.priority(key))
+        return REQUEUE_AFTER
+
+    def _failed(self, key: K, error: BaseException) -> None:
+        self.failures += 1
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        pause = max(self.backoff.pause(key), asked or 0.0)
+        expected = isinstance(error, _EXPECTED)
+        _log.log(
+            logging.WARNING if expected else logging.ERROR,
+            "%s %s failed %d times in a row, next attempt in %.3g s: %s",
+            self.name,
+            key,
+            self.backoff.failures(key),
+            pause,
+            str(error) or type(error).__name__,
+            exc_info=None if expected else error,
+        )
+        self.delays.add_after(key, pause, self.queue.priority(key))
+        self.retried()
+
+
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    await asyncio.wait(tasks)
+
+
+def _is_being_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

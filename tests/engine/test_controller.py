@@ -1,0 +1,433 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.queue import WorkQueue
+from sandpool.kube.errors import Conflict, TooManyRequests
+from sandpool.testing.clock import ManualClock
+
+
+class Passes:
+    """A reconcile that writes down when it was called, and does what a test says: the same for every key."""
+
+    def __init__(self, does: Callable[[str], Awaitable[Result]] | None = None) -> None:
+        self.clock = ManualClock()
+        self.does = does
+        self.log: list[tuple[float, str]] = []
+
+    async def __call__(self, key: str) -> Result:
+        self.log.append((round(self.clock.monotonic(), 6), key))
+        return await self.does(key) if self.does is not None else DONE
+
+    @property
+    def keys(self) -> list[str]:
+        return [key for _, key in self.log]
+
+    @property
+    def times(self) -> list[float]:
+        return [when for when, _ in self.log]
+
+
+class Bench:
+    """An observer with a good memory."""
+
+    def __init__(self) -> None:
+        self.running = 0
+        self.ends: list[tuple[str, float]] = []
+
+    def began(self) -> None:
+        self.running += 1
+
+    def ended(self, result: str, seconds: float) -> None:
+        self.running -= 1
+        self.ends.append((result, seconds))
+
+
+def controller_of(passes: Passes, **options: Any) -> Controller[str]:
+    controller = Controller("claim", passes, passes.clock, Random(0), **options)
+    controller.backoff.jitter = 0
+    return controller
+
+
+@asynccontextmanager
+async def running(controller: Controller[str]) -> AsyncIterator[Controller[str]]:
+    task = asyncio.create_task(controller.run())
+    try:
+        yield controller
+        assert not task.done(), "a controller does not end by itself"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def failing(key: str) -> Result:
+    raise Conflict("not now")
+
+
+async def test_reconciles_what_is_enqueued() -> None:
+    passes = Passes()
+    async with running(controller_of(passes)) as controller:
+        for key in ("a", "b", "a"):
+            controller.enqueue(key)
+        await passes.clock.settle()
+        assert passes.keys == ["a", "b"]
+        assert (controller.reconciles, controller.failures) == (2, 0)
+
+
+async def test_takes_the_queue_it_is_given() -> None:
+    passes = Passes()
+    queue: WorkQueue[str] = WorkQueue(group=lambda key: key[0])
+    async with running(controller_of(passes, queue=queue)) as controller:
+        for key in ("a1", "a2", "b1"):
+            queue.add(key)
+        controller.enqueue("urgent", 1)
+        await passes.clock.settle()
+    assert passes.keys == ["urgent", "a1", "b1", "a2"]
+
+
+async def test_a_key_is_never_reconciled_twice_at_once() -> None:
+    inside, most = 0, 0
+
+    async def look(key: str) -> Result:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        await passes.clock.sleep(1)
+        inside -= 1
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes, workers=10)) as controller:
+        for _ in range(28):
+            controller.enqueue("a")
+            await passes.clock.advance(0.1)
+    assert most == 1
+    assert passes.times == [0, 1, 2]
+
+
+async def test_different_keys_are_reconciled_at_once_by_as_many_workers_as_there_are() -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(1)
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes, workers=3)) as controller:
+        for key in "abcde":
+            controller.enqueue(key)
+        await passes.clock.advance(5)
+    assert passes.times == [0, 0, 0, 1, 1]
+
+
+async def test_looks_again_when_the_result_says_so() -> None:
+    async def look(key: str) -> Result:
+        return Result(requeue_after=30)
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(100)
+    assert passes.times == [0, 30, 60, 90]
+
+
+async def test_a_pass_decides_anew_when_the_next_one_is_due() -> None:
+    async def look(key: str) -> Result:
+        return Result(requeue_after=30)
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(20)
+        controller.enqueue("a")
+        await passes.clock.advance(45)
+        assert passes.times == [0, 20, 50]
+
+
+async def test_a_key_may_be_enqueued_for_later() -> None:
+    passes = Passes()
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue_after("a", 10)
+        controller.enqueue_after("a", 5)
+        await passes.clock.advance(60)
+    assert passes.times == [5]
+
+
+async def test_what_is_due_at_once_is_looked_at_once_more() -> None:
+    async def look(key: str) -> Result:
+        return Result(requeue_after=0) if len(passes.log) < 3 else DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.settle()
+    assert passes.times == [0, 0, 0]
+
+
+async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    passes = Passes(failing)
+    retries: list[None] = []
+    async with running(controller_of(passes, retried=lambda: retries.append(None))) as controller:
+        controller.enqueue("ns/a")
+        await passes.clock.advance(0.08)
+        assert passes.times == [0, 0.005, 0.015, 0.035, 0.075]
+        assert (controller.failures, len(retries)) == (5, 5)
+    assert caplog.messages[:2] == [
+        "claim ns/a failed 1 times in a row, next attempt in 0.005 s: not now",
+        "claim ns/a failed 2 times in a row, next attempt in 0.01 s: not now",
+    ]
+    assert caplog.records[0].exc_info is None
+
+
+async def test_success_forgets_the_failures() -> None:
+    async def look(key: str) -> Result:
+        if len(passes.log) in (1, 2, 4):
+            raise Conflict("not now")
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(1)
+        controller.enqueue("a")
+        await passes.clock.advance(1)
+    assert passes.times == [0, 0.005, 0.015, 1, 1.005]
+
+
+async def test_r31_having_to_wait_is_not_a_failure_and_its_pauses_do_not_grow() -> None:
+    async def look(key: str) -> Result:
+        return Result(requeue_after=0.01) if len(passes.log) < 6 else DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(10)
+        assert controller.failures == 0
+    assert passes.times == [0, 0.01, 0.02, 0.03, 0.04, 0.05]
+
+
+async def test_a_change_is_looked_at_although_the_key_waits_after_a_failure() -> None:
+    async def look(key: str) -> Result:
+        if len(passes.log) < 15:
+            raise Conflict("not now")
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(50)
+        assert len(passes.log) == 14
+        controller.enqueue("a")
+        await passes.clock.settle()
+        assert len(passes.log) == 15
+        await passes.clock.advance(1000)
+        assert len(passes.log) == 15
+
+
+async def test_a_failing_key_keeps_its_priority() -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(1)
+        if key == "urgent" and len(passes.log) == 1:
+            raise Conflict("not now")
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("urgent", 5)
+        for key in "abc":
+            controller.enqueue(key)
+        await passes.clock.advance(10)
+    assert passes.keys == ["urgent", "a", "urgent", "b", "c"]
+
+
+async def test_the_pause_the_server_asks_for_is_kept() -> None:
+    async def look(key: str) -> Result:
+        raise TooManyRequests("slow down", details={"retryAfterSeconds": 7})
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(10)
+    assert passes.times == [0, 7]
+
+
+async def test_r38_when_everything_fails_for_a_quarter_of_an_hour_there_is_no_storm() -> None:
+    async def look(key: str) -> Result:
+        if passes.clock.monotonic() < 900:
+            raise Conflict("mvcc: database space exceeded")
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes, workers=5)) as controller:
+        for number in range(10):
+            controller.enqueue(str(number))
+        await passes.clock.advance(3600)
+        assert len(controller.backoff) == 0
+    assert len(passes.log) <= 10 * 20
+    assert {key for when, key in passes.log if when >= 900} == {str(number) for number in range(10)}
+
+
+async def test_a_bug_is_seen_and_ends_no_worker(caplog: pytest.LogCaptureFixture) -> None:
+    async def look(key: str) -> Result:
+        if key == "bad":
+            raise ZeroDivisionError
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("bad")
+        controller.enqueue("good")
+        await passes.clock.settle()
+        assert passes.keys == ["bad", "good"]
+    assert "claim bad failed 1 times in a row" in caplog.text
+    assert "Traceback" in caplog.text
+    assert caplog.records[0].levelno == logging.ERROR
+
+
+async def test_a_reconcile_that_forgets_its_result_is_a_bug_like_any_other() -> None:
+    async def look(key: str) -> Any:
+        return None
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.settle()
+        assert controller.failures == 1
+
+
+async def test_r42_a_cancellation_from_within_is_a_failure_and_ends_no_worker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def look(key: str) -> Result:
+        if len(passes.log) == 1:
+            raise asyncio.CancelledError
+        return DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(1)
+        assert (len(passes.log), controller.failures) == (2, 1)
+    assert "claim a failed 1 times in a row, next attempt in 0.005 s: CancelledError" in caplog.text
+
+
+async def test_an_observer_hears_of_every_pass() -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(2)
+        if key == "bad" and len(passes.log) == 3:
+            raise Conflict("not now")
+        return Result(requeue_after=100) if key == "later" else DONE
+
+    passes, bench = Passes(look), Bench()
+    async with running(controller_of(passes, observer=bench)) as controller:
+        for key in ("good", "later", "bad"):
+            controller.enqueue(key)
+        await passes.clock.advance(1)
+        assert bench.running == 1
+        await passes.clock.advance(20)
+    assert bench.ends == [(SUCCESS, 2), (REQUEUE_AFTER, 2), (ERROR, 2), (SUCCESS, pytest.approx(2))]
+    assert bench.running == 0
+
+
+async def test_stopping_lets_running_passes_finish_and_takes_no_others() -> None:
+    finished: list[str] = []
+
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(5)
+        finished.append(key)
+        return Result(requeue_after=1)
+
+    passes = Passes(look)
+    controller = controller_of(passes, workers=2)
+    run = asyncio.create_task(controller.run())
+    for key in "abc":
+        controller.enqueue(key)
+    controller.enqueue_after("d", 6)
+    await passes.clock.advance(1)
+    stop = asyncio.create_task(controller.stop(30))
+    await passes.clock.advance(3)
+    assert not stop.done()
+    controller.enqueue("late")
+    await passes.clock.advance(1)
+    await stop
+    await run
+    assert finished == ["a", "b"]
+    await passes.clock.advance(60)
+    assert passes.keys == ["a", "b"]
+    assert passes.clock.sleepers == 0
+
+
+async def test_passes_that_do_not_finish_in_time_are_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    ends: list[str] = []
+
+    async def look(key: str) -> Result:
+        try:
+            await passes.clock.sleep(1000)
+        except asyncio.CancelledError:
+            ends.append(key)
+            raise
+        return DONE
+
+    passes, bench = Passes(look), Bench()
+    controller = controller_of(passes, workers=3, observer=bench)
+    run = asyncio.create_task(controller.run())
+    controller.enqueue("a")
+    controller.enqueue("b")
+    await passes.clock.settle()
+    stop = asyncio.create_task(controller.stop(30))
+    await passes.clock.advance(29)
+    assert ends == []
+    await passes.clock.advance(1)
+    await stop
+    await run
+    assert ends == ["a", "b"]
+    assert caplog.messages == ["claim: 2 passes did not finish within 30 s"]
+    assert (bench.running, controller.queue.processing, controller.failures) == (0, 0, 0)
+
+
+async def test_stopping_without_work_takes_no_time() -> None:
+    passes = Passes()
+    controller = controller_of(passes, workers=3)
+    run = asyncio.create_task(controller.run())
+    await passes.clock.settle()
+    await controller.stop(30)
+    await run
+    assert passes.clock.monotonic() == 0
+
+
+async def test_what_was_stopped_before_it_ran_does_nothing() -> None:
+    passes = Passes()
+    controller = controller_of(passes)
+    controller.enqueue("a")
+    controller.enqueue_after("b", 1)
+    await controller.stop(30)
+    await controller.run()
+    await passes.clock.advance(10)
+    assert passes.log == []
+
+
+async def test_cancelling_cancels_what_runs_and_leaves_nothing_behind() -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(1000)
+        return DONE
+
+    passes = Passes(look)
+    before = asyncio.all_tasks()
+    async with running(controller_of(passes, workers=3)) as controller:
+        controller.enqueue("a")
+        controller.enqueue_after("b", 100)
+        await passes.clock.advance(1)
+        assert controller.queue.processing == 1
+    await passes.clock.settle()
+    assert controller.queue.processing == 0
+    assert asyncio.all_tasks() == before
+    assert passes.clock.sleepers == 0
