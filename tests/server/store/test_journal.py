@@ -156,3 +156,15 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
         db.commit()
     with pytest.raises(StoreDamaged, match="has format 99; this version of sandpool reads format 1"):
         reopen(tmp_path)
+
+
+def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    journal = Journal(tmp_path)
+    batch = Batch(revision=1, rows=1)
+    batch.add(row(1))
+    assert commit(journal, batch) is None
+    assert {path.name: oct(path.stat().st_mode & 0o077) for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("lock", "head", DATABASE, DATABASE + "-wal", DATABASE + "-shm"), "0o0"
+    )
+    journal.close()

@@ -139,6 +139,8 @@ class Journal:
         existed = path.exists()
         if existed and path.stat().st_size == 0 and (self.directory / "head").exists():
             raise self._damaged("the database file is empty")
+        # Secrets are among the objects. SQLite gives its other files the permissions of this one.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         db = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=16)
         try:
             db.execute("PRAGMA journal_mode=WAL")
