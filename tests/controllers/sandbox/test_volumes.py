@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, SANDBOX
+from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView, VolumeClaimView, controller_reference
+from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes, pod_volumes, volume_claim_names
+from sandpool.controllers.writes import Create, Patch
+from sandpool.testing import sandboxes
+
+HASH = "agents.x-k8s.io/sandbox-name-hash"
+SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def box(*templates: Object) -> Object:
+    return sandboxes.sandbox("my-sandbox", spec={"volumeClaimTemplates": list(templates)})
+
+
+def volume(name: str, **metadata: object) -> Object:
+    return {"metadata": {"name": name, **metadata}, "spec": SPEC}
+
+
+def planned(sandbox: Object, *existing: Object) -> VolumesPlan:
+    views = [VolumeClaimView.from_object(each) for each in existing]
+    return plan_volumes(SandboxView.from_object(sandbox), {view.name: view for view in views})
+
+
+def created(plan: VolumesPlan) -> list[str]:
+    return [write.object["metadata"]["name"] for write in plan.writes if isinstance(write, Create)]
+
+
+def test_a_missing_claim_is_made_from_its_template() -> None:
+    sandbox = box(volume("data", labels={"tier": "db", HASH: "forged"}, annotations={"note": "1"}))
+    view = SandboxView.from_object(sandbox)
+    assert planned(sandbox) == VolumesPlan(
+        (
+            Create(
+                PERSISTENT_VOLUME_CLAIM,
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "metadata": {
+                        "name": "data-my-sandbox",
+                        "namespace": "default",
+                        "labels": {"tier": "db", HASH: "374de8f5"},
+                        "annotations": {"note": "1"},
+                        "ownerReferences": [controller_reference(SANDBOX, view)],
+                    },
+                    "spec": SPEC,
+                },
+            ),
+        )
+    )
+
+
+def test_without_annotations_there_are_none() -> None:
+    (write,) = planned(box(volume("data"))).writes
+    assert isinstance(write, Create)
+    assert "annotations" not in write.object["metadata"]
+
+
+def test_an_own_claim_is_never_changed() -> None:
+    sandbox = box(volume("data"))
+    claim = sandboxes.sandbox_volume_claim(sandbox, "data", spec={"storageClassName": "other"}, metadata={"labels": {}})
+    assert planned(sandbox, claim) == VolumesPlan()
+
+
+def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
+    sandbox = box(volume("data"))
+    bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
+    prepared = sandboxes.sandbox_volume_claim(
+        sandbox,
+        "data",
+        metadata={"labels": {"agents.x-k8s.io/adoptable": "true"}, "ownerReferences": [bystander]},
+    )
+    references = [bystander, controller_reference(SANDBOX, SandboxView.from_object(sandbox))]
+    assert planned(sandbox, prepared) == VolumesPlan(
+        (Patch(PERSISTENT_VOLUME_CLAIM, "data-my-sandbox", {"metadata": {"ownerReferences": references}}),)
+    )
+
+
+def test_the_first_refusal_ends_the_step() -> None:
+    sandbox = box(volume("a"), volume("b"), volume("c"))
+    foreign = sandboxes.sandbox_volume_claim(sandboxes.sandbox("other"), "b")
+    foreign["metadata"]["name"] = "b-my-sandbox"
+    plan = planned(sandbox, foreign)
+    assert created(plan) == ["a-my-sandbox"]
+    assert plan.error == (
+        'PVC "b-my-sandbox" is owned by Sandbox/other (UID: sandbox-other), not by sandbox "my-sandbox"'
+    )
+
+
+def test_claims_are_kept_while_suspended() -> None:
+    sandbox = sandboxes.sandbox(
+        "my-sandbox", spec={"operatingMode": "Suspended", "volumeClaimTemplates": [volume("data")]}
+    )
+    assert created(planned(sandbox)) == ["data-my-sandbox"]
+
+
+def test_their_names_and_how_the_pod_refers_to_them() -> None:
+    view = SandboxView.from_object(box(volume("b"), volume("a")))
+    assert volume_claim_names(view) == ["b-my-sandbox", "a-my-sandbox"]
+    assert pod_volumes(view) == [
+        {"name": "b", "persistentVolumeClaim": {"claimName": "b-my-sandbox"}},
+        {"name": "a", "persistentVolumeClaim": {"claimName": "a-my-sandbox"}},
+    ]
