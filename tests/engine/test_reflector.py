@@ -207,6 +207,17 @@ async def test_r36_a_watch_that_ends_goes_on_where_it_was() -> None:
         assert (len(rig.api.lists), rig.reflector.failures) == (1, 0)
 
 
+async def test_others_get_their_turn_during_a_burst_of_events() -> None:
+    async with running(ScriptedApi()) as rig:
+        for version in range(2, 1002):
+            rig.api.watch.send("MODIFIED", an("a", version, str(version)))
+        turns = 0
+        while len(rig.log) < 1000:
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns >= 10
+
+
 async def test_cancelling_leaves_nothing_behind() -> None:
     before = asyncio.all_tasks()
     async with running(ScriptedApi()):

@@ -48,6 +48,8 @@ _AT_ONCE = 1.0
 _FRUITLESS = 3
 # Before a list that many may want at the same moment, up to so many seconds.
 _SPREAD = 1.0
+# Events taken in one go. A burst may be there all at once, and a claim must not wait until it is through.
+_TURN = 100
 
 
 class Unreadable(Exception):
@@ -190,6 +192,7 @@ class Reflector(Generic[V]):
             resource_version=str(version),
             timeout_seconds=int(300 + 300 * self.random.random()),
         )
+        taken = 0
         async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
             async for event in events:
                 self._heard = self.clock.monotonic()
@@ -197,6 +200,9 @@ class Reflector(Generic[V]):
                 self._fruitless = 0
                 if self._heard - begin >= _AT_ONCE:
                     self._streak.ended()
+                taken += 1
+                if taken % _TURN == 0:
+                    await self.clock.sleep(0)
         if self.clock.monotonic() - begin < _AT_ONCE:
             raise ConnectionError("the watch ended at once")
         self._streak.ended()
