@@ -1,0 +1,102 @@
+"""Environment variables of claims: where they go and when they are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.controllers.claim.env import inject
+from sandpool.controllers.claim.problems import Problem, Retry
+
+
+def pod(*containers: Object, init: list[Object] | None = None) -> Object:
+    spec: Object = {"containers": list(containers), "dnsPolicy": "None"}
+    return {**spec, "initContainers": init} if init else spec
+
+
+def container(name: str, **fields: object) -> Object:
+    return {"name": name, "image": "image", **fields}
+
+
+def variable(name: str, value: str = "new", container: str = "") -> Object:
+    entry = {"name": name, "value": value}
+    return {**entry, "containerName": container} if container else entry
+
+
+def refused(spec: Object, env: list[Object], policy: str) -> Problem:
+    with pytest.raises(Problem) as caught:
+        inject(spec, env, policy)
+    return caught.value
+
+
+def test_no_variables_change_nothing() -> None:
+    spec = pod(container("main"))
+    assert inject(spec, [], "Disallowed") is spec
+
+
+@pytest.mark.parametrize("policy", ["Disallowed", "", "Whatever"])
+def test_e47_disallowed_is_rejected_and_not_retried(policy: str) -> None:
+    problem = refused(pod(container("main")), [variable("A")], policy)
+    assert (problem.reason, problem.retry) == ("EnvVarsInjectionRejected", Retry.NEVER)
+    assert problem.message == (
+        "environment variable injection rejected: environment variable injection is not allowed by the template policy"
+    )
+
+
+def test_without_container_the_first_one_gets_them_after_its_own() -> None:
+    spec = pod(container("main", env=[variable("A", "1")]), container("side"))
+    env = [variable("B"), variable("C", container="main"), variable("D", container="side")]
+    changed = inject(spec, env, "Allowed")
+    assert [[each["name"] for each in one["env"]] for one in changed["containers"]] == [["A", "C", "B"], ["D"]]
+    assert changed["dnsPolicy"] == "None"
+    assert spec["containers"][0]["env"] == [variable("A", "1")]
+
+
+def test_what_is_injected_has_name_and_value_and_no_more() -> None:
+    changed = inject(pod(container("main")), [variable("A", container="main")], "Allowed")
+    assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}]
+
+
+def test_init_containers_get_theirs() -> None:
+    spec = pod(container("main"), init=[container("setup"), container("other")])
+    changed = inject(spec, [variable("A", container="setup")], "Allowed")
+    assert changed["initContainers"] == [container("setup", env=[variable("A")]), container("other")]
+    assert "env" not in changed["containers"][0]
+
+
+def test_an_unknown_container_is_an_error_that_is_retried() -> None:
+    problem = refused(pod(container("main")), [variable("A", container="nope")], "Overrides")
+    assert (problem.reason, problem.retry) == ("ReconcilerError", Retry.BACKOFF)
+    assert problem.message == ('Error seen: target container "nope" not found in template for environment variable "A"')
+
+
+def test_e47_an_override_under_allowed_is_an_error_that_is_retried() -> None:
+    problem = refused(pod(container("main", env=[variable("A", "old")])), [variable("A")], "Allowed")
+    assert (problem.reason, problem.retry) == ("ReconcilerError", Retry.BACKOFF)
+    assert problem.message == (
+        'Error seen: environment variable override is not allowed by the template policy for variable "A"'
+    )
+
+
+def test_overrides_replace_the_variable_whole_and_in_place() -> None:
+    secret = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    changed = inject(pod(container("main", env=[secret, variable("B", "old")])), [variable("A")], "Overrides")
+    assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}, variable("B", "old")]
+
+
+@pytest.mark.parametrize("where", ["containers", "initContainers"])
+def test_e47_env_from_under_allowed_is_rejected_where_variables_are_injected(where: str) -> None:
+    whole = container("target", envFrom=[{"secretRef": {"name": "s"}}])
+    spec = pod(whole) if where == "containers" else pod(container("main"), init=[whole])
+    problem = refused(spec, [variable("A", container="target")], "Allowed")
+    assert problem.reason == "EnvVarsInjectionRejected"
+    assert problem.message == (
+        'environment variable injection rejected: container "target" uses EnvFrom sources; Allowed policy cannot '
+        "safely prevent overriding EnvFrom-provided variables"
+    )
+    assert inject(spec, [variable("A", container="target")], "Overrides")
+
+
+def test_e47_env_from_of_containers_that_get_nothing_does_not_matter() -> None:
+    spec = pod(container("main"), container("side", envFrom=[{"secretRef": {"name": "s"}}]))
+    assert inject(spec, [variable("A")], "Allowed")["containers"][1] is spec["containers"][1]
