@@ -21,10 +21,14 @@ Server = ServerProcess | ControlPlane
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every kubectl meets our server; one of them meets the real one, which says whether the test is right."""
+    """Every kubectl meets our server, the old ones only when there is time; one of them meets the real one, which says
+    whether the test is right."""
     if "kubectl" in metafunc.fixturenames:
         missing = pytest.mark.skip(reason="no kubectl: install the Debian package kubectl or kubernetes-client")
-        combinations = [pytest.param("sandpool", name, id=f"sandpool-{name}") for name in KUBECTLS]
+        combinations = [
+            pytest.param("sandpool", name, id=f"sandpool-{name}", marks=[pytest.mark.long] if name[0] == "1" else [])
+            for name in KUBECTLS
+        ]
         combinations += [
             pytest.param("kubernetes", name, id=f"kubernetes-{name}", marks=pytest.mark.kubernetes)
             for name in list(KUBECTLS)[-1:]
