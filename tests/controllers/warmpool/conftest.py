@@ -154,6 +154,6 @@ class Scene:
         return replace(pool, status=type(pool.status).from_object(status))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")  # it holds nothing, and properties may use it too
 def scene() -> Scene:
     return Scene()

@@ -24,13 +24,12 @@ class Progress:
         """What a predecessor of this process left in the pool's status."""
         condition = find_condition(status.conditions, PROGRESSING)
         has_stalled = condition is not None and condition["reason"] == PROGRESS_DEADLINE_EXCEEDED
-        return cls(good=status.updated_ready_replicas, has_stalled=has_stalled)
+        return cls(has_stalled=has_stalled)
 
     def observe(self, target: str, *, good: int, desired: int, stuck: int) -> Progress:
         """``stuck``: members of the current template that ran out of grace."""
-        is_known = self.target in ("", target)
-        if good >= desired or (is_known and good > self.good):
+        if good >= desired or (target == self.target and good > self.good):
             has_stalled = False
         else:
-            has_stalled = stuck > 0 or (is_known and self.has_stalled)
+            has_stalled = stuck > 0 or (self.target in ("", target) and self.has_stalled)
         return Progress(target, good, has_stalled)

@@ -72,7 +72,7 @@ def status_of(pool: WarmPoolView, census: Census, circumstances: Circumstances, 
     )
     for type, finding in (
         (conditions.PROGRESSING, _progressing(pool, census, circumstances)),
-        (conditions.AVAILABLE, _available(census, circumstances.needed)),
+        (conditions.AVAILABLE, _available(pool, census, circumstances.needed)),
     ):
         known = set_condition(
             status.conditions,
@@ -129,10 +129,11 @@ def _progressing(pool: WarmPoolView, census: Census, circumstances: Circumstance
     return _Finding(TRUE, conditions.COMPLETE, "all sandboxes are ready and of the current template")
 
 
-def _available(census: Census, needed: int) -> _Finding:
+def _available(pool: WarmPoolView, census: Census, needed: int) -> _Finding:
+    share = f"{needed} of {pool.replicas} sandboxes are ready"
     if census.ready >= needed:
-        return _Finding(TRUE, conditions.ENOUGH_READY, f"at least {_count(needed)} ready")
-    return _Finding(FALSE, conditions.TOO_FEW_READY, f"fewer than {_count(needed)} ready")
+        return _Finding(TRUE, conditions.ENOUGH_READY, f"at least {share}")
+    return _Finding(FALSE, conditions.TOO_FEW_READY, f"fewer than {share}")
 
 
 def _count(number: int) -> str:

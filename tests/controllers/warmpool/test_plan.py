@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sandpool.api.conditions import find_condition
+from sandpool.api.events import Happening
+from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH
+from sandpool.api.resource import Object
+from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.memory import Memory
+from sandpool.controllers.warmpool.plan import Plan
+from sandpool.controllers.warmpool.progress import Progress
+from sandpool.controllers.warmpool.refill import Supply
+from sandpool.controllers.warmpool.settings import Settings
+from sandpool.controllers.writes import Delete, Patch
+
+if TYPE_CHECKING:
+    from tests.controllers.warmpool.conftest import Scene
+
+NEW = "example.com/image:2"
+RECREATE = "Recreate"
+ON_REPLENISH = "OnReplenish"
+ROLLING_UPDATE = "RollingUpdate"
+
+
+def deleted(plan: Plan) -> list[str]:
+    return [deletion.name for deletion in plan.delete]
+
+
+def status(plan: Plan) -> Object:
+    assert plan.status is not None
+    body: Object = plan.status.body["status"]
+    return body
+
+
+def condition(plan: Plan, type: str = "Progressing") -> tuple[str, str]:
+    found = find_condition(status(plan)["conditions"], type)
+    assert found is not None
+    return found["status"], found["reason"]
+
+
+# --- creating (reference 5.6) ----------------------------------------------------------------------------------------
+
+
+def test_an_empty_pool_is_filled(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(5))
+    assert (plan.create, plan.delete, plan.patches, plan.events, plan.requeue) == (5, (), (), (), None)
+
+
+def test_edge_27_a_pool_without_replicas_has_one(scene: Scene) -> None:
+    assert scene.plan(scene.pool(None)).create == 1
+
+
+def test_r25_a_claimed_member_is_replaced_at_once(scene: Scene) -> None:
+    members = [*scene.members(4), scene.member("claimed", owner="claim-uid")]
+    plan = scene.plan(scene.pool(5), members, memory=scene.plan(scene.pool(5), scene.members(5)).memory)
+    assert (plan.create, plan.delete) == (1, ())
+
+
+def test_r18_edge_21_passes_over_a_stale_list_create_nothing(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(5), settled=False)
+    assert (plan.create, plan.requeue) == (0, 30.0)
+
+
+def test_r19_edge_22_members_on_their_way_out_take_up_room(scene: Scene) -> None:
+    members = [*scene.members(2), scene.member("going", deleting=True), scene.member("asked")]
+    plan = scene.plan(scene.pool(5), members, pending_deletions={"uid-asked"})
+    assert plan.create == 1
+    assert status(plan)["replicas"] == 2
+
+
+def test_without_a_template_nothing_is_created(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(5), scene.members(2), blueprint=None)
+    assert (plan.create, plan.delete, plan.requeue) == (0, (), None)
+    assert condition(plan) == ("False", "TemplateNotFound")
+    assert "updatedReplicas" not in status(plan)
+
+
+@pytest.mark.parametrize("strategy", ["", RECREATE, ROLLING_UPDATE])
+def test_without_a_template_nobody_is_stale_and_surplus_still_goes(scene: Scene, strategy: str) -> None:
+    pool = scene.pool(2, strategy)
+    assert len(scene.plan(pool, scene.members(5), blueprint=None).delete) == 3
+    assert scene.plan(pool, scene.members(2, image=NEW), blueprint=None).delete == ()
+
+
+def test_a_pool_being_deleted_is_left_alone(scene: Scene) -> None:
+    pool = replace(scene.pool(5), deletion_timestamp=scene.now)
+    memory = Memory(has_warned=True)
+    assert scene.plan(pool, scene.members(9), memory=memory) == Plan(memory)
+
+
+def test_edge_29_stuck_members_go_while_the_refill_is_held(scene: Scene) -> None:
+    settings = Settings(replenish_delay=20)
+    pool = scene.pool(5)
+    memory = scene.plan(pool, scene.members(5), settings=settings).memory
+    members = [*scene.members(3), scene.member("stuck", ready=False, age=999)]
+    plan = scene.plan(pool, members, settings=settings, memory=memory, now=scene.at(10))
+    assert (plan.create, deleted(plan), plan.requeue) == (0, ["stuck"], 20.0)
+    later = scene.plan(pool, scene.members(3), settings=settings, memory=plan.memory, now=scene.at(29))
+    assert (later.create, later.requeue) == (0, 1.0)
+    assert scene.plan(pool, scene.members(3), settings=settings, memory=plan.memory, now=scene.at(30)).create == 2
+
+
+def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> None:
+    pool = scene.pool(5)
+    memory = Memory()
+    for _ in range(3):
+        memory = memory.attempted(0, "admission webhook denied", scene.now)
+    plan = scene.plan(pool, memory=memory)
+    assert (plan.create, plan.requeue) == (0, 4.0)
+    assert condition(plan) == ("False", "CreationFailing")
+    assert condition(plan, "Available") == ("False", "MinimumReplicasUnavailable")
+    assert scene.plan(pool, memory=memory, now=scene.at(4)).create == 1
+    closed = plan.memory.attempted(1, "", scene.at(4))
+    plan = scene.plan(pool, scene.members(1), memory=closed, now=scene.at(5))
+    assert plan.create == 4
+    assert condition(plan) == ("True", "Replenishing")
+
+
+def test_a_changed_template_is_tried_at_once(scene: Scene) -> None:
+    memory = Memory(supply=Supply(breaker=Breaker(9, scene.at(250), "invalid")), progress=Progress("another"))
+    assert scene.plan(scene.pool(5), memory=memory).create == 5
+    known = replace(memory, progress=Progress(scene.blueprint().hash))
+    assert scene.plan(scene.pool(5), memory=known).create == 0
+
+
+# --- stale members (reference 5.3, 5.4) ------------------------------------------------------------------------------
+
+
+def test_edge_22_recreate_deletes_all_stale_members_and_creates_none_yet(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(3, RECREATE), scene.members(3), blueprint=scene.blueprint(NEW))
+    assert plan.delete == tuple(Delete(SANDBOX, f"m{n}", f"uid-m{n}", f"rv-m{n}") for n in range(3))
+    assert plan.create == 0
+    assert condition(plan) == ("True", "Replenishing")
+    assert scene.plan(scene.pool(3, RECREATE), blueprint=scene.blueprint(NEW)).create == 3
+
+
+def test_r8_recreate_leaves_no_stale_member_to_be_claimed(scene: Scene) -> None:
+    members = [*scene.members(3), *scene.members(2, "new", image=NEW)]
+    plan = scene.plan(scene.pool(5, RECREATE), members, blueprint=scene.blueprint(NEW), settled=False)
+    assert deleted(plan) == ["m0", "m1", "m2"]
+
+
+@pytest.mark.parametrize("strategy", ["", ON_REPLENISH, "Unheard"])
+def test_edge_27_on_replenish_keeps_stale_members(scene: Scene, strategy: str) -> None:
+    for blueprint in (scene.blueprint(NEW), scene.blueprint(name="other")):
+        plan = scene.plan(scene.pool(3, strategy), scene.members(3), blueprint=blueprint)
+        assert (plan.delete, plan.create) == ((), 0)
+        assert condition(plan) == ("True", "OutdatedInUse")
+        assert status(plan)["replicas"] == 3
+        assert "updatedReplicas" not in status(plan)
+
+
+def test_r57_claimed_sandboxes_are_never_touched(scene: Scene) -> None:
+    claimed = scene.members(3, owner="claim-uid")
+    for strategy in (RECREATE, ON_REPLENISH, ROLLING_UPDATE):
+        plan = scene.plan(scene.pool(0, strategy), claimed, blueprint=scene.blueprint(NEW))
+        assert (plan.delete, plan.discard, plan.patches) == ((), (), ())
+
+
+def test_edge_26_foreign_orphans_are_discarded_and_the_others_adopted(scene: Scene) -> None:
+    orphans = [
+        scene.member("spoofed", owner=None, image=NEW, labels={TEMPLATE_HASH: scene.blueprint().hash}),
+        scene.member("fits", owner=None),
+    ]
+    plan = scene.plan(scene.pool(3), orphans)
+    assert plan.discard == (Delete(SANDBOX, "spoofed", "uid-spoofed", "rv-spoofed"),)
+    assert [patch.name for patch in plan.patches] == ["fits"]
+    assert (plan.create, plan.delete) == (2, ())
+    assert status(plan)["replicas"] == 1
+
+
+def test_labels_are_put_right(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(1), [scene.member("m", labels={LAUNCH_TYPE: None})])
+    assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {"labels": {LAUNCH_TYPE: "warm"}}}),)
+
+
+# --- members that do not become ready (reference 5.5) ----------------------------------------------------------------
+
+
+def test_edge_22_a_stuck_member_is_replaced_once_it_is_gone(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(2), [scene.member("m"), scene.member("stuck", ready=False, age=301)])
+    assert (deleted(plan), plan.create) == (["stuck"], 0)
+    assert status(plan)["replicas"] == 1
+    assert condition(plan) == ("False", "ProgressDeadlineExceeded")
+    going = scene.member("stuck", ready=False, age=301, deleting=True)
+    assert scene.plan(scene.pool(2), [scene.member("m"), going]).create == 0
+    assert scene.plan(scene.pool(2), [scene.member("m")]).create == 1
+
+
+def test_r21_unschedulable_members_are_kept_and_not_multiplied(scene: Scene) -> None:
+    members = scene.members(2, ready=False, age=3600)
+    plan = scene.plan(scene.pool(2), members, pods=[scene.pod("m0"), scene.pod("m1")])
+    assert (plan.create, plan.delete, plan.requeue) == (0, (), 60.0)
+    assert condition(plan) == ("False", "Unschedulable")
+
+
+def test_r22_edge_28_a_quiet_pool_wakes_itself(scene: Scene) -> None:
+    pool = scene.pool(1)
+    assert scene.plan(pool, scene.members(1, ready=False)).requeue == 302.0
+    custom = Settings(readiness_grace_period=10, unschedulable_recheck_interval=7)
+    assert scene.plan(pool, scene.members(1, ready=False), settings=custom).requeue == 12.0
+    pods = [scene.pod("m0")]
+    assert scene.plan(pool, scene.members(1, ready=False, age=11), pods=pods, settings=custom).requeue == 7
+
+
+def test_r22_edge_28_unschedulable_members_are_reported_once(scene: Scene) -> None:
+    pool, members, pods = scene.pool(3), scene.members(2, ready=False, age=301), [scene.pod("m0"), scene.pod("m1")]
+    note = (
+        "2/3 sandboxes are unschedulable past the 5m0s readiness grace period; "
+        "holding them instead of replacing (replacements would be equally unschedulable)"
+    )
+    warning = Happening("sandboxwarmpool-controller", "Warning", "WarmPoolNotProgressing", "Reconciling", note)
+    relief = Happening(
+        "sandboxwarmpool-controller", "Normal", "WarmPoolProgressing", "Reconciling", "Warm pool is progressing again"
+    )
+    first = scene.plan(pool, members, pods=pods)
+    assert first.events == (warning,)
+    second = scene.plan(pool, members, pods=pods, memory=first.memory)
+    assert second.events == ()
+    third = scene.plan(pool, scene.members(2), memory=second.memory)
+    assert third.events == (relief,)
+    assert scene.plan(pool, scene.members(2), memory=third.memory).events == ()
+    restarted = scene.with_status(pool, first)
+    assert scene.plan(restarted, members, pods=pods, memory=Memory.recalled(restarted)).events == ()
+    assert scene.plan(restarted, scene.members(2), memory=Memory.recalled(restarted)).events == (relief,)
+
+
+def test_the_first_pass_never_says_that_all_is_well_again(scene: Scene) -> None:
+    assert scene.plan(scene.pool(2), scene.members(2)).events == ()
+
+
+def test_r23_pools_warmed_together_wake_up_apart(scene: Scene) -> None:
+    random = Random(1)
+    member = scene.members(1, ready=False)
+    wakes = [scene.plan(scene.pool(1), member, chance=random.random()).requeue or 0 for _ in range(500)]
+    assert 302 <= min(wakes) < 310
+    assert 445 < max(wakes) <= 453
+    assert len({round(wake) for wake in wakes}) > 100
+
+
+# --- too many members (reference 5.8) --------------------------------------------------------------------------------
+
+
+def test_r26_a_smaller_pool_gives_up_unready_members_first(scene: Scene) -> None:
+    members = [scene.member("old", age=9), scene.member("new", age=1), scene.member("unready", ready=False)]
+    assert deleted(scene.plan(scene.pool(1), members)) == ["unready", "new"]
+
+
+def test_a_pool_of_none_is_emptied(scene: Scene) -> None:
+    assert len(scene.plan(scene.pool(0), scene.members(4)).delete) == 4
+
+
+def test_surplus_members_are_deleted_in_batches(scene: Scene) -> None:
+    assert len(scene.plan(scene.pool(0), scene.members(4), settings=Settings(max_batch_size=3)).delete) == 3
+
+
+def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) -> None:
+    plan = scene.plan(scene.pool(1), scene.members(4), settled=False)
+    assert (plan.delete, plan.requeue) == ((), 30.0)
+
+
+# --- rolling out -----------------------------------------------------------------------------------------------------
+
+
+def test_a_rollout_makes_current_members_before_outdated_ones_go(scene: Scene) -> None:
+    pool = scene.pool(4, ROLLING_UPDATE, maxSurge=2, maxUnavailable=0)
+    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW))
+    assert (plan.create, plan.delete) == (2, ())
+    assert condition(plan) == ("True", "RollingOut")
+    members = [*scene.members(4), *scene.members(2, "new", image=NEW)]
+    plan = scene.plan(pool, members, blueprint=scene.blueprint(NEW))
+    assert (plan.create, len(plan.delete)) == (0, 2)
+    assert status(plan)["updatedReplicas"] == status(plan)["updatedReadyReplicas"] == 2
+
+
+def test_a_rollout_counts_members_on_their_way_out(scene: Scene) -> None:
+    pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
+    members = [*scene.members(3), scene.member("going", deleting=True)]
+    assert scene.plan(pool, members, blueprint=scene.blueprint(NEW)).create == 1
+
+
+def test_a_rollout_waits_for_what_is_outstanding(scene: Scene) -> None:
+    pool = scene.pool(4, ROLLING_UPDATE, maxUnavailable=4)
+    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW), settled=False)
+    assert (plan.create, plan.delete, plan.requeue) == (0, (), 30.0)
+
+
+def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> None:
+    pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
+    blueprint = scene.blueprint(NEW)
+    broken = scene.members(2, "new", image=NEW, ready=False, age=301)
+    plan = scene.plan(pool, [*scene.members(3), *broken], blueprint=blueprint)
+    assert deleted(plan) == ["new0", "new1"]
+    assert condition(plan) == ("False", "ProgressDeadlineExceeded")
+    assert condition(plan, "Available") == ("True", "MinimumReplicasAvailable")
+    # It goes on trying, with as many as before, and does not pretend to make progress.
+    pool = scene.with_status(pool, plan)
+    stopped = pool.status.conditions
+    later: dict[str, Any] = {"blueprint": blueprint, "memory": plan.memory, "now": scene.at(5)}
+    plan = scene.plan(pool, scene.members(3), **later)
+    assert (plan.create, plan.delete) == (2, ())
+    young = scene.members(2, "new", image=NEW, ready=False)
+    plan = scene.plan(pool, [*scene.members(3), *young], **later)
+    assert (plan.create, plan.delete) == (0, ())
+    assert scene.with_status(pool, plan).status.conditions == stopped
+    # A repaired template replaces the broken members first.
+    fixed = scene.blueprint("example.com/image:3")
+    plan = scene.plan(pool, [*scene.members(3), *young], **{**later, "blueprint": fixed})
+    assert condition(plan) == ("True", "RollingOut")
+    assert sorted(deleted(plan)) == ["new0", "new1"]
+
+
+def test_members_taken_away_by_a_rollout_do_not_delay_the_refill(scene: Scene) -> None:
+    settings = Settings(replenish_delay=60)
+    pool = scene.pool(4, ROLLING_UPDATE, maxSurge=0, maxUnavailable=1)
+    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW), settings=settings)
+    assert len(plan.delete) == 1
+    plan = scene.plan(
+        pool, scene.members(3), blueprint=scene.blueprint(NEW), settings=settings, memory=plan.memory, now=scene.at(1)
+    )
+    assert plan.create == 1
+
+
+# --- the status ------------------------------------------------------------------------------------------------------
+
+
+def test_the_status_is_written_once(scene: Scene) -> None:
+    pool = scene.pool(2)
+    plan = scene.plan(pool, scene.members(2))
+    assert plan.status is not None
+    assert (plan.status.type, plan.status.name, plan.status.subresource) == (SANDBOX_WARM_POOL, "test-pool", "status")
+    assert plan.memory.status_written == scene.now
+    assert scene.plan(scene.with_status(pool, plan), scene.members(2), memory=plan.memory).status is None
+
+
+def test_a_burst_changes_the_status_twice_a_second_at_most(scene: Scene) -> None:
+    pool = scene.pool(100)
+    memory = Memory()
+    written = 0
+    for count in range(100):
+        plan = scene.plan(pool, scene.members(100 - count), memory=memory, now=scene.at(count / 50))
+        written += plan.status is not None
+        assert plan.status is not None or 0 < (plan.requeue or 0) <= 0.5
+        pool, memory = scene.with_status(pool, plan), plan.memory
+    assert written == 4
+
+
+@pytest.mark.parametrize("written", [{"seconds": -0.5}, {"seconds": 3600}])
+def test_a_status_is_not_kept_back_longer_than_that(scene: Scene, written: dict[str, Any]) -> None:
+    memory = Memory(status_written=scene.at(**written))  # an hour ahead: the clock was set back
+    assert scene.plan(scene.pool(2), memory=memory).status is not None
