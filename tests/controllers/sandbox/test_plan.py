@@ -1,0 +1,419 @@
+"""Whole passes: what is planned, what comes of it, and what is concluded."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandpool.api import events
+from sandpool.api.kinds import POD, SERVICE
+from sandpool.api.resource import Object
+from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
+from sandpool.controllers.sandbox.deferral import Waiting
+from sandpool.controllers.sandbox.expiry import ExpiryPlan
+from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
+from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.kube.patches import merge_patch
+from sandpool.testing import sandboxes
+from sandpool.testing.sandboxes import pod_status, pod_template
+
+START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+SETTINGS = Settings()
+READY = pod_status("Running", ready=True, ips=["10.0.0.1"])
+TWO = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
+
+
+def at(seconds: float) -> datetime:
+    return START + timedelta(seconds=seconds)
+
+
+class Pass:
+    """One pass over a sandbox and its children, every write of which succeeds unless it is told to fail."""
+
+    def __init__(
+        self,
+        sandbox: Object,
+        *pods: Object,
+        service: Object | None = None,
+        volumes: tuple[Object, ...] = (),
+        waiting: Waiting | None = None,
+        now: datetime = START,
+        later: datetime | None = None,
+        settings: Settings = SETTINGS,
+        **failures: str,
+    ) -> None:
+        view = SandboxView.from_object(sandbox)
+        found = [PodView.from_object(pod) for pod in pods]
+        claims = [VolumeClaimView.from_object(volume) for volume in volumes]
+        observed = Observed(
+            view,
+            tuple(found),
+            next((pod for pod in found if pod.name == view.pod_name), None),
+            None if service is None else ServiceView.from_object(service),
+            {claim.name: claim for claim in claims},
+            waiting or Waiting(),
+        )
+        planned = plan(observed, settings, now)
+        self.children = planned if isinstance(planned, Children) else None
+        self.expiry = planned if isinstance(planned, ExpiryPlan) else None
+        if isinstance(planned, Children):
+            performed = Performed(self._pod(planned, failures), **failures)
+            self.conclusion = conclude(observed, planned, performed, settings, later or now)
+        elif isinstance(planned, Conclusion):
+            self.conclusion = planned
+        self.sandbox = sandbox
+        if self.expiry is None and self.conclusion.status_patch is not None:
+            self.sandbox = merge_patch(sandbox, self.conclusion.status_patch)
+
+    @staticmethod
+    def _pod(children: Children, failures: dict[str, str]) -> PodView | None:
+        write = children.pod.write
+        if isinstance(write, Create) and "pod_error" not in failures:
+            made = {**write.object, "status": {"phase": "Pending"}}
+            made["metadata"] = {**made["metadata"], "uid": "pod-new"}
+            return PodView.from_object(made)
+        return children.pod.pod
+
+    def condition(self, type: str) -> tuple[str, str, str] | None:
+        """As it is stored after this pass."""
+        for each in self.sandbox.get("status", {}).get("conditions", []):
+            if each["type"] == type:
+                return each["status"], each["reason"], each["message"]
+        return None
+
+
+def box(**spec: Any) -> Object:
+    return sandboxes.sandbox("box", spec=spec)
+
+
+def pod(sandbox: Object, status: Object | None = None, name: str = "box", node: str = "n1", **metadata: Any) -> Object:
+    return sandboxes.sandbox_pod(sandbox, name, metadata=metadata, spec={"nodeName": node}, status=status or {})
+
+
+def settled(**spec: Any) -> Object:
+    """A sandbox that is ready and says so."""
+    sandbox = box(**spec)
+    return Pass(sandbox, pod(sandbox, READY)).sandbox
+
+
+# --- a launch --------------------------------------------------------------------------------------------------------
+
+
+def test_a_launch_takes_one_pod_and_one_status() -> None:
+    sandbox = box()
+    first = Pass(sandbox)
+    assert first.children is not None
+    assert isinstance(first.children.pod.write, Create)
+    assert (first.children.pod.repair, first.children.volumes.writes) == (None, ())
+    reports = [
+        {},
+        pod_status("Pending", scheduled=None),
+        pod_status("Pending"),
+        pod_status("Pending", ips=["10.0.0.1"]),
+        pod_status("Running", ips=["10.0.0.1"]),
+    ]
+    waiting = first.conclusion.waiting
+    assert first.conclusion.status_patch is None
+    for second, report in enumerate(reports):
+        step = Pass(sandbox, pod(sandbox, report), waiting=waiting, now=at(second))
+        assert step.children is not None
+        assert step.children.pod.write is None
+        assert step.conclusion.status_patch is None
+        waiting = step.conclusion.waiting
+    last = Pass(sandbox, pod(sandbox, READY), waiting=waiting, now=at(6))
+    assert last.sandbox["status"]["podIPs"] == ["10.0.0.1"]
+    assert last.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready")
+    assert last.conclusion == Conclusion(status_patch={"status": last.sandbox["status"]})
+
+
+def test_a_slow_launch_tells_where_it_stands_when_it_lasts() -> None:
+    sandbox = box()
+    pending = pod(sandbox, pod_status("Pending"))
+    first = Pass(sandbox, pending)
+    assert (first.conclusion.status_patch, first.conclusion.requeue_after) == (None, timedelta(seconds=10))
+    second = Pass(sandbox, pending, waiting=first.conclusion.waiting, now=at(4))
+    assert (second.conclusion.status_patch, second.conclusion.requeue_after) == (None, timedelta(seconds=6))
+    assert second.conclusion.waiting == Waiting(status=START)
+    third = Pass(sandbox, pending, waiting=second.conclusion.waiting, now=at(10))
+    assert third.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+    assert third.sandbox["status"]["nodeName"] == "n1"
+    assert (third.conclusion.requeue_after, third.conclusion.waiting) == (None, Waiting())
+    again = Pass(third.sandbox, pending, now=at(20))
+    assert again.conclusion == Conclusion()
+
+
+def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> None:
+    impatient = Settings(patience=timedelta(0))
+    assert Pass(box(), settings=impatient).condition("Ready") == (
+        "False",
+        "DependenciesNotReady",
+        "Pod exists with phase: Pending",
+    )
+    sandbox = box()
+    assert Pass(sandbox, pod(sandbox), settings=impatient).condition("Ready") == (
+        "False",
+        "DependenciesNotReady",
+        "Pod exists with phase: ",
+    )
+
+
+def test_a_settled_sandbox_needs_nothing() -> None:
+    sandbox = settled()
+    assert Pass(sandbox, pod(sandbox, READY), now=at(99)).conclusion == Conclusion()
+
+
+def test_a_sandbox_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
+    sandbox = settled()
+    sandbox["metadata"] = {**sandbox["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    assert Pass(sandbox).conclusion == Conclusion()
+    assert Pass(sandbox).children is None
+
+
+def test_a_service_is_made_with_the_pod_and_told_with_it() -> None:
+    sandbox = box(service=True)
+    first = Pass(sandbox)
+    assert first.children is not None
+    assert first.children.service is not None
+    assert isinstance(first.children.service.write, Create)
+    last = Pass(sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox))
+    assert last.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+    assert last.sandbox["status"]["service"] == "box"
+    assert last.sandbox["status"]["serviceFQDN"] == "box.default.svc.cluster.local"
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_trouble_with_volumes_keeps_nobody_from_looking_after_the_rest() -> None:
+    sandbox = box(service=True, volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": {}}])
+    result = Pass(sandbox, volumes_error="no space", service_error="no service")
+    assert result.children is not None
+    assert isinstance(result.children.pod.write, Create)
+    assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: no space\nno service")
+    assert result.conclusion.errors == ("no space", "no service")
+
+
+def test_a_failed_write_hides_what_was_found_wrong_after_it() -> None:
+    sandbox = box(volumeClaimTemplates=[{"metadata": {"name": name}, "spec": {}} for name in ("a", "b")])
+    foreign = sandboxes.sandbox_volume_claim(sandboxes.sandbox("other"), "b")
+    foreign["metadata"]["name"] = "b-box"
+    assert Pass(sandbox, volumes=(foreign,), volumes_error="no space").conclusion.errors == ("no space",)
+    assert Pass(sandbox, volumes=(foreign,)).conclusion.errors == (
+        'PVC "b-box" is owned by Sandbox/other (UID: sandbox-other), not by sandbox "box"',
+    )
+
+
+def test_a_pod_that_cannot_be_made_is_visible_at_once() -> None:
+    result = Pass(box(), pod_error="quota exceeded")
+    assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: quota exceeded")
+    assert result.condition("PodScheduled") == (
+        "Unknown",
+        "PodSchedulingUnknown",
+        "Pod state is unknown. Pod scheduling cannot be determined",
+    )
+
+
+def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked_for() -> None:
+    sandbox = box()
+    service = sandboxes.sandbox_service(sandboxes.sandbox("other"))
+    service["metadata"]["name"] = "box"
+    result = Pass(sandbox, pod(sandbox, READY), service=service)
+    error = 'service "box" is owned by Sandbox/other (UID: sandbox-other), not by sandbox "box"'
+    assert result.condition("Ready") == ("False", "ReconcilerError", f"Error seen: {error}")
+
+
+def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
+    sandbox = settled(service=True)
+    twins = (pod(sandbox, READY), pod(sandbox, READY, "twin"))
+    first = Pass(sandbox, *twins)
+    assert first.children is not None
+    assert (first.children.pod.write, first.children.service) == (None, None)
+    assert first.condition("Ready") == ("False", "MultiplePods", TWO)
+    assert first.conclusion.event == events.multiple_pods(TWO)
+    assert first.conclusion.errors == ()
+    second = Pass(first.sandbox, *twins)
+    assert second.conclusion == Conclusion()
+    resolved = Pass(second.sandbox, twins[0], service=sandboxes.sandbox_service(sandbox))
+    assert resolved.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+    assert Pass(resolved.sandbox, *twins).conclusion.event == events.multiple_pods(TWO)
+
+
+def test_edge_11_the_service_in_the_status_is_left_as_it_is() -> None:
+    sandbox = box(service=True)
+    ready = Pass(sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox)).sandbox
+    result = Pass(ready, pod(ready, READY), pod(ready, READY, "twin"))
+    assert result.sandbox["status"]["service"] == "box"
+    assert "podIPs" not in result.sandbox["status"]
+
+
+# --- suspend and resume ----------------------------------------------------------------------------------------------
+
+
+def test_suspend_and_resume() -> None:
+    running = settled()
+    running["spec"] = {**running["spec"], "operatingMode": "Suspended"}
+    first = Pass(running, pod(running, READY))
+    assert first.children is not None
+    assert first.children.pod.write == Delete(POD, "box", "pod-box")
+    assert first.condition("Suspended") == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
+    assert first.condition("Ready") == ("False", "SandboxSuspended", "Sandbox is suspending")
+    second = Pass(first.sandbox)
+    assert second.condition("Suspended") == ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")
+    assert second.condition("Ready") == ("False", "SandboxSuspended", "Sandbox is suspended")
+    assert "podIPs" not in second.sandbox["status"]
+    assert Pass(second.sandbox).conclusion == Conclusion()
+    resumed = {**second.sandbox, "spec": {**running["spec"], "operatingMode": "Running"}}
+    third = Pass(resumed)
+    assert third.children is not None
+    assert isinstance(third.children.pod.write, Create)
+    assert third.condition("Suspended") == ("False", "NotSuspended", "Sandbox is not suspended")
+    assert third.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+
+
+def test_edge_04_a_delete_that_fails_while_suspending() -> None:
+    sandbox = box(operatingMode="Suspended")
+    result = Pass(sandbox, pod(sandbox, READY), pod_error="cannot delete")
+    assert result.condition("Suspended") == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
+    assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: cannot delete")
+
+
+def test_the_service_is_kept_while_suspended() -> None:
+    sandbox = box(service=True, operatingMode="Suspended")
+    result = Pass(sandbox, service=sandboxes.sandbox_service(sandbox))
+    assert result.sandbox["status"]["service"] == "box"
+
+
+# --- the end ---------------------------------------------------------------------------------------------------------
+
+
+def expiring(**spec: Any) -> Object:
+    return settled(shutdownTime="2026-01-02T04:00:00Z", **spec)
+
+
+END = datetime(2026, 1, 2, 4, tzinfo=UTC)
+
+
+def test_edge_06_expiry_tells_first_and_deletes_then() -> None:
+    sandbox = expiring()
+    first = Pass(sandbox, pod(sandbox, READY), now=END)
+    assert first.children is None
+    assert first.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
+    assert first.condition("PodScheduled") is None
+    assert first.sandbox["status"]["podIPs"] == ["10.0.0.1"]
+    assert first.conclusion.requeue_after == timedelta(milliseconds=1)
+    second = Pass(first.sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox), now=END)
+    assert second.expiry is not None
+    assert second.expiry.children == (Delete(POD, "box", "pod-box"), Delete(SERVICE, "box", "service-box"))
+    assert second.expiry.status_patch is not None
+
+
+def test_edge_08_an_adopted_pod_of_another_name_is_deleted_and_a_foreign_one_is_not() -> None:
+    sandbox = Pass(expiring(), now=END).sandbox
+    sandbox["metadata"] = {**sandbox["metadata"], "annotations": {"agents.x-k8s.io/pod-name": "adopted"}}
+    adopted = Pass(sandbox, pod(sandbox, READY, "adopted"), now=END)
+    assert adopted.expiry is not None
+    assert adopted.expiry.children == (Delete(POD, "adopted", "pod-adopted"),)
+    foreign = Pass(sandbox, pod(sandbox, READY, "adopted", ownerReferences=[]), now=END)
+    assert foreign.expiry is not None
+    assert foreign.expiry.children == ()
+
+
+def test_no_pod_outlives_its_sandbox_even_if_there_were_two() -> None:
+    sandbox = Pass(expiring(), now=END).sandbox
+    result = Pass(sandbox, pod(sandbox, READY), pod(sandbox, READY, "twin"), now=END)
+    assert result.expiry is not None
+    assert [write.name for write in result.expiry.children] == ["box", "twin"]
+
+
+def test_a_sandbox_with_an_end_is_looked_at_again_then() -> None:
+    sandbox = expiring()
+    result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(minutes=5))
+    assert result.conclusion.requeue_after == timedelta(minutes=5)
+
+
+def test_edge_06_half_a_second_before_the_end_is_two_seconds_to_wait() -> None:
+    sandbox = expiring()
+    result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(milliseconds=500))
+    assert result.conclusion.requeue_after == timedelta(seconds=2)
+
+
+def test_a_sandbox_that_expires_during_the_pass_is_marked_at_its_end() -> None:
+    sandbox = box(shutdownTime="2026-01-02T04:00:00Z")
+    result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(seconds=1), later=END)
+    assert result.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
+    assert result.condition("PodScheduled") is None
+    assert result.conclusion.requeue_after == timedelta(milliseconds=1)
+
+
+def test_more_time_brings_a_retained_sandbox_back() -> None:
+    sandbox = Pass(expiring(), now=END).sandbox
+    extended = {**sandbox, "spec": {**sandbox["spec"], "shutdownTime": "2026-01-02T05:00:00Z"}}
+    result = Pass(extended, now=END)
+    assert result.children is not None
+    assert isinstance(result.children.pod.write, Create)
+    assert result.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+
+
+# --- writing behind --------------------------------------------------------------------------------------------------
+
+BEHIND = Settings(write_behind=timedelta(seconds=60))
+
+
+def relabelled() -> Object:
+    return settled(podTemplate=pod_template(labels={"a": "1"}))
+
+
+def test_by_default_pods_are_written_at_once() -> None:
+    sandbox = relabelled()
+    result = Pass(sandbox, pod(sandbox, READY))
+    assert result.children is not None
+    assert isinstance(result.children.pod.write, Patch)
+
+
+def test_edge_18_a_second_detection_does_not_extend_the_window_and_the_write_is_the_same() -> None:
+    sandbox = relabelled()
+    found = pod(sandbox, READY)
+    first = Pass(sandbox, found, settings=BEHIND)
+    assert first.children is not None
+    assert first.children.pod.write is None
+    assert first.conclusion == Conclusion(requeue_after=timedelta(seconds=1), waiting=Waiting(pod=START))
+    second = Pass(sandbox, found, settings=BEHIND, waiting=first.conclusion.waiting, now=at(0.75))
+    assert second.conclusion == Conclusion(requeue_after=timedelta(seconds=0.25), waiting=Waiting(pod=START))
+    third = Pass(sandbox, found, settings=BEHIND, waiting=second.conclusion.waiting, now=at(1))
+    now = Pass(sandbox, found)
+    assert third.children is not None
+    assert now.children is not None
+    assert third.children.pod.write == now.children.pod.write
+    assert third.conclusion.waiting == Waiting()
+
+
+def test_edge_18_adoption_never_waits() -> None:
+    sandbox = relabelled()
+    result = Pass(sandbox, pod(sandbox, READY, ownerReferences=[]), settings=BEHIND)
+    assert result.children is not None
+    assert isinstance(result.children.pod.write, Patch)
+
+
+def test_what_waits_goes_on_waiting_through_a_pass_that_failed() -> None:
+    sandbox = settled()
+    waiting = Waiting(pod=START)
+    failed = Pass(sandbox, pod(sandbox, READY), waiting=waiting, volumes_error="x")
+    assert failed.conclusion.waiting.pod == START
+    assert Pass(sandbox, pod(sandbox, READY), waiting=waiting).conclusion.waiting.pod is None
+
+
+def test_a_new_generation_that_changes_nothing_is_written_when_it_lasts() -> None:
+    sandbox = settled()
+    sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
+    first = Pass(sandbox, pod(sandbox, READY))
+    assert (first.conclusion.status_patch, first.conclusion.requeue_after) == (None, timedelta(seconds=10))
+    second = Pass(sandbox, pod(sandbox, READY), waiting=first.conclusion.waiting, now=at(10))
+    assert all(each["observedGeneration"] == 2 for each in second.sandbox["status"]["conditions"])
+
+
+def test_the_soonest_of_all_waits_counts() -> None:
+    sandbox = settled(podTemplate=pod_template(labels={"a": "1"}), shutdownTime="2026-01-02T03:04:09Z")
+    sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
+    found = pod(sandbox, READY)
+    assert Pass(sandbox, found, settings=BEHIND).conclusion.requeue_after == timedelta(seconds=1)
+    assert Pass(sandbox, found).conclusion.requeue_after == timedelta(seconds=4)
