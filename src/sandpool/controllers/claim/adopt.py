@@ -36,23 +36,30 @@ def adoption(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None
     annotations = {**sandbox.annotations, labels.POD_NAME: sandbox.name}
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
-    body = _patch(claim, sandbox, blueprint, wanted, annotations)
-    body["metadata"] = {
-        "resourceVersion": sandbox.resource_version,
-        "ownerReferences": [controller_reference(SANDBOX_CLAIM, claim)],
-        **(body.get("metadata") or {}),
+    pod_change = _pod_metadata_change(claim, sandbox, blueprint)
+    body: Object = {"spec": {"podTemplate": {"metadata": pod_change}}} if pod_change else {}
+    return body | {
+        "metadata": {
+            "resourceVersion": sandbox.resource_version,
+            "ownerReferences": [controller_reference(SANDBOX_CLAIM, claim)],
+            **_metadata_change(sandbox, wanted, annotations),
+        }
     }
-    return body
 
 
 def upkeep(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> Object | None:
     """The body of the patch that keeps a bound sandbox as the claim and the template want it; None if it is so.
 
-    Without precondition: the sandbox is the claim's, and nobody else writes what this does.
+    Without precondition: the sandbox is the claim's, and nobody else writes what this does. Without ``blueprint`` the
+    pod is left as it is.
     """
     wanted = _identity(claim, sandbox, blueprint)
     wanted[labels.LAUNCH_TYPE] = launch_type(claim, sandbox)
-    return _patch(claim, sandbox, blueprint, wanted, sandbox.annotations) or None
+    pod_change = None if blueprint is None else _pod_metadata_change(claim, sandbox, blueprint)
+    body: Object = {"spec": {"podTemplate": {"metadata": pod_change}}} if pod_change else {}
+    if change := _metadata_change(sandbox, wanted, sandbox.annotations):
+        body["metadata"] = change
+    return body or None
 
 
 def identity_labels(claim: ClaimView) -> dict[str, str]:
@@ -77,22 +84,12 @@ def _identity(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | Non
     return wanted | identity_labels(claim)
 
 
-def _patch(
-    claim: ClaimView,
-    sandbox: SandboxView,
-    blueprint: Blueprint | None,
-    wanted_labels: Mapping[str, str],
-    wanted_annotations: Mapping[str, str],
+def _metadata_change(
+    sandbox: SandboxView, wanted_labels: Mapping[str, str], wanted_annotations: Mapping[str, str]
 ) -> Object:
-    body: Object = {}
     written = {"labels": dict(sandbox.labels), "annotations": dict(sandbox.annotations)}
-    change = merge_diff(written, {"labels": dict(wanted_labels), "annotations": dict(wanted_annotations)})
-    if change:
-        body["metadata"] = change
-    pod_change = _pod_metadata_change(claim, sandbox, blueprint)
-    if pod_change:
-        body["spec"] = {"podTemplate": {"metadata": pod_change}}
-    return body
+    wanted = {"labels": dict(wanted_labels), "annotations": dict(wanted_annotations)}
+    return merge_diff(written, wanted) or {}
 
 
 def _pod_metadata_change(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> Object | None:

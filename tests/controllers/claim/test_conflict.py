@@ -1,0 +1,62 @@
+"""What becomes of an adoption that the API refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.claim.conflict import gave_up, is_done
+from sandpool.controllers.claim.problems import Problem, Retry, Status
+from sandpool.testing.claims import claim, pool_member, warm_pool
+from sandpool.testing.sandboxes import sandbox
+
+CLAIM = ClaimView.from_object(claim())
+MEMBER = SandboxView.from_object(pool_member(pool=warm_pool()))
+TAIL = "; the next pass retries from a converged view"
+
+
+def lost(fresh: SandboxView | None) -> str:
+    with pytest.raises(Problem) as caught:
+        is_done(CLAIM, "pool-abcde", fresh)
+    problem = caught.value
+    assert (problem.reason, problem.retry, problem.status) == ("AdoptionConflict", Retry.BACKOFF, Status.KEEP)
+    return problem.message
+
+
+def test_e37_what_was_done_needs_no_second_write() -> None:
+    assert is_done(CLAIM, "pool-abcde", SandboxView.from_object(sandbox("pool-abcde", owner=claim())))
+
+
+def test_e37_r3_what_can_still_be_had_is_adopted_again() -> None:
+    assert not is_done(CLAIM, "pool-abcde", replace(MEMBER, resource_version="2"))
+
+
+def test_e38_what_was_deleted_is_lost() -> None:
+    assert lost(None) == f"adoption write conflict: sandbox pool-abcde deleted before adoption completed{TAIL}"
+
+
+@pytest.mark.parametrize("owner", [claim("another"), None])
+def test_what_is_anothers_is_lost(owner: dict[str, object] | None) -> None:
+    fresh = SandboxView.from_object(sandbox("pool-abcde", owner=owner))
+    assert lost(fresh) == (
+        "adoption write conflict: sandbox pool-abcde is no longer pool-owned and not controlled by claim claim" + TAIL
+    )
+
+
+def test_what_cannot_be_adopted_any_more_is_lost() -> None:
+    other = SandboxView.from_object(pool_member(pool=warm_pool("other")))
+    assert lost(other) == (
+        "adoption write conflict: sandbox pool-abcde is no longer adoptable by claim claim: sandbox is of warm pool "
+        f'"other", not "pool"{TAIL}'
+    )
+
+
+def test_e39_what_was_written_by_others_all_the_time_is_not_let_go() -> None:
+    problem = gave_up(CLAIM, "pool-abcde")
+    assert problem.message == (
+        "adoption write conflict: adopting sandbox pool-abcde for claim claim (conflicting concurrent write)" + TAIL
+    )
+    assert "object has been modified" not in problem.message
+    assert problem.status is Status.KEEP

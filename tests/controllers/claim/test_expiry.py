@@ -1,0 +1,103 @@
+"""When claims expire, to the second, and what goes with them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.claim.expiry import Phase, deadline, doomed, phase
+from sandpool.controllers.claim.problems import Problem, Retry, Status
+from sandpool.testing.claims import claim
+from sandpool.testing.sandboxes import sandbox
+
+NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
+EPSILON = timedelta(microseconds=1)
+FINISHED = {"type": "Finished", "status": "True", "lastTransitionTime": "2026-11-01T12:00:00Z"}
+MARKED = {"type": "Ready", "status": "False", "reason": "ClaimExpired"}
+
+
+def view(*conditions: Object, **lifecycle: Any) -> ClaimView:
+    spec = {"lifecycle": lifecycle} if lifecycle else {}
+    return ClaimView.from_object(claim(spec=spec, status={"conditions": list(conditions)}))
+
+
+def test_a_claim_without_lifecycle_does_not_expire() -> None:
+    assert deadline(None, [FINISHED]) is None
+    assert phase(view(FINISHED), NOON) is Phase.ACTIVE
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [(NOON - EPSILON, Phase.ACTIVE), (NOON, Phase.MARK), (NOON + EPSILON, Phase.MARK)]
+)
+def test_r48_the_shutdown_time_itself_is_too_late(at: datetime, expected: Phase) -> None:
+    assert phase(view(shutdownTime="2026-11-01T12:00:00Z"), at) is expected
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(29.999, Phase.ACTIVE), (30, Phase.MARK)])
+def test_the_time_to_live_counts_from_the_end_of_the_pod(seconds: float, expected: Phase) -> None:
+    assert phase(view(FINISHED, ttlSecondsAfterFinished=30), NOON + timedelta(seconds=seconds)) is expected
+
+
+def test_the_time_to_live_means_nothing_until_the_pod_has_ended() -> None:
+    running = {**FINISHED, "status": "False"}
+    assert deadline(view(ttlSecondsAfterFinished=0).lifecycle, []) is None
+    assert deadline(view(ttlSecondsAfterFinished=0).lifecycle, [running]) is None
+
+
+@pytest.mark.parametrize(("shutdown", "seconds"), [("2026-11-01T12:00:10Z", 10), ("2026-11-01T12:01:00Z", 30)])
+def test_e43_the_earlier_of_both_wins(shutdown: str, seconds: int) -> None:
+    claimed = view(FINISHED, shutdownTime=shutdown, ttlSecondsAfterFinished=30)
+    assert deadline(claimed.lifecycle, claimed.conditions) == NOON + timedelta(seconds=seconds)
+
+
+def test_e43_it_is_written_down_before_anything_happens_also_with_no_time_to_live() -> None:
+    for policy in ("Delete", "DeleteForeground", "Retain"):
+        assert phase(view(FINISHED, ttlSecondsAfterFinished=0, shutdownPolicy=policy), NOON) is Phase.MARK
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("Delete", Phase.DELETE),
+        ("DeleteForeground", Phase.DELETE_FOREGROUND),
+        ("Retain", Phase.RETAIN),
+        ("", Phase.RETAIN),
+    ],
+)
+def test_what_was_written_down_happens_as_the_policy_says(policy: str, expected: Phase) -> None:
+    assert phase(view(MARKED, shutdownTime="2026-11-01T12:00:00Z", shutdownPolicy=policy), NOON) is expected
+
+
+def test_a_claim_whose_time_was_extended_lives_on() -> None:
+    assert phase(view(MARKED, shutdownTime="2026-11-01T13:00:00Z"), NOON) is Phase.ACTIVE
+
+
+# --- what goes -------------------------------------------------------------------------------------------------------
+
+
+def box(name: str, owner: Object) -> SandboxView:
+    return SandboxView.from_object(sandbox(name, owner=owner))
+
+
+def test_all_it_owns_goes_also_what_it_never_knew_of() -> None:
+    owned = [box("a", claim()), box("b", claim())]
+    assert doomed(view(), owned, {}) == tuple(owned)
+
+
+def test_nothing_is_left_to_go() -> None:
+    assert doomed(view(), [], {}) == ()
+
+
+def test_e43_what_is_not_its_own_is_left_alone() -> None:
+    with pytest.raises(Problem) as caught:
+        doomed(view(), [], {"claim": box("claim", claim("another"))})
+    problem = caught.value
+    assert (problem.reason, problem.retry, problem.status) == ("ClaimExpired", Retry.NEVER, Status.CLEAR)
+    assert problem.message == (
+        'Claim expired. sandbox not owned by this claim: sandbox "claim" is not owned by claim "claim"; deletion '
+        "skipped."
+    )
