@@ -249,6 +249,20 @@ async def test_a_failing_key_keeps_its_priority() -> None:
     assert passes.keys == ["urgent", "a", "urgent", "b", "c"]
 
 
+async def test_a_key_that_is_looked_at_again_keeps_its_priority() -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(1)
+        return Result(requeue_after=0.5) if len(passes.log) == 1 else DONE
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("urgent", 5)
+        for key in "abc":
+            controller.enqueue(key)
+        await passes.clock.advance(10)
+    assert passes.keys == ["urgent", "a", "urgent", "b", "c"]
+
+
 async def test_the_pause_the_server_asks_for_is_kept() -> None:
     async def look(key: str) -> Result:
         raise TooManyRequests("slow down", details={"retryAfterSeconds": 7})

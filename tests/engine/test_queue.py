@@ -127,6 +127,17 @@ async def test_a_worker_that_gave_up_waiting_is_not_woken() -> None:
     first, second = (asyncio.create_task(queue.get()) for _ in range(2))
     await ManualClock().settle()
     first.cancel()
+    await ManualClock().settle()
+    assert len(queue._idle) == 1
+    queue.add("a")
+    assert await second == "a"
+
+
+async def test_a_worker_that_is_giving_up_is_not_woken() -> None:
+    queue: WorkQueue[str] = WorkQueue()
+    first, second = (asyncio.create_task(queue.get()) for _ in range(2))
+    await ManualClock().settle()
+    first.cancel()
     queue.add("a")
     assert await second == "a"
 

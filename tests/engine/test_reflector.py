@@ -192,6 +192,25 @@ async def test_the_age_is_the_time_since_the_last_news() -> None:
         assert rig.reflector.age() == 0
 
 
+async def test_a_list_is_news() -> None:
+    api = ScriptedApi()
+    api.hang.clear()
+    async with running(api) as rig:
+        await rig.clock.advance(40)
+        assert rig.reflector.age() == 40
+        api.hang.set()
+        await rig.clock.settle()
+        assert rig.reflector.age() == 0
+
+
+async def test_r39_after_a_bookmark_the_cache_knows_what_is_old_news() -> None:
+    async with running(ScriptedApi(version=7)) as rig:
+        rig.api.watch.bookmark(50)
+        await rig.clock.settle()
+        rig.cache.wrote(an("deleted since", 49))
+        assert len(rig.cache) == 0
+
+
 async def test_r36_a_watch_that_ends_goes_on_where_it_was() -> None:
     async with running(ScriptedApi(version=7)) as rig:
         rig.api.watch.send("ADDED", an("a", 9, "x"))
@@ -240,6 +259,16 @@ async def test_r36_a_lost_watch_goes_on_where_it_was_after_a_pause() -> None:
         await rig.clock.settle()
         assert rig.value("a") == "y"
         assert (len(rig.api.lists), rig.reflector.failures) == (1, 1)
+
+
+async def test_a_watch_that_ended_in_peace_has_worked(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    async with running(ScriptedApi()) as rig:
+        rig.api.watch.fail(ConnectionError("reset by peer"))
+        await rig.clock.advance(60)
+        rig.api.watch.end()
+        await rig.clock.settle()
+    assert caplog.messages[1:] == ["reflecting configmaps works again after 1 failures"]
 
 
 async def test_r36_a_half_open_watch_is_replaced() -> None:
