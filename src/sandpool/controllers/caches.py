@@ -1,0 +1,167 @@
+"""What the controllers know: one cache per type, shared by all of them, and the reflectors that feed them.
+
+One process holds each object once, however many controllers read it, and a write of one controller is seen by all the
+others at once. Everything that is looked up by something else than its name has an index, so no pass walks a cache.
+
+A controller is set up in this order: make ``Caches``, subscribe to what should wake it, start ``Reflection.run`` as a
+task, await ``Reflection.synced``, run. A pass that began before everything is known would create what is there already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final, TypeVar
+
+from sandpool.api import labels
+from sandpool.api.kinds import (
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+    SERVICE,
+)
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views import (
+    ClaimView,
+    NetworkPolicyView,
+    PodView,
+    SandboxView,
+    ServiceView,
+    TemplateView,
+    View,
+    VolumeClaimView,
+    WarmPoolView,
+)
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client
+
+# Names of indexes. All but the owner's are within a namespace.
+_OWNER: Final = "owner"
+_SANDBOX: Final = "sandbox"
+_POOL: Final = "pool"
+_TEMPLATE: Final = "template"
+
+V = TypeVar("V", bound=View)
+
+
+class Caches:
+    """A cache per type, and what is found in them by index. ``[type]`` is the cache of a type.
+
+    Whatever takes a namespace and a name takes those of the object that is asked about: of the pool, the template or
+    the sandbox.
+    """
+
+    def __init__(self) -> None:
+        self._by_type: dict[ResourceType, Cache[Any]] = {}
+        self.sandboxes = self._add(SANDBOX, SandboxView.from_object)
+        self.pods = self._add(POD, PodView.from_object)
+        self.claims = self._add(SANDBOX_CLAIM, ClaimView.from_object)
+        self.pools = self._add(SANDBOX_WARM_POOL, WarmPoolView.from_object)
+        self.templates = self._add(SANDBOX_TEMPLATE, TemplateView.from_object)
+        self.services = self._add(SERVICE, ServiceView.from_object)
+        self.volume_claims = self._add(PERSISTENT_VOLUME_CLAIM, VolumeClaimView.from_object)
+        self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
+
+        self.sandboxes.add_index(_OWNER, _owner)
+        self.sandboxes.add_index(_POOL, _label(labels.WARM_POOL))
+        self.sandboxes.add_index(_TEMPLATE, _label(labels.TEMPLATE_REF_HASH))
+        self.pods.add_index(_OWNER, _owner)
+        self.pods.add_index(_SANDBOX, _label(labels.SANDBOX_NAME_HASH))
+        self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
+        self.pools.add_index(_TEMPLATE, lambda pool: ((pool.namespace, pool.template),))
+
+    def __getitem__(self, type: ResourceType) -> Cache[Any]:
+        return self._by_type[type]
+
+    def __iter__(self) -> Iterator[tuple[ResourceType, Cache[Any]]]:
+        return iter(self._by_type.items())
+
+    def owned_sandboxes(self, owner_uid: str) -> tuple[SandboxView, ...]:
+        """Those whose controller is the pool or claim of this UID."""
+        return self.sandboxes.by(_OWNER, owner_uid)
+
+    def pool_sandboxes(self, namespace: str, pool: str) -> tuple[SandboxView, ...]:
+        """Those with the label of a pool, whoever owns them: members, orphans, and what others have labelled so."""
+        return self.sandboxes.by(_POOL, (namespace, name_hash(pool)))
+
+    def template_sandboxes(self, namespace: str, template: str) -> tuple[SandboxView, ...]:
+        """Those with the label of a template."""
+        return self.sandboxes.by(_TEMPLATE, (namespace, name_hash(template)))
+
+    def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
+        """Those whose controller is the sandbox of this UID."""
+        return self.pods.by(_OWNER, sandbox_uid)
+
+    def sandbox_pods(self, namespace: str, sandbox: str) -> tuple[PodView, ...]:
+        """Those with the tracking label of a sandbox, whoever owns them."""
+        return self.pods.by(_SANDBOX, (namespace, name_hash(sandbox)))
+
+    def pod_of(self, sandbox: SandboxView) -> PodView | None:
+        """The pod a sandbox controls; None if there is none, or more than one to choose from."""
+        owned = self.owned_pods(sandbox.uid)
+        return owned[0] if len(owned) == 1 else None
+
+    def pool_claims(self, namespace: str, pool: str) -> tuple[ClaimView, ...]:
+        """Claims that refer to a pool."""
+        return self.claims.by(_POOL, (namespace, pool))
+
+    def template_pools(self, namespace: str, template: str) -> tuple[WarmPoolView, ...]:
+        """Pools that refer to a template."""
+        return self.pools.by(_TEMPLATE, (namespace, template))
+
+    def _add(self, type: ResourceType, project: Callable[[Object], V]) -> Cache[V]:
+        cache = self._by_type[type] = Cache(project, name=type.plural)
+        return cache
+
+
+class Reflection:
+    """Keeps caches up to date with an API, in one namespace or all."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Client,
+        clock: Clock,
+        random: Random,
+        *,
+        namespace: str | None = None,
+    ) -> None:
+        self.reflectors = tuple(
+            Reflector(client, type, cache, clock, random, namespace=namespace) for type, cache in caches
+        )
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in self.reflectors:
+                group.create_task(reflector.run(), name=f"reflector of {reflector.type}")
+
+    async def synced(self) -> None:
+        """Wait until everything that existed is in the caches."""
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+
+def key_of(view: View) -> Key:
+    """The key under which a view is found in its cache."""
+    return Key(view.namespace, view.name)
+
+
+def _owner(view: View) -> tuple[str, ...]:
+    return () if view.owner is None else (view.owner.uid,)
+
+
+def _label(name: str) -> Callable[[View], tuple[tuple[str, str], ...]]:
+    def value(view: View) -> tuple[tuple[str, str], ...]:
+        found = view.labels.get(name)
+        return ((view.namespace, found),) if found else ()
+
+    return value

@@ -1,0 +1,91 @@
+"""Performs what a plan asks for: one request per write, and its answer goes into the cache before anybody goes on.
+
+So the next look at the cache, by the same pass or another controller, includes the write, and the event that the watch
+brings later is old news (see ``engine.cache``). What a failure means:
+
+* **Create**, ``AlreadyExists``: there is one that the cache did not show. It is read into the cache and the error is
+  raised: plan again, with it.
+* **Patch**, ``NotFound``: raised by ``patch``, and no matter to ``patch_if_there``.
+* **Delete**, ``NotFound``: that is what was wanted. ``Conflict`` is raised: the object is not the one that was meant,
+  or has changed since, so the decision is no longer valid.
+* Everything else, and no answer at all, is raised as the client raises it. Nothing is known about the write then: the
+  watch will tell.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from sandpool.api.resource import Object
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.writes import Create, Delete, Patch, Write
+from sandpool.engine.cache import Key
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, NotFound
+
+
+class Performer:
+    """Writes through ``client`` into the namespace that is given; ``field_manager`` is who managedFields say wrote,
+    the client's own if empty."""
+
+    def __init__(self, client: Client, caches: Caches, *, field_manager: str = "") -> None:
+        self.client = client
+        self.caches = caches
+        self.field_manager = field_manager or client.field_manager
+
+    async def perform(self, write: Write, namespace: str) -> Object | None:
+        """Do one write. The answer is the object as it is now; None after a Delete."""
+        match write:
+            case Create():
+                return await self.create(write, namespace)
+            case Patch():
+                return await self.patch(write, namespace)
+            case Delete():
+                await self.delete(write, namespace)
+                return None
+
+    async def create(self, write: Create, namespace: str) -> Object:
+        cache = self.caches[write.type]
+        try:
+            answer = await self.client.create(write.type, write.object, namespace, field_manager=self.field_manager)
+        except AlreadyExists:
+            with suppress(NotFound):  # gone again: the next attempt will work
+                cache.wrote(await self.client.get(write.type, write.object["metadata"]["name"], namespace))
+            raise
+        cache.wrote(answer)
+        return answer
+
+    async def patch(self, write: Patch, namespace: str) -> Object:
+        answer = await self.client.patch(
+            write.type,
+            write.name,
+            MergePatch(write.body),
+            namespace,
+            subresource=write.subresource,
+            field_manager=self.field_manager,
+        )
+        self.caches[write.type].wrote(answer)
+        return answer
+
+    async def patch_if_there(self, write: Patch, namespace: str) -> Object | None:
+        """Like ``patch``; None if the object has gone, so that nobody misses what was to be said."""
+        try:
+            return await self.patch(write, namespace)
+        except NotFound:
+            return None
+
+    async def delete(self, write: Delete, namespace: str, *, propagation_policy: str | None = None) -> None:
+        """Delete the object that was meant; one that is gone is as good."""
+        answer: Object | None
+        try:
+            answer = await self.client.delete(
+                write.type,
+                write.name,
+                namespace,
+                propagation_policy=propagation_policy,
+                uid=write.uid,
+                resource_version=write.resource_version or None,
+            )
+        except NotFound:
+            answer = None
+        self.caches[write.type].deleted(Key(namespace, write.name), write.uid, answer)

@@ -1,0 +1,83 @@
+"""What is found in the shared caches, by what, and that they reflect an API."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.labels import TEMPLATE_REF_HASH, WARM_POOL
+from sandpool.api.names import name_hash
+from sandpool.controllers.caches import Caches, Reflection, key_of
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import SystemClock
+from sandpool.server.app import ApiServer
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template, sandbox, sandbox_pod, stored
+
+
+def test_sandboxes_are_found_by_owner_pool_and_template() -> None:
+    caches = Caches()
+    pool = stored(SANDBOX_WARM_POOL, "warm")
+    labels = {WARM_POOL: name_hash("warm"), TEMPLATE_REF_HASH: name_hash("python")}
+    caches.sandboxes.saw(sandbox("member", owner=pool, metadata={"labels": labels}))
+    caches.sandboxes.saw(sandbox("orphan", metadata={"labels": labels}))
+    caches.sandboxes.saw(sandbox("elsewhere", metadata={"labels": labels, "namespace": "other"}))
+    caches.sandboxes.saw(sandbox("plain"))
+
+    assert [each.name for each in caches.owned_sandboxes(pool["metadata"]["uid"])] == ["member"]
+    assert {each.name for each in caches.pool_sandboxes("default", "warm")} == {"member", "orphan"}
+    assert {each.name for each in caches.template_sandboxes("default", "python")} == {"member", "orphan"}
+
+
+def test_pods_are_found_by_owner_and_by_label() -> None:
+    caches = Caches()
+    box = sandbox("box")
+    caches.sandboxes.saw(box)
+    caches.pods.saw(sandbox_pod(box))
+    view = caches.sandboxes.get(Key("default", "box"))
+    assert view is not None
+    pods = caches.sandbox_pods("default", "box")
+
+    assert [key_of(each) for each in pods] == [Key("default", "box")]
+    assert caches.owned_pods(view.uid) == pods
+    assert caches.pod_of(view) is pods[0]
+
+    caches.pods.saw(sandbox_pod(box, "second"))
+    assert caches.pod_of(view) is None, "nobody chooses between two"
+
+
+def test_claims_are_found_by_pool_and_pools_by_template() -> None:
+    caches = Caches()
+    caches.claims.saw(stored(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "warm"}}))
+    caches.pools.saw(stored(SANDBOX_WARM_POOL, "warm", spec={"sandboxTemplateRef": {"name": "python"}}))
+
+    assert [each.name for each in caches.pool_claims("default", "warm")] == ["mine"]
+    assert [each.name for each in caches.template_pools("default", "python")] == ["warm"]
+    assert not caches.pool_claims("default", "cold")
+
+
+async def test_they_reflect_what_there_is_and_what_comes(tmp_path: Path) -> None:
+    server = ApiServer(tmp_path)
+    await server.start()
+    client = server.client()
+    caches = Caches()
+    reflection = Reflection(caches, client, SystemClock(), Random(0))
+    await client.create(SANDBOX, new(SANDBOX, "there", spec={"podTemplate": pod_template()}), "default")
+    task = asyncio.create_task(reflection.run())
+    try:
+        async with asyncio.timeout(20):
+            await reflection.synced()
+            assert Key("default", "there") in caches.sandboxes
+
+            come = asyncio.Event()
+            caches.pods.subscribe(lambda key, old, new: come.set())
+            pod = new(POD, "comes", spec=pod_template()["spec"])
+            await client.create(POD, pod, "default")
+            await come.wait()
+            assert Key("default", "comes") in caches[POD]
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await server.stop()
