@@ -8,6 +8,7 @@ keeps the last of two equal keys, dropped any. Only then is the text parsed agai
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,9 @@ from sandpool.server.protobuf import decode as decode_protobuf
 MAX_BODY = 3 * 1024 * 1024
 # An alias in YAML is a reference: a few hundred bytes can stand for billions of nodes.
 _MAX_YAML_NODES = 1_000_000
+# The C parser walks nested nodes by recursion that nothing stops before the stack ends, and the process with it. What
+# is nested deeper than this could not be encoded again anyway.
+_MAX_YAML_DEPTH = 254
 
 _JSON_TYPES = frozenset({"", "application/json", "*/*"})
 _YAML_TYPES = frozenset({"application/yaml", "application/x-yaml", "text/yaml"})
@@ -129,8 +133,7 @@ class _Repeats(dict[str, Any]):
 def _remember(pairs: list[tuple[str, Any]]) -> _Repeats:
     found = _Repeats(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        found.repeated = tuple(dict.fromkeys(key for key in keys if keys.count(key) > 1))
+        found.repeated = tuple(key for key, times in Counter(key for key, _ in pairs).items() if times > 1)
     return found
 
 
@@ -161,6 +164,19 @@ class _YamlLoader(yaml.CSafeLoader):
     def __init__(self, stream: bytes) -> None:
         super().__init__(stream)
         self.duplicates: list[str] = []
+        self._merged = 0  # members that merge keys (<<) have copied
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Carry out the merge keys of a mapping. Each may copy what others have copied before, so they are counted."""
+        for key, value in node.value:
+            if key.tag == "tag:yaml.org,2002:merge":
+                for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                    if isinstance(source, yaml.MappingNode):
+                        self.flatten_mapping(source)
+                        self._merged += len(source.value)
+        if self._merged > _MAX_YAML_NODES:
+            raise ValueError("document contains excessive aliasing")
+        super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -174,11 +190,16 @@ class _YamlLoader(yaml.CSafeLoader):
 def decode_yaml(data: bytes) -> Body:
     loader = None
     try:
+        _check_depth(data)
         loader = _YamlLoader(data)
         value = loader.get_single_data()
     except (yaml.YAMLError, ValueError, TypeError) as error:
         text = " ".join(str(error).split())
         raise BadRequest(f"error decoding YAML: {text}") from None
+    except (LookupError, AttributeError):  # how the constructors of tagged scalars (!!int "") fail
+        raise BadRequest("error decoding YAML: a value does not fit its tag") from None
+    except RecursionError:
+        raise BadRequest("error decoding YAML: an anchor contains itself") from None
     finally:
         if loader is not None:
             loader.dispose()
@@ -189,6 +210,17 @@ def decode_yaml(data: bytes) -> Body:
         return Body(orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)), tuple(loader.duplicates))
     except (TypeError, ValueError) as error:
         raise BadRequest(f"error converting YAML to JSON: {error}") from None
+
+
+def _check_depth(data: bytes) -> None:
+    depth = 0
+    for event in yaml.parse(data, yaml.CSafeLoader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MAX_YAML_DEPTH:
+                raise ValueError(f"exceeded max depth of {_MAX_YAML_DEPTH}")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
 
 
 def _bound(value: Any) -> None:
