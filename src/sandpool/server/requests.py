@@ -27,8 +27,8 @@ class RequestInfo:
 
 
 def truthy(text: str | None) -> bool:
-    """A boolean query parameter as Kubernetes reads it: present and not plainly false."""
-    return text is not None and text.lower() not in ("", "0", "f", "false")
+    """A boolean query parameter as Kubernetes reads it: there, even without a value, and not plainly false."""
+    return text is not None and text != "0" and text.lower() != "false"
 
 
 def parse(method: str, path: str, query: Mapping[str, str]) -> RequestInfo:
