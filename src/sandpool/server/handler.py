@@ -7,14 +7,15 @@ The handler knows nothing about HTTP connections; the network front and the in-p
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 import orjson
 
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object, ResourceType
-from sandpool.api.schema.shape import Shape
-from sandpool.kube.errors import BadRequest, MethodNotAllowed, NotFound
+from sandpool.api.schema.core import definition
+from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server import bodies
 from sandpool.server.apply import manager_from_user_agent, validate_manager
@@ -47,7 +48,11 @@ NO_SUCH_RESOURCE = "the server could not find the requested resource"
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
-_SCALE = Resource(ResourceType("autoscaling", "v1", "Scale", "scales"), Shape, KindRules())
+_SCALE = Resource(
+    ResourceType("autoscaling", "v1", "Scale", "scales"),
+    partial(definition, "io.k8s.api.autoscaling.v1.Scale"),
+    KindRules(),
+)
 
 
 class Authorizer(Protocol):
@@ -100,6 +105,12 @@ class Handler:
         except (RecursionError, orjson.JSONEncodeError):
             # Nothing is accepted by the store before it could be walked and encoded: there is nothing to undo.
             raise BadRequest("the object is nested too deeply") from None
+        except (Conflict, NotFound):
+            # Writes are measured by the newest accepted state. Who is refused because of it will read it and try again.
+            if info.name and info.verb != "get":
+                namespace = info.namespace if resource.type.namespaced else ""
+                await self._context.settle(resource, (namespace, info.name))
+            raise
         if resource.deprecation_warning:
             response.headers.append(warning(resource.deprecation_warning))
         return response

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import orjson
 
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.admit import Admission, Undecodable, compile_admission
+from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest, Cause, Invalid, invalid
 from sandpool.kube.selectors import FieldSelector, LabelSelector
 from sandpool.server.requests import truthy
 
 FIELD_VALIDATION = ("", "Ignore", "Strict", "Warn")
 PROPAGATION_POLICIES = ("Foreground", "Background", "Orphan")
+_WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
+_INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +79,7 @@ def _unsupported(what: str, kind: str, value: str | list[str], supported: tuple[
 def dry_run(values: str | list[str] | None, kind: str) -> bool:
     if not values:
         return False
-    given = [values] if isinstance(values, str) else (values or [])
+    given = [values] if isinstance(values, str) else values
     if any(value and value != "All" for value in given):
         raise _unsupported("dryRun", kind, given, ("All",))
     return any(given)
@@ -99,10 +105,12 @@ def _number(query: Mapping[str, str], name: str) -> int:
     text = query.get(name, "")
     if not text:
         return 0
-    try:
-        return int(text)
-    except ValueError:
-        raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
+    if not _WHOLE_NUMBER.fullmatch(text):
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    # int() refuses some thousands of digits with an error of its own.
+    if len(text) > 20 or not _INT64.start <= (number := int(text)) < _INT64.stop:
+        raise BadRequest(f'strconv.ParseInt: parsing "{text}": value out of range')
+    return number
 
 
 def _selectors(query: Mapping[str, str]) -> tuple[LabelSelector | None, FieldSelector | None]:
@@ -143,17 +151,26 @@ def watch_options(query: Mapping[str, str]) -> WatchOptions:
     )
 
 
+@cache
+def _delete_options_admission() -> Admission:
+    return compile_admission(definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions"))
+
+
 def delete_options(query: Mapping[str, str], body: Any) -> DeleteOptions:
     """From the body, and from the query for what the body leaves out."""
-    options = body if isinstance(body, dict) else {}
+    options = body if body is not None else {}
+    if not isinstance(options, dict):
+        raise BadRequest("unable to decode the body as DeleteOptions: it is not an object")
     kind = options.get("kind")
     if kind not in (None, "", "DeleteOptions"):
         raise BadRequest(f"unable to decode the body as DeleteOptions: it is a {kind}")
+    try:
+        options = _delete_options_admission()(options).object
+    except Undecodable as error:
+        raise BadRequest(f"unable to decode the body as DeleteOptions: {error}") from None
     grace = options.get("gracePeriodSeconds")
     if grace is None and query.get("gracePeriodSeconds"):
         grace = _number(query, "gracePeriodSeconds")
-    if grace is not None and not isinstance(grace, int):
-        raise BadRequest("gracePeriodSeconds must be a whole number of seconds")
     propagation = options.get("propagationPolicy") or query.get("propagationPolicy") or ""
     orphan = options.get("orphanDependents")
     if orphan is None and "orphanDependents" in query:

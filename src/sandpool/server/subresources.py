@@ -5,18 +5,33 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest
+from sandpool.server.auth.token_request import TOKEN_REQUEST
 from sandpool.server.exchange import Response
 from sandpool.server.kinds.pods import bind
+from sandpool.server.kinds.rules import KindRules
 from sandpool.server.options import WriteOptions, delete_options
 from sandpool.server.registry.context import Context
-from sandpool.server.registry.decoding import expect_name
+from sandpool.server.registry.decoding import expect_name, fit
 from sandpool.server.registry.delete import delete
 from sandpool.server.registry.update import store_update
 from sandpool.server.resources import Resource
+
+# What is sent to these subresources is never stored, but it is decoded like everything else.
+_BINDING = Resource(
+    ResourceType("", "v1", "Binding", "bindings"), partial(definition, "io.k8s.api.core.v1.Binding"), KindRules()
+)
+_EVICTION = Resource(
+    ResourceType("policy", "v1", "Eviction", "evictions"),
+    partial(definition, "io.k8s.api.policy.v1.Eviction"),
+    KindRules(),
+)
+_TOKEN_REQUEST = Resource(TOKEN_REQUEST, partial(definition, "io.k8s.api.authentication.v1.TokenRequest"), KindRules())
 
 # Gives the object of a TokenRequest with its token, for a service account.
 TokenIssuer = Callable[[Object, Object], Object]
@@ -54,24 +69,24 @@ class Subresources:
 
     async def _bind(self, call: Call) -> Response:
         pod = self._context.current(call.resource, call.namespace, call.name)
-        bound = bind(pod, _expect(call.body, "Binding", call.name), self._context.now())
+        bound = bind(pod, _expect(call.body, _BINDING, call.name), self._context.now())
         await store_update(self._context, call.resource, bound, pod, call.options, subresource="binding")
         return _success(201)
 
     async def _evict(self, call: Call) -> Response:
-        eviction = _expect(call.body, "Eviction", call.name)
+        eviction = _expect(call.body, _EVICTION, call.name)
         options = delete_options({}, eviction.get("deleteOptions"))
         await delete(self._context, call.resource, call.namespace, call.name, options)
         return _success(201)
 
     async def _token(self, call: Call) -> Response:
         account = self._context.current(call.resource, call.namespace, call.name)
-        return Response(201, object=self._issue_token(account, _expect(call.body, "TokenRequest", "")))
+        return Response(201, object=self._issue_token(account, _expect(call.body, _TOKEN_REQUEST, "")))
 
     async def _finalize(self, call: Call) -> Response:
         """Replace ``spec.finalizers`` of a namespace: the one write that may, and the last one if none is left."""
         old = self._context.current(call.resource, "", call.name)
-        wanted = (_expect(call.body, "Namespace", call.name).get("spec") or {}).get("finalizers") or []
+        wanted = (_expect(call.body, call.resource, call.name).get("spec") or {}).get("finalizers") or []
         new = {**old, "spec": {**(old.get("spec") or {}), "finalizers": wanted}}
         if not wanted:
             del new["spec"]["finalizers"]
@@ -79,12 +94,15 @@ class Subresources:
         return Response(object=outcome.object, encoded=outcome.encoded)
 
 
-def _expect(body: Any, kind: str, name: str) -> Object:
-    if not isinstance(body, dict) or body.get("kind", kind) != kind:
+def _expect(body: Any, resource: Resource, name: str) -> Object:
+    """The body as what it should be, whatever version it says it is of."""
+    kind = resource.type.kind
+    if not isinstance(body, dict) or (body.get("kind") or kind) != kind:
         raise BadRequest(f"the body must be a {kind}")
+    decoded, _ = fit(resource, body, None, "Ignore", [])
     if name:
-        expect_name(body.get("metadata") or {}, name)
-    return body
+        expect_name(decoded.get("metadata") or {}, name)
+    return decoded
 
 
 def _success(code: int) -> Response:

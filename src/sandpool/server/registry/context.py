@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from dataclasses import dataclass, field
 from random import Random
 
@@ -53,7 +53,7 @@ def filled(resource: Resource, entry: Entry) -> Entry:
     return entry
 
 
-def _key(obj: Object) -> Key:
+def key_of(obj: Object) -> Key:
     metadata = obj["metadata"]
     return metadata.get("namespace", ""), metadata["name"]
 
@@ -103,7 +103,7 @@ class Context:
         stored = resource.to_stored(obj) if resource.to_stored is not None else obj
         if next(iter(stored)) != "kind":
             stored = {"kind": stored["kind"], "apiVersion": stored["apiVersion"], **stored}
-        write = self.store.put(resource.storage, _key(obj), stored)
+        write = self.store.put(resource.storage, key_of(obj), stored)
         write.change.entry.filled = resource.fill
         return write
 
@@ -113,17 +113,27 @@ class Context:
 
     async def remove(self, resource: Resource, final: Object) -> Outcome:
         stored = resource.to_stored(final) if resource.to_stored is not None else final
-        return await self._settle(resource, self.store.remove(resource.storage, _key(final), stored))
+        return await self._settle(resource, self.store.remove(resource.storage, key_of(final), stored))
+
+    async def settle(self, resource: Resource, key: Key) -> None:
+        """Wait until the newest accepted state of an object is durable. For answers that write nothing but tell of that
+        state, or whose next question will be about it: readers see it only then."""
+        await _durable(self.store.settled(resource.storage, key))
 
     async def _settle(self, resource: Resource, write: Write) -> Outcome:
-        try:
-            await write.durable
-        except DiskFull as error:
-            raise InsufficientStorage(
-                "the disk that holds the data directory is full; nothing was written. Free some space and try again"
-            ) from error
-        except JournalFailed as error:
-            raise InternalError(f"the write could not be made durable and was undone: {error}") from error
+        await _durable(write.durable)
         if resource.from_stored is not None:
             return Outcome(resource.from_stored(write.object))
         return Outcome(write.object, write.change.entry.encoded)
+
+
+async def _durable(written: Awaitable[None]) -> None:
+    """Wait for the disk, and say in the words of the API what went wrong with it."""
+    try:
+        await written
+    except DiskFull as error:
+        raise InsufficientStorage(
+            "the disk that holds the data directory is full; nothing was written. Free some space and try again"
+        ) from error
+    except JournalFailed as error:
+        raise InternalError(f"the write could not be made durable and was undone: {error}") from error

@@ -61,7 +61,7 @@ async def create(
         causes += resource.rules.validate(obj, None)
     refuse_invalid(resource, obj, causes)
     key = (namespace, obj["metadata"]["name"])
-    _check_free(context, resource, key)
+    await _check_free(context, resource, key)
     if options.dry_run:
         outcome.object = obj
         return outcome
@@ -70,10 +70,12 @@ async def create(
     return outcome
 
 
-def _check_free(context: Context, resource: Resource, key: Key) -> None:
+async def _check_free(context: Context, resource: Resource, key: Key) -> None:
+    """Lets nothing else run if the key is free, so that it still is when the object is stored."""
     taken = context.store.head(resource.storage, key)
     if taken is None:
         return
+    await context.settle(resource, key)  # who is told that it exists will look for it
     error = already_exists(resource.type, key[1])
     if taken.decode()["metadata"].get("deletionTimestamp"):
         raise AlreadyExists(f"object is being deleted: {error.message}", details=error.details)

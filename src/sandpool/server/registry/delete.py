@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
@@ -16,9 +16,9 @@ from sandpool.server.registry.reading import select
 from sandpool.server.resources import Resource
 
 _GC_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
-# Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
 # Kinds that are always marked before they go, even if they go at once: whoever watches sees both.
 _GRACEFUL = frozenset({"pods"})
+# Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
 _RETURNS_OBJECT = frozenset(
     {"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes"},
 )
@@ -35,10 +35,15 @@ async def delete(context: Context, resource: Resource, namespace: str, name: str
         if options.dry_run:
             return Outcome(_answer(resource, last))
         if graceful and not same(doomed, old):
-            last = context.accept(resource, doomed).object
+            marked = context.accept(resource, doomed)
+            marked.durable.cancel()  # it shares its fate with the removal, which is what we wait for
+            last = marked.object
         removed = await context.remove(resource, last)
         return Outcome(_answer(resource, removed.object or last))
-    if options.dry_run or same(doomed, old):
+    if options.dry_run:
+        return Outcome(doomed)
+    if same(doomed, old):
+        await context.settle(resource, (namespace, name))
         return Outcome(doomed)
     return await context.put(resource, doomed)
 
@@ -76,15 +81,23 @@ def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOp
     if not finalizers:
         del marked["finalizers"]
     if not already:
-        marked["deletionTimestamp"] = timestamp(context.clock.now() + timedelta(seconds=grace))
+        marked["deletionTimestamp"] = _end(context.clock.now(), grace)
         marked["deletionGracePeriodSeconds"] = grace
         if "generation" in metadata:
             marked["generation"] = metadata["generation"] + 1
     elif grace < (metadata.get("deletionGracePeriodSeconds") or 0):
-        marked["deletionTimestamp"] = timestamp(context.clock.now() + timedelta(seconds=grace))
+        marked["deletionTimestamp"] = _end(context.clock.now(), grace)
         marked["deletionGracePeriodSeconds"] = grace
     doomed = {**old, "metadata": marked}
     return doomed if already else resource.rules.prepare_delete(doomed)
+
+
+def _end(now: datetime, grace: int) -> str:
+    """When a grace period is over. One that is longer than time can be written lasts until the end of it."""
+    try:
+        return timestamp(now + timedelta(seconds=grace))
+    except OverflowError:
+        return timestamp(datetime.max.replace(tzinfo=now.tzinfo))
 
 
 def _finalizers(metadata: Object, options: DeleteOptions) -> list[str]:

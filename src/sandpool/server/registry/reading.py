@@ -159,7 +159,8 @@ def _check_match(options: ListOptions) -> None:
 
 
 def parse_version(text: str) -> int:
-    if not text.isdecimal():
+    # More digits than 64 bits have are no revision, and some thousands of them more than int() takes.
+    if not (text.isascii() and text.isdecimal() and len(text) <= 20):
         cause = Cause("resourceVersion", "FieldValueInvalid", f'Invalid value: "{text}": must be a number')
         raise invalid(ResourceType("", "v1", "", ""), text, [cause])
     return int(text)

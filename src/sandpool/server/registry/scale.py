@@ -13,7 +13,7 @@ from sandpool.server.apply.managed import with_managed_fields
 from sandpool.server.apply.scale import SCALE_VERSION, scale_managed_fields, scaled_managed_fields
 from sandpool.server.options import WriteOptions
 from sandpool.server.registry.context import Context, Outcome
-from sandpool.server.registry.decoding import expect_kind, expect_name
+from sandpool.server.registry.decoding import expect_kind, expect_name, fit
 from sandpool.server.registry.patch import Patcher
 from sandpool.server.registry.reading import get
 from sandpool.server.registry.update import MODIFIED, store_update
@@ -40,13 +40,12 @@ async def update_scale(
     old = context.current(resource, namespace, name)
     current = _scale(resource, old)
     scale = expect_kind(scale_resource, change(current) if callable(change) else change)
+    scale, _ = fit(scale_resource, scale, None, options.field_validation, [])
     metadata = scale.get("metadata") or {}
     expect_name(metadata, name)
     if metadata.get("resourceVersion", old["metadata"]["resourceVersion"]) != old["metadata"]["resourceVersion"]:
         raise conflict(resource.type, name, MODIFIED)
     replicas = (scale.get("spec") or {}).get("replicas", 0)
-    if not isinstance(replicas, int) or isinstance(replicas, bool):
-        raise BadRequest(f"spec.replicas: {replicas!r} is not a whole number")
     if replicas < 0:
         cause = causes.invalid("spec.replicas", replicas, "must be greater than or equal to 0")
         raise invalid(scale_resource.type, name, [cause])

@@ -13,7 +13,7 @@ from sandpool.kube.sharing import same, shared
 from sandpool.server.apply import settled
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
 from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.context import Context, Outcome, key_of
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
@@ -91,6 +91,8 @@ async def store_update(
     new = _generation(resource, new, old)
     new = settled(old, new)
     if same(new, old):
+        if not options.dry_run:
+            await context.settle(resource, key_of(old))
         outcome.object = old
         return outcome
     if options.dry_run:

@@ -65,6 +65,8 @@ class Store:
         self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
         self._filling: list[Write] = []  # accepted, waiting for the journal
         self._syncing: list[Write] = []  # handed to the journal
+        # Who waits for a write of somebody else. Not its own future: that is cancelled with the task that wrote.
+        self._waiting: dict[Change, list[asyncio.Future[None]]] = {}
         self._at_hand: deque[Entry] = deque()  # entries whose decoded objects are kept
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
@@ -217,6 +219,14 @@ class Store:
         self._filling.append(write)
         return write
 
+    async def settled(self, resource: str, key: Key) -> None:
+        """Wait until the newest accepted state of an object is on disk. Raises what kept it from getting there."""
+        pending = self._pending.get((resource, key))
+        if pending is not None:
+            settled = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(pending, []).append(settled)
+            await settled
+
     def _sync(self) -> None:
         if self._syncing or not self._filling:
             return
@@ -237,8 +247,8 @@ class Store:
             for accepted in synced:
                 self._publish(accepted)
             for accepted in synced:
-                if not accepted.durable.done():
-                    accepted.durable.set_result(None)
+                for settled in self._answer_to(accepted):
+                    settled.set_result(None)
         else:
             self._refuse(synced, error)
         self._sync()
@@ -267,8 +277,13 @@ class Store:
         self._head_revision = self.revision
         self._rows = self._journal.rows
         for accepted in refused:
-            if not accepted.durable.done():
-                accepted.durable.set_exception(error)
+            for settled in self._answer_to(accepted):
+                settled.set_exception(error)
+
+    def _answer_to(self, accepted: Write) -> list[asyncio.Future[None]]:
+        """Everybody who still waits for the fate of a write, whoever made it first."""
+        waiting = [accepted.durable, *self._waiting.pop(accepted.change, ())]
+        return [settled for settled in waiting if not settled.done()]
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -278,6 +293,7 @@ class Store:
             return
         self._closed = True
         waiting = [a.durable for a in (*self._syncing, *self._filling)]
+        waiting += [settled for group in self._waiting.values() for settled in group]
         if waiting:
             await asyncio.wait(waiting)
         for shelf in self._shelves.values():
