@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -32,7 +33,10 @@ class Backlog(Generic[K]):
         self.handle = handle
         self.clock = clock
         self.parallel = parallel
-        self._waiting: dict[K, None] = {}  # in the order in which they were added; never holds a key of _busy
+        # Ordered: taking the first of a plain dict walks over all that were taken before it.
+        self._waiting: OrderedDict[K, None] = (
+            OrderedDict()
+        )  # in the order in which they were added; never holds a key of _busy
         self._busy: dict[K, bool] = {}  # being handled or paused; True: it was added meanwhile
         self._failures: dict[K, int] = {}  # failures in a row
         self._paused = 0  # how many of _busy sleep after a failure, and leave room for others
@@ -75,8 +79,7 @@ class Backlog(Generic[K]):
                     self._asleep.add(key)
                     group.create_task(self._wake_up(key, seconds))
                 while self._waiting and len(self._busy) - self._paused < self.parallel:
-                    key = next(iter(self._waiting))
-                    del self._waiting[key]
+                    key, _ = self._waiting.popitem(last=False)
                     self._busy[key] = False
                     group.create_task(self._work(key))
 
