@@ -45,8 +45,8 @@ def test_a_sandbox() -> None:
         "operatingMode": "Suspended",
     }
     view = SandboxView.from_object(made(spec=spec, status=status))
-    assert view.pod_template is POD_TEMPLATE
-    assert view.volume_claim_templates is spec["volumeClaimTemplates"]
+    assert view.pod_template == POD_TEMPLATE
+    assert view.volume_claim_templates == spec["volumeClaimTemplates"]
     assert view.service is True
     assert view.shutdown_time == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert view.deleted_on_expiry

@@ -22,19 +22,17 @@ def reference(uid: str, *, api_version: str = "agents.x-k8s.io/v1beta1", control
 
 
 def test_everything_is_there() -> None:
-    labels, annotations = {"a": "1"}, {"b": "2"}
     view = claim(
         resourceVersion="7",
         generation=3,
-        labels=labels,
-        annotations=annotations,
+        labels={"a": "1"},
+        annotations={"b": "2"},
         creationTimestamp="2026-01-02T03:04:05Z",
         deletionTimestamp="2026-01-02T03:04:06Z",
     )
     assert (view.namespace, view.name, view.uid) == ("ns", "data", "uid-data")
     assert (view.resource_version, view.generation) == ("7", 3)
-    assert view.labels is labels
-    assert view.annotations is annotations
+    assert (view.labels, view.annotations) == ({"a": "1"}, {"b": "2"})
     assert view.creation_timestamp == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert view.deletion_timestamp == datetime(2026, 1, 2, 3, 4, 6, tzinfo=UTC)
     assert view.deleting

@@ -254,4 +254,4 @@ def test_edge_05_after_a_failed_lookup_pod_scheduled_stays() -> None:
 
 def test_conditions_of_others_are_left_alone() -> None:
     theirs = {"type": "Audited", "status": "True", "reason": "Ok", "message": "", "lastTransitionTime": NOW}
-    assert conditions(with_conditions(theirs), Findings(READY_POD), NOW)[0] is theirs
+    assert conditions(with_conditions(theirs), Findings(READY_POD), NOW)[0] == theirs

@@ -9,9 +9,12 @@ from sys import intern
 from typing import Any, Final
 
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views.sharing import Shared
 from sandpool.api.views.times import parse_time
 
 _NOTHING: Final[Mapping[str, str]] = {}
+# Members of one pool have the same labels.
+_labels: Final = Shared[Mapping[str, str]](4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,7 @@ def metadata_of(obj: Object) -> dict[str, Any]:
         "uid": metadata.get("uid") or "",
         "resource_version": metadata.get("resourceVersion") or "",
         "generation": metadata.get("generation") or 0,
-        "labels": metadata.get("labels") or _NOTHING,
+        "labels": _labels(metadata.get("labels") or _NOTHING),
         "annotations": metadata.get("annotations") or _NOTHING,
         "owner": owner,
         "other_owners": others,

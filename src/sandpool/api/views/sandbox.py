@@ -5,13 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from sys import intern
+from typing import Final
 
 from sandpool.api import labels
 from sandpool.api.conditions import READY, TRUE, Condition, find_condition
 from sandpool.api.resource import Object
 from sandpool.api.sandbox import DELETE, SUSPENDED
 from sandpool.api.views.metadata import View, metadata_of
+from sandpool.api.views.sharing import Shared
 from sandpool.api.views.times import parse_time
+
+_pod_template: Final = Shared[Object](1024)
+_volumes: Final = Shared[list[Object]](1024)
+# Sandboxes that became ready in the same second have equal conditions.
+_condition: Final = Shared[Condition](4096)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class SandboxStatus:
     @classmethod
     def from_object(cls, status: Object) -> SandboxStatus:
         return cls(
-            conditions=status.get("conditions") or [],
+            conditions=[_condition(condition) for condition in status.get("conditions") or ()],
             node_name=intern(status.get("nodeName") or ""),
             pod_ips=tuple(status.get("podIPs") or ()),
             selector=status.get("selector") or "",
@@ -96,8 +103,8 @@ class SandboxView(View):
         spec = obj.get("spec") or {}
         return cls(
             **metadata_of(obj),
-            pod_template=spec.get("podTemplate") or {},
-            volume_claim_templates=spec.get("volumeClaimTemplates") or [],
+            pod_template=_pod_template(spec.get("podTemplate") or {}),
+            volume_claim_templates=_volumes(spec.get("volumeClaimTemplates") or []),
             service=spec.get("service"),
             shutdown_time=parse_time(spec.get("shutdownTime")),
             shutdown_policy=spec.get("shutdownPolicy") or "",
