@@ -191,7 +191,7 @@ class AssignerModel(RuleBasedStateMachine):
         """Whatever is free can be taken, by as many strangers, and nothing else."""
         for pool in POOLS:
             free = {offer.sandbox for offer in self.free(Stage.READY) if offer.pool == pool}
-            found = set()
+            found: set[Key] = set()
             while lease := self.assigner.take(Wish(("default", f"stranger-{len(found)}"), pool, None)):
                 found.add(lease.sandbox)
             assert found == free

@@ -1,0 +1,231 @@
+"""What a claim says: every reason of Ready with its message, what is copied, and what is kept when things go wrong."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sandpool.api.conditions import Condition
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.claim import problems
+from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
+from sandpool.kube.patches import merge_patch
+from sandpool.testing.claims import claim, ready_status
+from sandpool.testing.sandboxes import sandbox
+
+NOW = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
+STAMP = "2026-11-01T12:30:00Z"
+EARLIER = "2026-11-01T11:00:00Z"
+NAMED = {"name": "pool-abcde", "podIPs": ["10.0.0.1"]}
+FINISHED: Condition = {
+    "type": "Finished",
+    "status": "True",
+    "reason": "PodSucceeded",
+    "message": "Pod completed successfully",
+    "lastTransitionTime": EARLIER,
+    "observedGeneration": 9,
+}
+
+
+def view(conditions: list[Condition] | None = None, named: Object | None = None, **fields: Any) -> ClaimView:
+    status: Object = {"conditions": conditions or []}
+    if named:
+        status["sandbox"] = named
+    return ClaimView.from_object(claim(metadata={"generation": 3}, status=status, **fields))
+
+
+def box(status: Object | None = None) -> SandboxView:
+    return SandboxView.from_object(sandbox("pool-abcde", owner=claim(), status=status or {}))
+
+
+def ready(status: str = "False", reason: str = "Reason", message: str = "", since: str = EARLIER) -> Condition:
+    return {
+        "type": "Ready",
+        "status": status,
+        "observedGeneration": 3,
+        "lastTransitionTime": since,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def condition(status: ClaimStatus, type: str = "Ready") -> Condition | None:
+    return next((each for each in status.conditions if each["type"] == type), None)
+
+
+# --- Ready -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "reason", "message"),
+    [
+        (problems.template_not_found("t"), "TemplateNotFound", 'SandboxTemplate "t" not found'),
+        (problems.pool_not_found("p"), "WarmPoolNotFound", 'SandboxWarmPool "p" not found'),
+        (
+            problems.adoption_conflict("x"),
+            "AdoptionConflict",
+            "adoption write conflict: x; the next pass retries from a converged view",
+        ),
+        (
+            problems.create_pending(),
+            "SandboxCreatePending",
+            "Sandbox already created; waiting for cache to converge",
+        ),
+        (problems.invalid_metadata("x"), "InvalidMetadata", "invalid additionalPodMetadata: x"),
+        (
+            problems.environment_rejected("x"),
+            "EnvVarsInjectionRejected",
+            "environment variable injection rejected: x",
+        ),
+        (problems.volume_claim_templates_rejected("x"), "VolumeClaimTemplatesError", "x"),
+        (
+            problems.expired_but_not_owned("s", "c"),
+            "ClaimExpired",
+            'Claim expired. sandbox not owned by this claim: sandbox "s" is not owned by claim "c"; deletion skipped.',
+        ),
+        (problems.failure("boom"), "ReconcilerError", "Error seen: boom"),
+    ],
+    ids=lambda value: value.reason if isinstance(value, Problem) else "",
+)
+def test_a_problem_is_what_the_claim_says(problem: Problem, reason: str, message: str) -> None:
+    status = next_status(view(), None, problem, NOW)
+    assert condition(status) == ready("False", reason, message, STAMP)
+
+
+def test_no_sandbox() -> None:
+    status = next_status(view(), None, None, NOW)
+    assert condition(status) == ready("False", "SandboxMissing", "Sandbox does not exist", STAMP)
+
+
+def test_a_sandbox_that_says_nothing_is_not_ready() -> None:
+    status = next_status(view(), box(), None, NOW)
+    assert condition(status) == ready("False", "SandboxNotReady", "Sandbox is not ready", STAMP)
+
+
+def test_a_sandbox_that_has_expired_on_its_own() -> None:
+    expired = ready_status(status="False", reason="SandboxExpired", message="Sandbox has expired")
+    status = next_status(view(), box(expired), None, NOW)
+    assert condition(status) == ready(
+        "False", "SandboxExpired", "Underlying Sandbox resource has expired independently of the Claim.", STAMP
+    )
+
+
+def test_a_claim_that_has_expired() -> None:
+    status = next_status(view(), box(ready_status()), None, NOW, expired=True)
+    assert condition(status) == ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.", STAMP)
+
+
+def test_e32_the_sandboxes_condition_is_copied_with_its_time_and_the_claims_generation() -> None:
+    status = next_status(view(), box(ready_status(since=EARLIER)), None, NOW)
+    assert condition(status) == ready("True", "DependenciesReady", "Pod is Ready", EARLIER)
+    assert status.ready
+
+
+def test_the_time_moves_only_with_the_status() -> None:
+    before = view([ready("False", "SandboxNotReady", "Sandbox is not ready", EARLIER)])
+    waiting = ready_status(status="False", reason="DependenciesNotReady", message="Pod does not exist", since=STAMP)
+    assert condition(next_status(before, box(waiting), None, NOW)) == ready(
+        "False", "DependenciesNotReady", "Pod does not exist", EARLIER
+    )
+    assert condition(next_status(before, None, problems.failure("x"), NOW)) == ready(
+        "False", "ReconcilerError", "Error seen: x", EARLIER
+    )
+
+
+# --- Finished --------------------------------------------------------------------------------------------------------
+
+
+def test_finished_is_copied_with_the_sandboxes_generation() -> None:
+    status = next_status(view(), box({"conditions": [FINISHED]}), None, NOW)
+    assert condition(status, "Finished") == FINISHED
+
+
+def test_finished_goes_when_the_sandbox_is_not_finished_any_more() -> None:
+    assert condition(next_status(view([FINISHED]), box(), None, NOW), "Finished") is None
+
+
+@pytest.mark.parametrize(("expired", "kept"), [(False, None), (True, FINISHED)])
+def test_finished_outlives_the_sandbox_only_if_the_claim_has_expired(expired: bool, kept: Condition | None) -> None:
+    assert condition(next_status(view([FINISHED]), None, None, NOW, expired=expired), "Finished") == kept
+
+
+def test_conditions_are_in_the_order_of_their_types() -> None:
+    status = next_status(view([ready()]), box({"conditions": [ready("True"), FINISHED]}), None, NOW)
+    assert [each["type"] for each in status.conditions] == ["Finished", "Ready"]
+
+
+# --- the sandbox -----------------------------------------------------------------------------------------------------
+
+
+def test_name_and_addresses_are_the_sandboxes() -> None:
+    status = next_status(view(), box(ready_status(ips=("10.0.0.9", "fd00::9"))), None, NOW)
+    assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.9", "fd00::9"))
+
+
+def test_they_go_with_the_sandbox() -> None:
+    status = next_status(view(named=NAMED), None, None, NOW)
+    assert (status.sandbox_name, status.pod_ips) == ("", ())
+
+
+def test_e42_they_stay_when_something_goes_wrong() -> None:
+    for sandbox_there in (None, box(ready_status())):
+        status = next_status(view(named=NAMED), sandbox_there, problems.failure("x"), NOW)
+        assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.1",))
+
+
+def test_e43_they_go_if_what_they_name_is_anothers() -> None:
+    status = next_status(view(named=NAMED), None, problems.expired_but_not_owned("s", "c"), NOW, expired=True)
+    assert status.sandbox_name == ""
+
+
+def test_a_create_that_was_too_quick_leaves_a_named_sandbox_alone() -> None:
+    before = view([ready("True")], NAMED)
+    assert next_status(before, None, problems.create_pending(), NOW) == ClaimStatus.of(before)
+
+
+# --- the write -------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_write_has_everything_and_the_version_it_is_for() -> None:
+    before = view()
+    body = status_patch(before, next_status(before, box(ready_status(since=EARLIER)), None, NOW))
+    assert body == {
+        "metadata": {"resourceVersion": "1"},
+        "status": {
+            "conditions": [ready("True", "DependenciesReady", "Pod is Ready", EARLIER)],
+            "sandbox": {"name": "pool-abcde", "podIPs": ["10.0.0.1"]},
+        },
+    }
+
+
+def test_what_is_so_already_is_not_written() -> None:
+    before = view([ready("True", "DependenciesReady", "Pod is Ready"), FINISHED], NAMED)
+    now = ready_status(since=EARLIER)
+    now["conditions"].append(FINISHED)
+    assert status_patch(before, next_status(before, box(now), None, NOW)) is None
+
+
+def test_only_what_changed_is_written() -> None:
+    before = view([ready("True", "DependenciesReady", "Pod is Ready")], NAMED)
+    body = status_patch(before, next_status(before, box(ready_status(ips=("10.0.0.2",), since=EARLIER)), None, NOW))
+    assert body == {"metadata": {"resourceVersion": "1"}, "status": {"sandbox": {"podIPs": ["10.0.0.2"]}}}
+
+
+def test_what_is_cleared_is_gone_from_the_object() -> None:
+    before = view([ready()], NAMED)
+    body = status_patch(before, next_status(before, None, None, NOW))
+    assert body is not None
+    after = merge_patch({"status": {"conditions": [ready()], "sandbox": NAMED}}, body)
+    assert "sandbox" not in after["status"]
+
+
+def test_marking_changes_nothing_but_ready() -> None:
+    before = view([ready("True"), FINISHED], NAMED)
+    status = marked_expired(before, ClaimStatus.of(before), NOW)
+    assert condition(status) == ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.", STAMP)
+    assert condition(status, "Finished") == FINISHED
+    assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.1",))
