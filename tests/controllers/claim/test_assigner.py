@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -151,6 +152,23 @@ def test_leaving_the_block_without_done_gives_back(desk: Desk) -> None:
     assert lease is not None
     with pytest.raises(RuntimeError), lease:
         raise RuntimeError
+    assert desk.take("other") == "s1"
+
+
+async def test_e40_r42_a_pass_that_is_cancelled_gives_back(desk: Desk) -> None:
+    desk.offer("s1")
+    lease = desk.assigner.take(wish("claim"))
+    assert lease is not None
+
+    async def write() -> None:
+        with lease:
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
     assert desk.take("other") == "s1"
 
 

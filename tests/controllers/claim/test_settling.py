@@ -147,6 +147,14 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
     assert [sample.value for sample in ended.samples] == [1000]
 
 
+def test_e49_without_observability_annotations_the_claim_is_measured_all_the_same() -> None:
+    scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", is_observability_noted=False)
+    ended = conclude(scene, settle(scene, box()).status, box())
+    assert ended.patch is not None
+    assert ended.patch.body["metadata"]["annotations"].keys() == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}
+    assert [sample.value for sample in ended.samples] == [1000]
+
+
 def test_nothing_is_noted_before() -> None:
     scene = observed(first_observed=NOON, trace_context="{}")
     ended = conclude(scene, settle(scene, box({})).status, box({}))

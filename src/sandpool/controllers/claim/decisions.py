@@ -29,6 +29,8 @@ class Observed:
     now: datetime
     first_observed: datetime | None = None
     trace_context: str = ""
+    # Whether the claim is to carry the two above; how long it took is measured in any case.
+    is_observability_noted: bool = True
     label_domains: Sequence[str] = DEFAULT_LABEL_DOMAINS
 
 

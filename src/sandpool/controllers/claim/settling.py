@@ -87,8 +87,8 @@ def conclude(
     is_warm = sandbox is not None and launch_type(claim, sandbox) == LAUNCH_WARM
     body = notes(
         claim,
-        first_observed=observed.first_observed,
-        trace_context=observed.trace_context,
+        first_observed=observed.first_observed if observed.is_observability_noted else None,
+        trace_context=observed.trace_context if observed.is_observability_noted else "",
         adopted=sandbox.name if sandbox is not None and is_warm else "",
         is_reference_stale=is_reference_stale,
         first_ready=first.note,
