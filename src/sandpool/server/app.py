@@ -77,6 +77,13 @@ class ApiServer:
         except BaseException:
             journal.close()
             raise
+        try:
+            await self._begin()
+        except BaseException:
+            await self.store.close()
+            raise
+
+    async def _begin(self) -> None:
         # Nothing is written between these lines: the keepers learn what is there, and then hear of every change.
         self.definitions.start()
         self.collector.start()

@@ -39,11 +39,15 @@ class Daemon:
         authority = Authority(settings.data_dir / "pki", self.clock)
         self.audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
         self.server = ApiServer(settings.data_dir, audit=self.audit, clock=self.clock, root_ca=authority.ca_pem)
-        await self.server.start()
         try:
-            await self._open_door(authority)
+            await self.server.start()
+            try:
+                await self._open_door(authority)
+            except BaseException:
+                await self.server.stop()
+                raise
         except BaseException:
-            await self.server.stop()
+            self._close_audit()
             raise
 
     async def _open_door(self, authority: Authority) -> None:
@@ -77,6 +81,9 @@ class Daemon:
     async def stop(self, grace: float = 10.0) -> None:
         await self.front.stop(grace)
         await self.server.stop()
+        self._close_audit()
+
+    def _close_audit(self) -> None:
         if self.audit is not None:
             self.audit.close()
 

@@ -1,0 +1,25 @@
+"""A server without a network, for the tests of its parts."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandpool.kube.client import Client
+from sandpool.server.app import ApiServer
+
+
+@pytest_asyncio.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
+    server = ApiServer(tmp_path / "data")
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+def client(server: ApiServer) -> Client:
+    return server.client()
