@@ -47,7 +47,11 @@ class InProcessTransport:
         self._closed = False
 
     async def request(self, request: Request) -> Any:
-        return (await self._send(request)).decode()
+        response = await self._send(request)
+        if response.stream is not None:
+            await response.stream.aclose()
+            raise ValueError("a watch is opened with stream()")
+        return response.decode()
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         watch = (await self._send(request)).stream
@@ -106,7 +110,6 @@ class InProcessTransport:
 
 
 async def _breathe() -> None:
-    """Let the event loop turn before a refusal. Nothing else on the way may have waited, and a caller who meets a
-    conflict with a write that is not on disk yet, and at once reads and tries again, would keep it from getting there.
-    """
+    """Let the event loop turn before a refusal. Nothing else on the way may have waited, and a caller who tries again
+    until somebody else has done their part would keep them from doing it."""
     await asyncio.sleep(0)

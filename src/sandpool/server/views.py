@@ -89,6 +89,8 @@ class View:
 
 
 def warning(text: str) -> tuple[str, str]:
-    """A header that clients show to their user."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ")
+    """A header that clients show to their user. Names of fields are part of it, and may hold characters because of
+    which a client would refuse the whole answer."""
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
     return "Warning", f'299 - "{escaped}"'
