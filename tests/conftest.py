@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -12,6 +13,11 @@ from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.users import USERS
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
+
+
+def pytest_configure() -> None:
+    """Being told to end is like Ctrl-C: fixtures get to stop the processes they started."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

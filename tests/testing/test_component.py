@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -108,6 +110,25 @@ def test_one_that_ended_by_itself(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"is not running"):
         made.pause()
     made.stop()
+
+
+@pytest.mark.skipif(shutil.which("setpriv") is None, reason="nobody to ask the kernel")
+def test_it_does_not_outlive_its_starter(tmp_path: Path) -> None:
+    starter = f"""
+import os, sys
+from pathlib import Path
+from sandpool.testing.component import Component
+made = Component("test", [sys.executable, "-c", {ENDLESS!r}], Path({str(tmp_path / "log")!r}))
+made.start()
+while not made.tail(): pass
+print(made.pid, flush=True)
+os._exit(1)
+"""
+    done = subprocess.run([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True, check=False)
+    deadline = time.monotonic() + 10
+    while not gone(int(done.stdout)):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_the_tail_of_a_long_log(tmp_path: Path) -> None:

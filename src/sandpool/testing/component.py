@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+
+_SETPRIV = shutil.which("setpriv")
 
 
 class Component:
@@ -15,6 +18,10 @@ class Component:
 
     ``start`` after ``stop`` or ``kill`` runs the same command line again, so a restarted component finds its data,
     its certificates and its port where they were.
+
+    It does not outlive whoever started it: a test run that is killed, or a worker of one that ends without a word,
+    has no chance to stop anything, so the kernel does (where ``setpriv`` is there to ask it to). To the kernel that is
+    the starting thread; a component started from a pool of threads lives no longer than the pool.
     """
 
     def __init__(self, name: str, command: Sequence[str | Path], log: Path) -> None:
@@ -37,8 +44,9 @@ class Component:
     def start(self) -> None:
         if self.running:
             raise RuntimeError(f"{self.name} is running already")
+        command = [_SETPRIV, "--pdeathsig", "KILL", *self.command] if _SETPRIV else self.command
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 
     def stop(self, within: float = 5.0) -> None:
         """Ask it to end; what has not ended by then is killed. Harmless if it is not running."""
