@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
@@ -49,12 +51,12 @@ def unowned(sandbox: Object, name: str = "box", **metadata: Any) -> Object:
 
 
 def planned(sandbox: Object, *pods: Object) -> PodPlan:
-    """The plan for a namespace with these pods. The index by label finds those with the label, as a cache would."""
+    """The plan for a namespace with these pods. The index finds those of the sandbox, as that of a cache would."""
     view = SandboxView.from_object(sandbox)
     views = [PodView.from_object(pod) for pod in pods]
-    labelled = [pod for pod in views if "agents.x-k8s.io/sandbox-name-hash" in pod.labels]
+    children = [pod for pod in views if pod.controlled_by(view)]
     tracked = next((pod for pod in views if pod.name == view.pod_name), None)
-    return plan_pod(view, labelled, tracked)
+    return plan_pod(view, children, tracked)
 
 
 def pod_of(pod: Object) -> PodView:
@@ -79,7 +81,7 @@ def test_a_missing_pod_is_made_in_one_write() -> None:
 
 def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
     """Members of pools are created with it; taking it away and writing it again would be two writes for nothing."""
-    assert planned(box("box")).repair is None
+    assert (planned(box("box")).repair, planned(box("box")).look_for) == (None, "")
     assert planned(suspended("box")).repair is None
     sandbox = box("box")
     assert planned(sandbox, own(sandbox)).repair is None
@@ -89,6 +91,7 @@ def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
 def test_an_annotation_that_leads_nowhere_is_removed_and_the_pod_made_under_the_sandbox_name(annotation: str) -> None:
     plan = planned(box(annotation))
     assert plan.repair == repaired(None)
+    assert plan.look_for == annotation
     assert isinstance(plan.write, Create)
     assert plan.write.object["metadata"]["name"] == "box"
 
@@ -210,12 +213,22 @@ def test_edge_09_an_owned_pod_beats_the_annotated_adoptable_one() -> None:
     )
 
 
-def test_an_owned_pod_that_lost_its_label_is_found_by_name() -> None:
+@pytest.mark.parametrize("name", ["box", "survivor"])
+def test_an_owned_pod_that_lost_its_label_is_found_and_gets_it_back(name: str) -> None:
     sandbox = box()
-    pod = own(sandbox, labels={})
+    pod = own(sandbox, name, labels={})
     plan = planned(sandbox, pod)
     assert plan.pod == pod_of(pod)
-    assert isinstance(plan.write, Patch)
+    assert plan.write == Patch(
+        POD, name, {"metadata": {"labels": {"agents.x-k8s.io/sandbox-name-hash": name_hash("box")}}}
+    )
+
+
+def test_an_owned_pod_that_no_index_knows_yet_is_ours() -> None:
+    """That is what a create finds that is answered by AlreadyExists."""
+    sandbox = box()
+    pod = pod_of(own(sandbox))
+    assert plan_pod(SandboxView.from_object(sandbox), (), pod) == PodPlan(pod, deferrable=True)
 
 
 # --- several pods ----------------------------------------------------------------------------------------------------
@@ -227,9 +240,10 @@ def test_edge_11_with_two_owned_pods_nothing_is_touched(mode: str) -> None:
     assert planned(sandbox, own(sandbox), own(sandbox, "twin")) == PodPlan(count=2)
 
 
-def test_edge_11_the_second_may_be_found_by_name_only() -> None:
+def test_edge_11_the_second_may_be_one_that_no_index_knows_yet() -> None:
     sandbox = box("odd")
-    assert planned(sandbox, own(sandbox), own(sandbox, "odd", labels={})) == PodPlan(count=2)
+    known, new = pod_of(own(sandbox)), pod_of(own(sandbox, "odd"))
+    assert plan_pod(SandboxView.from_object(sandbox), (known,), new) == PodPlan(count=2)
 
 
 def test_an_annotation_that_leads_nowhere_goes_also_then() -> None:
@@ -274,3 +288,44 @@ def test_suspending_deletes_an_owned_survivor_too() -> None:
     sandbox = suspended("gone")
     pod = own(sandbox, "survivor")
     assert planned(sandbox, pod) == PodPlan(pod_of(pod), repair=repaired(None), write=deletion(pod))
+
+
+# --- whatever there is -----------------------------------------------------------------------------------------------
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[Object, list[Object]]:
+    """A sandbox and pods of all sorts of owners, labels and names around it."""
+    mode = draw(st.sampled_from(["Running", "Suspended"]))
+    sandbox = box(draw(st.sampled_from([None, "", "box", "other", "gone"])), operatingMode=mode)
+    pods = []
+    for name in draw(st.sets(st.sampled_from(["box", "other", "third"]))):
+        metadata: Object = draw(st.sampled_from([{}, DELETING]))
+        labels = draw(st.sampled_from([None, {}, {"agents.x-k8s.io/adoptable": "true"}]))
+        owners = draw(st.sampled_from([None, [], [ELSEWHERE], [BEFORE]]))
+        labelled = {} if labels is None else {"labels": labels}
+        owned = {} if owners is None else {"ownerReferences": owners}
+        pods.append(own(sandbox, name, **metadata, **labelled, **owned))
+    return sandbox, pods
+
+
+@given(situations())
+def test_r10_only_own_pods_are_deleted_and_only_own_or_offered_ones_changed(
+    situation: tuple[Object, list[Object]],
+) -> None:
+    sandbox, pods = situation
+    view = SandboxView.from_object(sandbox)
+    views = {pod["metadata"]["name"]: pod_of(pod) for pod in pods}
+    owned = [pod for pod in views.values() if pod.controlled_by(view)]
+    plan = planned(sandbox, *pods)
+    if isinstance(plan.write, Delete):
+        assert views[plan.write.name].controlled_by(view)
+        assert view.suspended
+    elif isinstance(plan.write, Patch):
+        changed = views[plan.write.name]
+        assert changed in owned or (changed.owner is None and not owned)
+    elif isinstance(plan.write, Create):
+        assert not view.suspended
+        assert not owned
+    assert not (plan.count and plan.write)
+    assert plan.pod is None or plan.pod in views.values()

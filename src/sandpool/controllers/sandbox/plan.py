@@ -37,7 +37,7 @@ class Observed:
     """What there is. Anything but the sandbox may be missing or somebody else's; telling is the plan's business."""
 
     sandbox: SandboxView
-    labelled_pods: tuple[PodView, ...] = ()  # with the sandbox's tracking label
+    pods: tuple[PodView, ...] = ()  # whose owner has the sandbox's UID
     tracked_pod: PodView | None = None  # of the name sandbox.pod_name
     service: ServiceView | None = None  # of the sandbox's name
     volume_claims: Mapping[str, VolumeClaimView] = field(default_factory=dict)  # by name
@@ -83,7 +83,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Children | Ex
         return _plan_children(observed, settings, now)
     if not marked(sandbox):
         return _expire(sandbox, sandbox.status, now)
-    owned = owned_pods(sandbox, observed.labelled_pods, observed.tracked_pod)
+    owned = owned_pods(sandbox, observed.pods, observed.tracked_pod)
     return plan_expiry(sandbox, owned, observed.service, format_time(now))
 
 
@@ -114,7 +114,7 @@ def conclude(
 def _plan_children(observed: Observed, settings: Settings, now: datetime) -> Children:
     sandbox = observed.sandbox
     volumes = plan_volumes(sandbox, observed.volume_claims)
-    pod = plan_pod(sandbox, observed.labelled_pods, observed.tracked_pod)
+    pod = plan_pod(sandbox, observed.pods, observed.tracked_pod)
     # With two pods it is not known which of them a Service would lead to.
     service = None if pod.count else plan_service(sandbox, observed.service)
     if pod.write is None or not pod.deferrable:

@@ -1,8 +1,8 @@
 """The pod of a sandbox: which one it is, and whether to make, change or delete it.
 
 A sandbox has one pod. It is the one whose controller reference bears the sandbox's UID, whatever else claims to be it:
-the label only makes it quick to find, and the pod-name annotation is a hint for readers that may be out of date. If two
-pods are owned, choosing between them could destroy somebody's work, so nothing is touched.
+anybody can write a label, and the pod-name annotation is a hint for readers that may be out of date. If two pods are
+owned, choosing between them could destroy somebody's work, so nothing is touched.
 
 Pods bear the sandbox's name unless one of another name was adopted, and readers take that for granted where there is no
 annotation. So the annotation is written only where it says something else, and taken away where what it says is wrong.
@@ -28,10 +28,15 @@ from sandpool.controllers.writes import Create, Delete, Patch
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """``repair`` corrects the pod-name annotation and comes first. A Create that is answered by 409 AlreadyExists means
-    a pod we did not see: plan again with it as the tracked one."""
+    """``repair`` corrects the pod-name annotation and comes first.
+
+    Two answers mean that there is a pod we did not see, to plan again with as the tracked one: a Create that is
+    answered by 409 AlreadyExists, and finding the pod ``look_for``. That one is named by the annotation and not known
+    to us, which may be news that has not arrived, so the API itself is asked before the plan is performed; else the
+    sandbox of somebody who prepared a pod just now would get a second one."""
 
     pod: PodView | None = None  # what the status is about, unless a create brings another
+    look_for: str = ""
     repair: Patch | None = None
     write: Create | Patch | Delete | None = None
     deferrable: bool = False  # whether the write may wait, because neither ownership nor existence is at stake
@@ -39,24 +44,26 @@ class PodPlan:
     error: str = ""
 
 
-def owned_pods(sandbox: SandboxView, labelled: Iterable[PodView], tracked: PodView | None) -> list[PodView]:
-    """``labelled`` are the pods of the namespace with the sandbox's tracking label."""
-    owned = [pod for pod in labelled if pod.controlled_by(sandbox)]
+def owned_pods(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None) -> list[PodView]:
+    """``children`` are the pods whose owner has the sandbox's UID, as far as the cache knows; ``tracked`` may be newer
+    than that."""
+    owned = [pod for pod in children if pod.controlled_by(sandbox)]
     if tracked is not None and tracked.controlled_by(sandbox) and all(pod.uid != tracked.uid for pod in owned):
         owned.append(tracked)
     return owned
 
 
-def plan_pod(sandbox: SandboxView, labelled: Iterable[PodView], tracked: PodView | None) -> PodPlan:
+def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None) -> PodPlan:
     """``tracked`` is the pod of the name ``sandbox.pod_name``."""
-    owned = owned_pods(sandbox, labelled, tracked)
+    owned = owned_pods(sandbox, children, tracked)
     if len(owned) > 1:
         return PodPlan(repair=None if tracked is not None else _repair(sandbox, None), count=len(owned))
     pod = owned[0] if owned else tracked
     if sandbox.suspended:
         return _plan_suspended(sandbox, pod, tracked)
     if pod is None:
-        return PodPlan(repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
+        look_for = sandbox.pod_name if sandbox.pod_name != sandbox.name else ""
+        return PodPlan(look_for=look_for, repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
     if error := refusal("pod", pod, sandbox):
         # A pod of nobody may become adoptable yet, and the hint is how it would be found.
         return PodPlan(repair=_repair(sandbox, None) if pod.owner is not None else None, error=error)

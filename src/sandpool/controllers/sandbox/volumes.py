@@ -16,7 +16,8 @@ from sandpool.controllers.writes import Create, Patch
 @dataclass(frozen=True, slots=True)
 class VolumesPlan:
     """Writes in the order of the templates. A failure ends the step, one found while planning as well as one of a
-    write, so that what comes after does not hide it."""
+    write, so that what comes after does not hide it. A Create that is answered by 409 AlreadyExists means a claim
+    we did not see: plan again with it."""
 
     writes: tuple[Create | Patch, ...] = ()
     error: str = ""
