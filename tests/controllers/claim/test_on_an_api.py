@@ -1,0 +1,286 @@
+"""Decisions performed on an API: it accepts them, they keep the budget, and a crash before any write loses nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.blueprint import Blueprint, new_sandbox
+from sandpool.controllers.claim import conflict
+from sandpool.controllers.claim.assigner import Assigner
+from sandpool.controllers.claim.candidates import offer_of
+from sandpool.controllers.claim.decisions import Adopt, Ask, Expire, Keep, Make, Observed, Refuse, Release, Remove
+from sandpool.controllers.claim.plan import adopt, decide, make
+from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import Conflict, NotFound
+from sandpool.server.app import ApiServer
+from sandpool.testing.claims import ready_status
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import pod_template
+
+NAMESPACE = "default"
+
+
+class Crash(Exception):
+    """The process ended here."""
+
+
+class Controller:
+    """The plainest possible: reads everything, performs one pass, counts its writes and ends after ``survives``."""
+
+    def __init__(self, client: Client, *, survives: int = 1000) -> None:
+        self.client = client
+        self.survives = survives
+        self.writes: list[str] = []
+        self.woken: list[tuple[str, str]] = []
+        self.assigner = Assigner(self.woken.append)
+
+    async def look(self, type: ResourceType, name: str) -> Object | None:
+        try:
+            return await self.client.get(type, name, NAMESPACE)
+        except NotFound:
+            return None
+
+    async def observe(self, name: str) -> Observed:
+        claim = ClaimView.from_object(await self.client.get(SANDBOX_CLAIM, name, NAMESPACE))
+        boxes = [SandboxView.from_object(each) for each in (await self.client.list(SANDBOX, NAMESPACE))["items"]]
+        pool = await self.look(SANDBOX_WARM_POOL, claim.warm_pool)
+        template = await self.look(SANDBOX_TEMPLATE, "python")
+        view = None if template is None else TemplateView.from_object(template)
+        blueprint = None if view is None else Blueprint.of(view)
+        pool_view = None if pool is None else WarmPoolView.from_object(pool)
+        for box in boxes:
+            offer = offer_of(box, pool_view, blueprint)
+            if offer is None:
+                self.assigner.forget((NAMESPACE, box.name))
+            else:
+                self.assigner.offer(offer)
+        owned = [box for box in boxes if box.controlled_by(claim)]
+        assert claim.creation_timestamp is not None
+        named = {box.name: box for box in boxes}
+        return Observed(claim, owned, named, pool_view, view, blueprint, now=claim.creation_timestamp)
+
+    async def run(self, name: str = "claim") -> Object | None:
+        """One pass. Returns the claim as it is afterwards."""
+        scene = await self.observe(name)
+        decision = decide(scene)
+        box: SandboxView | None = None
+        expired = isinstance(decision, Expire | Release)
+        problem = None
+        if isinstance(decision, Ask):
+            leases = (self.assigner.take(wish, booting=True) for wish in decision.wishes)
+            lease = next((lease for lease in leases if lease is not None), None)
+            if lease is None:
+                decision = make(scene)
+            else:
+                with lease:
+                    decision = adopt(scene, scene.named[lease.sandbox[1]])
+                    assert isinstance(decision, Adopt)
+                    box = await self.adopt(decision)
+                    lease.done()
+        elif isinstance(decision, Adopt):
+            box = await self.adopt(decision)
+        if isinstance(decision, Remove):
+            await self.write(decision.delete, foreground=decision.foreground)
+            return await self.look(SANDBOX_CLAIM, name)
+        if isinstance(decision, Make):
+            box = await self.patched(decision.create)
+        elif isinstance(decision, Keep):
+            box, problem = decision.sandbox, decision.problem
+            if decision.patch is not None:
+                box = await self.patched(decision.patch)
+        elif isinstance(decision, Release):
+            box = decision.sandbox
+            for delete in decision.deletes:
+                await self.write(delete)
+        elif isinstance(decision, Refuse):
+            problem = decision.problem
+        settled = settle(scene, box, problem, expired=expired)
+        if settled.patch is not None:
+            await self.write(settled.patch)
+        concluded = conclude(scene, settled.status, box)
+        if concluded.patch is not None:
+            await self.write(concluded.patch)
+        return await self.look(SANDBOX_CLAIM, name)
+
+    async def adopt(self, decision: Adopt) -> SandboxView:
+        return await self.patched(decision.patch)
+
+    async def patched(self, write: Patch | Create) -> SandboxView:
+        answer = await self.write(write)
+        assert answer is not None
+        return SandboxView.from_object(answer)
+
+    async def write(self, write: Patch | Create | Delete, *, foreground: bool = False) -> Object | None:
+        if len(self.writes) == self.survives:
+            raise Crash
+        if isinstance(write, Create):
+            self.writes.append(f"create {write.type.plural}")
+            return await self.client.create(write.type, write.object, NAMESPACE)
+        if isinstance(write, Patch):
+            self.writes.append(f"patch {write.type.plural}{'/' + write.subresource if write.subresource else ''}")
+            return await self.client.patch(
+                write.type, write.name, MergePatch(write.body), NAMESPACE, subresource=write.subresource
+            )
+        self.writes.append(f"delete {write.type.plural}{' in the foreground' if foreground else ''}")
+        policy = "Foreground" if foreground else "Background"
+        return await self.client.delete(write.type, write.name, NAMESPACE, uid=write.uid, propagation_policy=policy)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    client = server.client()
+    pod = pod_template(labels={"app": "agent"})
+    await client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod}), NAMESPACE)
+    spec = {"replicas": 2, "sandboxTemplateRef": {"name": "python"}}
+    await client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, "pool", spec=spec), NAMESPACE)
+    yield client
+    await server.stop()
+
+
+async def make_member(client: Client, name: str, status: Object | None = None) -> Object:
+    """What pool and sandbox controller would do together."""
+    template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
+    pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
+    blueprint = Blueprint.of(template)
+    identity = {labels.WARM_POOL: "91dd7983", labels.TEMPLATE_HASH: blueprint.hash}
+    box = new_sandbox(
+        blueprint,
+        namespace=NAMESPACE,
+        name=name,
+        owner=owner_reference(pool, controller=True, block=True),
+        labels={**identity, labels.LAUNCH_TYPE: "warm", labels.CREATED_BY: "controller"},
+        pod_labels=identity,
+    )
+    await client.create(SANDBOX, box, NAMESPACE)
+    body = {"status": ready_status() if status is None else status}
+    return await client.patch(SANDBOX, name, MergePatch(body), NAMESPACE, subresource="status")
+
+
+async def make_claim(client: Client, name: str = "claim", **spec: Any) -> Object:
+    whole = new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}, **spec})
+    return await client.create(SANDBOX_CLAIM, whole, NAMESPACE)
+
+
+def ready(claim: Object | None) -> str:
+    assert claim is not None
+    (found,) = [each for each in claim["status"]["conditions"] if each["type"] == "Ready"]
+    return f"{found['status']}/{found['reason']}"
+
+
+async def owners(client: Client) -> dict[str, str]:
+    items = (await client.list(SANDBOX, NAMESPACE))["items"]
+    return {each["metadata"]["name"]: each["metadata"]["ownerReferences"][0]["name"] for each in items}
+
+
+async def test_a_warm_claim_is_two_writes_until_it_is_ready_and_one_after(client: Client) -> None:
+    before = await make_member(client, "pool-abcde")
+    await make_claim(client)
+    controller = Controller(client)
+    claim = await controller.run()
+    assert controller.writes == ["patch sandboxes", "patch sandboxclaims/status", "patch sandboxclaims"]
+    assert ready(claim) == "True/DependenciesReady"
+    assert claim is not None
+    assert claim["status"]["sandbox"] == {"name": "pool-abcde", "podIPs": ["10.0.0.1"]}
+    after = await client.get(SANDBOX, "pool-abcde", NAMESPACE)
+    assert after["metadata"]["generation"] == before["metadata"]["generation"]
+    assert after["spec"] == before["spec"]
+
+
+async def test_a_second_look_writes_nothing(client: Client) -> None:
+    await make_member(client, "pool-abcde")
+    await make_claim(client)
+    await Controller(client).run()
+    again = Controller(client)
+    await again.run()
+    assert again.writes == []
+
+
+@pytest.mark.parametrize("survives", [0, 1, 2, 3])
+@pytest.mark.parametrize("spec", [{}, {"additionalPodMetadata": {"labels": {"sandbox.users.io/a": "b"}}}])
+async def test_r1_r14_r43_a_crash_before_any_write_costs_no_sandbox(
+    client: Client, survives: int, spec: dict[str, Any]
+) -> None:
+    for name in ("pool-a", "pool-b"):
+        await make_member(client, name)
+    await make_claim(client, **spec)
+    crashed = Controller(client, survives=survives)
+    with suppress(Crash):
+        await crashed.run()
+    claim = await Controller(client).run()
+    assert ready(claim) == "True/DependenciesReady"
+    assert claim is not None
+    assert sorted((await owners(client)).values()) == ["claim", "pool"]
+    assert (await owners(client))[claim["status"]["sandbox"]["name"]] == "claim"
+    assert claim["metadata"]["annotations"][labels.SANDBOX_NAME] == claim["status"]["sandbox"]["name"]
+
+
+async def test_r2_the_second_to_write_is_refused_and_the_sandbox_is_the_firsts(client: Client) -> None:
+    await make_member(client, "pool-abcde")
+    await make_claim(client, "first")
+    await make_claim(client, "second")
+    scene = await Controller(client).observe("second")
+    late = adopt(scene, scene.named["pool-abcde"])
+    await Controller(client).run("first")
+    assert isinstance(late, Adopt)
+    with pytest.raises(Conflict):
+        await Controller(client).adopt(late)
+    fresh = SandboxView.from_object(await client.get(SANDBOX, "pool-abcde", NAMESPACE))
+    with pytest.raises(Exception, match="no longer pool-owned and not controlled by claim second"):
+        conflict.is_done(scene.claim, "pool-abcde", fresh)
+    assert await owners(client) == {"pool-abcde": "first"}
+
+
+async def test_an_empty_pool_is_a_cold_start(client: Client) -> None:
+    await make_claim(client)
+    controller = Controller(client)
+    claim = await controller.run()
+    assert controller.writes == ["create sandboxes", "patch sandboxclaims/status"]
+    assert ready(claim) == "False/SandboxNotReady"
+    assert await owners(client) == {"claim": "claim"}
+    await client.patch(SANDBOX, "claim", MergePatch({"status": ready_status()}), NAMESPACE, subresource="status")
+    later = Controller(client)
+    assert ready(await later.run()) == "True/DependenciesReady"
+    assert later.writes == ["patch sandboxclaims/status", "patch sandboxclaims"]
+
+
+async def test_e34_a_booting_sandbox_is_better_than_none(client: Client) -> None:
+    await make_member(client, "pool-abcde", ready_status(status="False", reason="DependenciesNotReady"))
+    await make_claim(client)
+    assert ready(await Controller(client).run()) == "False/DependenciesNotReady"
+    assert await owners(client) == {"pool-abcde": "claim"}
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("Delete", "delete sandboxclaims"),
+        ("DeleteForeground", "delete sandboxclaims in the foreground"),
+        ("Retain", "delete sandboxes"),
+    ],
+)
+async def test_an_expired_claim_says_so_and_then_goes_as_its_policy_says(
+    client: Client, policy: str, expected: str
+) -> None:
+    await make_member(client, "pool-abcde")
+    await make_claim(client, lifecycle={"shutdownPolicy": policy})
+    await Controller(client).run()
+    past = {"spec": {"lifecycle": {"shutdownTime": "2020-01-01T00:00:00Z"}}}
+    await client.patch(SANDBOX_CLAIM, "claim", MergePatch(past), NAMESPACE)
+    first, second = Controller(client), Controller(client)
+    assert ready(await first.run()) == "False/ClaimExpired"
+    assert first.writes == ["patch sandboxclaims/status"]
+    await second.run()
+    assert second.writes[0] == expected
