@@ -51,6 +51,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """What to write. Creations are expected before deletions are: both were decided on one view of the pool, and once
+    a deletion is outstanding the books allow no creation."""
+
     memory: Memory
     patches: tuple[Patch, ...] = ()  # of members: labels put right, orphans adopted
     discard: tuple[Delete, ...] = ()  # of orphans, which nobody keeps books of

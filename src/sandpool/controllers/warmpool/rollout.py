@@ -67,13 +67,10 @@ def step(
     current = tuple(current)
     needed = desired - bounds.unavailable
     current_ready = sum(member.ready for member in current)
-    unready = [member for member in outdated if not member.ready]
-    ready = [member for member in outdated if member.ready]
-    # What may become of the outdated ones counts as well: those that are not ready might have recovered.
-    expendable = min(max(0, len(outdated) + current_ready - needed), limit)
-    goners = surplus(unready, expendable)
-    spare = max(0, len(ready) + current_ready - needed)
-    goners += surplus(ready, min(spare, expendable - len(goners)))
+    # Those that are not ready count on both sides: they might recover, so they are among what is kept for claims; and
+    # they are the first to go, so a ready one goes only if enough ready ones are left.
+    expendable = max(0, len(outdated) + current_ready - needed)
+    goners = surplus(outdated, min(expendable, limit))
     remaining = len(outdated) - len(goners)
     ceiling = desired + bounds.surge if remaining else desired
     gone = {member.uid for member in goners}
