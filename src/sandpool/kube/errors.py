@@ -217,12 +217,15 @@ def from_status(status: Any, code: int) -> ApiError:
     reason = status.get("reason") or ""
     details = status.get("details")
     cls = _BY_REASON.get(reason) or _BY_CODE.get(code, ApiError)
-    return cls(
+    error = cls(
         status.get("message") or reason or f"the server answered {code}",
         code=code,
         reason=reason or cls.reason,
         details=details if isinstance(details, dict) else {},
     )
+    if isinstance(metadata := status.get("metadata"), dict):
+        error.list_metadata = metadata
+    return error
 
 
 def _details(type: ResourceType, name: str, **more: Any) -> dict[str, Any]:
