@@ -64,7 +64,8 @@ class Context:
         self.clock = clock
         self.random = random
         self.neighbours = Neighbours(store)
-        self._now = (clock.now(), "")
+        moment = clock.now().replace(microsecond=0)
+        self._now = (moment, timestamp(moment))
 
     def now(self) -> str:
         """The time as it is written into objects; the same string for a whole second."""
