@@ -1,0 +1,286 @@
+"""Keeps pools as they should be: looks at one when something it depends on has changed, and performs its plan.
+
+**What wakes a pool.** Its own spec, its template, and of its members what a plan reads; a status that is written here
+wakes nobody. Of what was asked of the API, each answer is in the cache before the pass ends, so a pass sees all that
+its predecessors did.
+
+**What is not known is not repeated.** If the answer to a create or delete is lost, nobody knows whether it happened.
+The expectation stays, and the next pass begins by asking the API about exactly these objects, whose names were made up
+here. Until that is answered nothing is created or deleted for the pool.
+
+**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as the
+plan saw it; a claim that was faster has changed it, the API refuses, and the member is the claim's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+
+from sandpool.api.conditions import FINISHED
+from sandpool.api.events import Happening
+from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.labels import WARM_POOL
+from sandpool.api.names import generate_name, name_hash
+from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.blueprints import Blueprints
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.warmpool.creation import new_member
+from sandpool.controllers.warmpool.memory import Memory
+from sandpool.controllers.warmpool.plan import Plan, Seen, plan
+from sandpool.controllers.warmpool.refill import slow_start
+from sandpool.controllers.warmpool.settings import Settings
+from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Observer, Result
+from sandpool.engine.expectations import Expectations
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.kube.errors import ApiError, Conflict, NotFound
+
+
+class WarmPoolController:
+    def __init__(
+        self,
+        caches: Caches,
+        blueprints: Blueprints,
+        performer: Performer,
+        recorder: Recorder,
+        clock: Clock,
+        random: Random,
+        *,
+        settings: Settings | None = None,
+        workers: int = 4,
+        observer: Observer | None = None,
+    ) -> None:
+        self.caches = caches
+        self.blueprints = blueprints
+        self.performer = performer
+        self.recorder = recorder
+        self.clock = clock
+        self.random = random
+        self.settings = settings or Settings()
+        self.expectations: Expectations[str] = Expectations(clock)  # by the UID of the pool
+        self.controller: Controller[Key] = Controller(
+            "sandboxwarmpool", self.reconcile, clock, random, workers=workers, observer=observer
+        )
+        self._memories: dict[str, Memory] = {}  # by the UID of the pool
+        # By the UID of the pool: names and UIDs of members whose creation (then without UID) or deletion was asked for
+        # and not answered. As long as there are any, the expectations of the pool are not satisfied.
+        self._in_doubt: dict[str, dict[str, str]] = {}
+        # Pools by the label of their members, to find the pool of a sandbox that has no owner.
+        self._labels: dict[tuple[str, str], Key] = {}
+        caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
+        caches.templates.subscribe(self._template_changed, reads=_template_reads)
+        caches.sandboxes.subscribe(self._sandbox_changed, reads=_member_reads)
+
+    # --- what wakes a pool -------------------------------------------------------------------------------------------
+
+    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        label = key.namespace, name_hash(key.name)
+        if new is None:
+            self._labels.pop(label, None)
+        else:
+            self._labels[label] = key
+        if old is not None and (new is None or new.uid != old.uid):
+            self.expectations.forget(old.uid)
+            self._memories.pop(old.uid, None)
+            self._in_doubt.pop(old.uid, None)
+        self.controller.enqueue(key)
+
+    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in self.caches.template_pools(key.namespace, key.name):
+            self.controller.enqueue(key_of(pool))
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        for view in (old, new):
+            if view is None:
+                continue
+            if view.owner is None:
+                pool = self._labels.get((view.namespace, view.labels.get(WARM_POOL, "")))
+            elif view.owner.is_a(SANDBOX_WARM_POOL):
+                pool = Key(view.namespace, view.owner.name)
+                if new is None or new.deleting:
+                    self.expectations.settle_deletion(view.owner.uid, view.uid)
+            else:
+                pool = None
+            if pool is not None:
+                self.controller.enqueue(pool)
+
+    # --- one pass ----------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: Key) -> Result:
+        pool = self.caches.pools.get(key)
+        if pool is None:
+            return DONE
+        await self._resolve_doubts(pool)
+        blueprint = self.blueprints.of(pool.namespace, pool.template)
+        seen = Seen(
+            pool=pool,
+            sandboxes=self._sandboxes(pool),
+            blueprint=blueprint,
+            pod_of=self.caches.pod_of,
+            now=self.clock.now(),
+            pending_deletions=self.expectations.pending_deletions(pool.uid),
+            settled=self.expectations.satisfied(pool.uid),
+            chance=self.random.random(),
+        )
+        todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
+        self._memories[pool.uid] = todo.memory
+        await self._perform(pool, blueprint, todo)
+        return Result(todo.requeue)
+
+    def _sandboxes(self, pool: WarmPoolView) -> list[SandboxView]:
+        """Those the pool owns, and those with its label."""
+        found = {sandbox.uid: sandbox for sandbox in self.caches.owned_sandboxes(pool.uid)}
+        found |= {sandbox.uid: sandbox for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name)}
+        return list(found.values())
+
+    async def _perform(self, pool: WarmPoolView, blueprint: Blueprint | None, todo: Plan) -> None:
+        """Everything is tried; the first failure is raised at the end, so that the pass is made again."""
+        failures: list[BaseException] = []
+        failures += await _attempt(*(self._patch(pool, patch) for patch in todo.patches))
+        failures += await _attempt(*(self._discard(pool, delete) for delete in todo.discard))
+        # Before the deletions, which are outstanding from then on: creations are only expected if nothing is.
+        if todo.create and blueprint is not None and self.expectations.try_expect(pool.uid, todo.create):
+            await self._create(pool, blueprint, todo.create)
+        failures += await _attempt(*(self._delete(pool, delete) for delete in todo.delete))
+        if todo.status is not None:
+            failures += await _attempt(self._say(pool, todo.status))
+        for happening in todo.events:
+            self._tell(pool, happening)
+        if failures:
+            raise failures[0]
+
+    async def _patch(self, pool: WarmPoolView, patch: Patch) -> None:
+        try:
+            await self.performer.patch_if_there(patch, pool.namespace)
+        except Conflict:
+            await self._look_at(pool, patch.name)  # somebody else was faster; the next pass sees what there is now
+
+    async def _say(self, pool: WarmPoolView, status: Patch) -> None:
+        await self.performer.patch_if_there(status, pool.namespace)
+
+    def _tell(self, pool: WarmPoolView, happening: Happening) -> None:
+        type = SANDBOX_WARM_POOL
+        reference = Reference(type.api_version, type.kind, pool.name, pool.namespace, pool.uid, pool.resource_version)
+        self.recorder.event(reference, happening)
+
+    # --- creating ----------------------------------------------------------------------------------------------------
+
+    async def _create(self, pool: WarmPoolView, blueprint: Blueprint, count: int) -> None:
+        """Create members in batches, none after one with a failure. A failure is remembered, and the plan says when to
+        try again; it does not fail the pass."""
+        succeeded = attempted = 0
+        error = ""
+        for size in slow_start(count):
+            results = await asyncio.gather(*(self._create_one(pool, blueprint) for _ in range(size)))
+            attempted += size
+            succeeded += sum(not result for result in results)
+            error = next((result for result in results if result), "")
+            if error:
+                break
+        self.expectations.settle_creations(pool.uid, count - attempted)
+        memory = self._memories.get(pool.uid)
+        if memory is not None:  # else the pool has gone meanwhile
+            self._memories[pool.uid] = memory.attempted(succeeded, error, self.clock.now())
+        if error:
+            self.controller.enqueue(key_of(pool))
+
+    async def _create_one(self, pool: WarmPoolView, blueprint: Blueprint) -> str:
+        """What went wrong; empty if nothing did."""
+        name = generate_name(f"{pool.name}-", self.random)
+        member = new_member(pool, blueprint, name, enable_eviction=self.settings.enable_eviction)
+        try:
+            await self.performer.create(Create(SANDBOX, member), pool.namespace)
+        except ApiError as error:
+            if error.code >= 500:
+                self._doubt(pool, name, "")
+                return str(error)
+            self.expectations.settle_creations(pool.uid)
+            return str(error)
+        except (ConnectionError, TimeoutError) as error:
+            self._doubt(pool, name, "")
+            return str(error) or type(error).__name__
+        # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
+        self.expectations.settle_creations(pool.uid)
+        return ""
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    async def _delete(self, pool: WarmPoolView, delete: Delete) -> None:
+        self.expectations.expect_deletion(pool.uid, delete.uid)
+        try:
+            await self._discard(pool, delete)
+        except (ConnectionError, TimeoutError):
+            self._doubt(pool, delete.name, delete.uid)
+            raise
+        except ApiError as error:
+            if error.code >= 500:
+                self._doubt(pool, delete.name, delete.uid)
+            else:
+                self.expectations.settle_deletion(pool.uid, delete.uid)
+            raise
+        self.expectations.settle_deletion(pool.uid, delete.uid)
+
+    async def _discard(self, pool: WarmPoolView, delete: Delete) -> None:
+        try:
+            await self.performer.delete(delete, pool.namespace)
+        except Conflict:
+            await self._look_at(pool, delete.name, delete.uid)  # claimed, or changed: the next pass decides anew
+
+    # --- what is not known -------------------------------------------------------------------------------------------
+
+    def _doubt(self, pool: WarmPoolView, name: str, uid: str) -> None:
+        self._in_doubt.setdefault(pool.uid, {})[name] = uid
+
+    async def _resolve_doubts(self, pool: WarmPoolView) -> None:
+        """Ask the API what became of requests that were not answered; raises if it still does not answer."""
+        doubts = self._in_doubt.get(pool.uid)
+        while doubts:
+            name, uid = next(iter(doubts.items()))
+            await self._look_at(pool, name, uid)
+            doubts.pop(name, None)
+            if uid:
+                self.expectations.settle_deletion(pool.uid, uid)
+            else:
+                self.expectations.settle_creations(pool.uid)
+        self._in_doubt.pop(pool.uid, None)
+
+    async def _look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
+        """Take a sandbox into the cache as the API has it now."""
+        try:
+            self.caches.sandboxes.wrote(await self.performer.client.get(SANDBOX, name, pool.namespace))
+        except NotFound:
+            if uid:
+                self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
+
+
+async def _attempt(*work: Coroutine[object, object, None]) -> list[BaseException]:
+    """Do it all at once; what failed."""
+    results = await asyncio.gather(*work, return_exceptions=True)
+    return [result for result in results if isinstance(result, BaseException)]
+
+
+def _pool_reads(pool: WarmPoolView) -> tuple[object, ...]:
+    return pool.uid, pool.generation, pool.deleting
+
+
+def _template_reads(template: TemplateView) -> tuple[object, ...]:
+    return template.uid, template.generation
+
+
+def _member_reads(sandbox: SandboxView) -> tuple[object, ...]:
+    """What a plan reads of a member, its resource version aside: that changes with everything."""
+    return (
+        sandbox.owner,
+        sandbox.deleting,
+        sandbox.labels,
+        sandbox.generation,
+        sandbox.ready,
+        sandbox.status.reason(FINISHED),
+    )
