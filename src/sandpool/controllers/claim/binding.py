@@ -1,0 +1,65 @@
+"""Writes that a sandbox is a claim's, and finds out what became of it if the API says no.
+
+Somebody may have written the sandbox since it was looked at, and then the API refuses. The same sandbox is looked at
+again, at the API itself, and ``conflict`` tells what that means; another one is never tried instead.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.claim import conflict
+from sandpool.controllers.claim.decisions import Adopt, Observed, Refuse
+from sandpool.controllers.claim.plan import adopt
+from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.perform import Performer
+from sandpool.engine.cache import Key
+from sandpool.kube.errors import Conflict, NotFound
+
+# How often a sandbox is tried that others keep writing.
+_ATTEMPTS: Final = 4
+
+
+class Binder:
+    def __init__(self, caches: Caches, performer: Performer) -> None:
+        self.caches = caches
+        self.performer = performer
+
+    async def bind(self, observed: Observed, adoption: Adopt) -> SandboxView:
+        """The sandbox once it is the claim's. Raises ``Problem`` if it is not to be had; without an answer of the API
+        the failure is raised as it is, and the sandbox may or may not be the claim's."""
+        claim, name = observed.claim, adoption.sandbox.name
+        for _ in range(_ATTEMPTS):
+            try:
+                return SandboxView.from_object(await self.performer.patch(adoption.patch, claim.namespace))
+            except (Conflict, NotFound):
+                fresh = await self._look_at(adoption.sandbox)
+            is_done = conflict.is_done(claim, name, fresh)
+            assert fresh is not None, "a sandbox that is gone is a problem"
+            if is_done:
+                return fresh
+            again = adopt(observed, fresh)
+            if isinstance(again, Refuse):
+                raise again.problem
+            adoption = again
+        raise conflict.gave_up(claim, name)
+
+    def is_lost(self, claim: ClaimView, name: str) -> bool:
+        """Whether a sandbox that could not be bound is not the pool's any more, by what the last look at it showed."""
+        try:
+            return conflict.is_done(claim, name, self.caches.sandboxes.get(Key(claim.namespace, name)))
+        except Problem:
+            return True
+
+    async def _look_at(self, sandbox: SandboxView) -> SandboxView | None:
+        """The sandbox as the API has it, which the cache then has, too."""
+        try:
+            answer = await self.performer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
+        except NotFound:
+            self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
+            return None
+        self.caches.sandboxes.wrote(answer)
+        return SandboxView.from_object(answer)
