@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
+from sandpool.kube.transport import Request
+from sandpool.server.app import ApiServer
+from sandpool.testing.definitions import install
+from sandpool.testing.objects import custom_type, definition, new, pod
+
+GADGET = custom_type("example.com", "Gadget")
+
+
+class Stuck(Random):
+    """Always has the same idea. Everything else that Random does builds on these two."""
+
+    def random(self) -> float:
+        return 0.0
+
+    def getrandbits(self, k: int, /) -> int:
+        return 0
+
+
+async def test_a_dry_run_stores_nothing_and_tells_everything(server: ApiServer, client: Client) -> None:
+    before = server.store.revision
+    shown = await client.create(POD, pod("p"), "default", dry_run=True)
+    assert shown["metadata"]["uid"]
+    assert shown["spec"]["restartPolicy"] == "Always"
+    assert "resourceVersion" not in shown["metadata"]
+    assert server.store.revision == before
+    with pytest.raises(NotFound):
+        await client.get(POD, "p", "default")
+    await client.create(POD, pod("p"), "default")
+    with pytest.raises(AlreadyExists):
+        await client.create(POD, pod("p"), "default", dry_run=True)
+
+
+async def test_what_only_the_server_sets_cannot_be_brought_along(client: Client) -> None:
+    brought = {
+        "uid": "mine",
+        "creationTimestamp": "2001-01-01T00:00:00Z",
+        "deletionTimestamp": "2001-01-01T00:00:00Z",
+        "deletionGracePeriodSeconds": 5,
+        "generation": 7,
+        "selfLink": "/x",
+    }
+    created = (await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata=brought), "default"))["metadata"]
+    assert created["uid"] != "mine"
+    assert created["creationTimestamp"] > "2026"
+    assert not {"deletionTimestamp", "deletionGracePeriodSeconds", "generation"} & set(created)
+
+
+async def test_a_version_cannot_be_brought_along_either(client: Client) -> None:
+    with pytest.raises(ApiError, match="resourceVersion should not be set") as refused:
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"resourceVersion": "1"}), "default")
+    assert refused.value.code == 500  # as kube-apiserver has it
+
+
+async def test_generated_names_are_free_ones(tmp_path: Path) -> None:
+    server = ApiServer(tmp_path, random=Stuck())
+    await server.start()
+    client = server.client()
+    body = new(CONFIG_MAP, None, metadata={"generateName": "x-"})
+    first = await client.create(CONFIG_MAP, body, "default")
+    assert first["metadata"]["name"].startswith("x-")
+    with pytest.raises(AlreadyExists):  # it has tried, and says so instead of trying for ever
+        await client.create(CONFIG_MAP, body, "default")
+    await server.stop()
+
+
+async def test_a_generated_name_is_not_one_of_another_namespace(client: Client) -> None:
+    await client.create(NAMESPACE, new(NAMESPACE, "other"))
+    for namespace in ("default", "other"):
+        created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "same"), namespace)
+        assert created["metadata"]["namespace"] == namespace
+
+
+async def test_the_namespace_of_the_url_is_the_namespace(client: Client) -> None:
+    with pytest.raises(BadRequest, match="does not match the namespace sent on the request"):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"namespace": "other"}), "default")
+    cluster_wide = await client.create(NAMESPACE, new(NAMESPACE, "n", metadata={"namespace": "x"}))
+    assert "namespace" not in cluster_wide["metadata"]
+
+
+async def test_a_namespace_must_be_there(client: Client) -> None:
+    with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "nowhere")
+
+
+async def test_a_custom_resource_begins_without_status_and_with_a_generation(client: Client) -> None:
+    await install(client, definition(GADGET, subresources=("status",)))
+    created = await client.create(GADGET, new(GADGET, "g", spec={"a": 1}, status={"b": 2}), "default")
+    assert "status" not in created
+    assert created["metadata"]["generation"] == 1
+
+
+async def test_stored_objects_begin_with_what_they_are(server: ApiServer, client: Client) -> None:
+    """Lists of built-in kinds cut kind and apiVersion off the bytes, so they must be where they are cut."""
+    body = {"metadata": {"name": "a"}, "apiVersion": "v1", "data": {"k": "v"}, "kind": "ConfigMap"}
+    await client.create(CONFIG_MAP, body, "default")
+    entry = server.store.get("configmaps", ("default", "a"))
+    assert entry is not None
+    assert entry.encoded.startswith(b'{"kind":"ConfigMap","apiVersion":"v1",')
+    [item] = (await client.list(CONFIG_MAP, "default"))["items"]
+    assert set(item) == {"metadata", "data"}
+
+
+async def test_kind_and_version_may_be_left_out_together_only(client: Client) -> None:
+    path = CONFIG_MAP.path("default")
+    created = await client.transport.request(Request("POST", path, body={"metadata": {"name": "a"}}))
+    assert (created["kind"], created["apiVersion"]) == ("ConfigMap", "v1")
+    for body in ({"kind": "ConfigMap"}, {"apiVersion": "v1"}):
+        with pytest.raises(BadRequest, match="is missing in"):
+            await client.transport.request(Request("POST", path, body={**body, "metadata": {"name": "b"}}))
+
+
+async def test_nothing_is_created_where_anything_is_wrong(server: ApiServer, client: Client) -> None:
+    before = server.store.revision
+    with pytest.raises(Invalid):
+        await client.create(POD, pod("p", spec={"containers": []}), "default")
+    assert server.store.revision == before

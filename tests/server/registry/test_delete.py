@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import Conflict, NotFound
+from sandpool.kube.transport import Request
+from sandpool.server.app import ApiServer
+from sandpool.testing.objects import new, pod
+from sandpool.testing.watching import take
+
+
+async def running(client: Client, name: str, **spec: Any) -> Any:
+    """A pod on a node, which is given time to end."""
+    return await client.create(POD, pod(name, spec={"nodeName": "n", **spec}), "default")
+
+
+async def delete_all(client: Client, **query: str) -> Any:
+    return await client.transport.request(Request("DELETE", CONFIG_MAP.path("default"), query))
+
+
+async def test_a_dry_run_removes_nothing(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    await running(client, "p")
+    before = server.store.revision
+    await client.delete(CONFIG_MAP, "a", "default", dry_run=True)
+    shown = await client.delete(POD, "p", "default", dry_run=True)
+    assert shown["metadata"]["deletionGracePeriodSeconds"] == 30
+    await delete_all(client, dryRun="All")
+    assert server.store.revision == before
+
+
+async def test_what_a_deletion_answers_with(client: Client) -> None:
+    secret = await client.create(SECRET, new(SECRET, "s"), "default")
+    status = await client.delete(SECRET, "s", "default")
+    assert status["details"] == {"name": "s", "kind": "secrets", "uid": secret["metadata"]["uid"]}
+    await client.create(POD, pod("p"), "default")
+    assert (await client.delete(POD, "p", "default"))["kind"] == "Pod"
+
+
+async def test_a_pod_is_marked_before_it_goes_even_at_once(client: Client) -> None:
+    created = await client.create(POD, pod("p"), "default")
+    version = created["metadata"]["resourceVersion"]
+    watch = client.watch(POD, "default", resource_version=version)
+    await client.delete(POD, "p", "default", grace_period_seconds=0)
+    marked, gone = await take(watch, 2)
+    assert (marked.type, gone.type) == ("MODIFIED", "DELETED")
+    assert marked.object["metadata"]["deletionGracePeriodSeconds"] == 0
+
+
+async def test_a_grace_period_can_be_shortened_and_not_extended(client: Client) -> None:
+    await running(client, "p")
+    first = await client.delete(POD, "p", "default", grace_period_seconds=20)
+    longer = await client.delete(POD, "p", "default", grace_period_seconds=25)
+    assert longer["metadata"] == first["metadata"]
+    shorter = await client.delete(POD, "p", "default", grace_period_seconds=5)
+    assert shorter["metadata"]["deletionGracePeriodSeconds"] == 5
+    assert shorter["metadata"]["deletionTimestamp"] < first["metadata"]["deletionTimestamp"]
+    await client.delete(POD, "p", "default", grace_period_seconds=0)
+    with pytest.raises(NotFound):
+        await client.get(POD, "p", "default")
+
+
+async def test_a_grace_period_that_outlasts_time(client: Client) -> None:
+    await running(client, "p", terminationGracePeriodSeconds=2**62)
+    doomed = await client.delete(POD, "p", "default")
+    assert doomed["metadata"]["deletionTimestamp"] == "9999-12-31T23:59:59Z"
+
+
+async def test_preconditions_are_about_this_very_object(client: Client) -> None:
+    created = (await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default"))["metadata"]
+    with pytest.raises(Conflict, match="does not match the UID in record"):
+        await client.delete(CONFIG_MAP, "a", "default", uid="other")
+    with pytest.raises(Conflict, match="The object might have been modified"):
+        await client.delete(CONFIG_MAP, "a", "default", resource_version="1")
+    await client.delete(CONFIG_MAP, "a", "default", uid=created["uid"], resource_version=created["resourceVersion"])
+
+
+async def test_the_propagation_policy_is_a_finalizer(client: Client) -> None:
+    for name, policy, finalizer in (("f", "Foreground", "foregroundDeletion"), ("o", "Orphan", "orphan")):
+        held = new(CONFIG_MAP, name, metadata={"finalizers": ["example.com/hold"]})
+        await client.create(CONFIG_MAP, held, "default")
+        doomed = await client.delete(CONFIG_MAP, name, "default", propagation_policy=policy)
+        assert doomed["metadata"]["finalizers"] == ["example.com/hold", finalizer]
+        changed = await client.delete(CONFIG_MAP, name, "default", propagation_policy="Background")
+        assert changed["metadata"]["finalizers"] == ["example.com/hold"]
+
+
+async def test_a_second_deletion_changes_nothing(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/hold"]}), "default")
+    first = await client.delete(CONFIG_MAP, "a", "default")
+    before = server.store.revision
+    assert await client.delete(CONFIG_MAP, "a", "default") == first
+    assert server.store.revision == before
+
+
+# Collections ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_collection_goes_while_others_take_from_it_and_add_to_it(client: Client) -> None:
+    """What somebody else deletes first is no error; what comes later stays."""
+    names = [f"c{number}" for number in range(12)]
+    for name in names:
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default")
+
+    async def interfere() -> None:
+        for name in reversed(names):
+            try:
+                await client.delete(CONFIG_MAP, name, "default")
+            except NotFound:
+                pass
+            else:
+                await client.create(CONFIG_MAP, new(CONFIG_MAP, f"later-{name}"), "default")
+
+    answer, _ = await asyncio.gather(delete_all(client), interfere())
+    assert [item["metadata"]["name"] for item in answer["items"]] == sorted(names)
+    left = {item["metadata"]["name"] for item in (await client.list(CONFIG_MAP, "default"))["items"]}
+    assert not left & set(names)
+    assert all(name.startswith("later-") for name in left)
+
+
+async def test_two_who_delete_the_same_collection_do_not_fail_each_other(client: Client) -> None:
+    for number in range(6):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{number}"), "default")
+    await asyncio.gather(*(delete_all(client) for _ in range(3)))
+    assert (await client.list(CONFIG_MAP, "default"))["items"] == []
+
+
+async def test_only_what_is_selected_goes(client: Client) -> None:
+    for name, value in (("a", "1"), ("b", "2")):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata={"labels": {"k": value}}), "default")
+    await delete_all(client, labelSelector="k=1")
+    [left] = (await client.list(CONFIG_MAP, "default"))["items"]
+    assert left["metadata"]["name"] == "b"
+
+
+async def test_the_answer_shows_what_was_there(client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
+    await client.patch(CONFIG_MAP, "a", MergePatch({"data": {"k": "2"}}), "default")
+    answer = await delete_all(client)
+    assert answer["kind"] == "ConfigMapList"
+    assert [item["data"] for item in answer["items"]] == [{"k": "2"}]

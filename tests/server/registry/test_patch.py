@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
+from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch, Patch, StrategicPatch
+from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType
+from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Request
+from sandpool.server.app import ApiServer
+from sandpool.server.builtin import built_in_resources
+from sandpool.server.kinds.rules import KindRules
+from sandpool.server.registry.patch import check_media_type, media_types
+from sandpool.server.resources import Resource
+from sandpool.testing.objects import new, pod
+
+CONFIG_MAPS = next(each for each in built_in_resources() if each.type == CONFIG_MAP)
+SANDBOXES = Resource(SANDBOX, lambda: CONFIG_MAPS.shape, KindRules(), custom=True)
+
+
+def test_custom_resources_have_no_strategy_for_merging() -> None:
+    assert media_types(CONFIG_MAPS) == (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
+    assert STRATEGIC_MERGE_PATCH not in media_types(SANDBOXES)
+    with pytest.raises(UnsupportedMediaType) as refused:
+        check_media_type(SANDBOXES, STRATEGIC_MERGE_PATCH)
+    assert refused.value.message.endswith(f"include: {JSON_PATCH}, {MERGE_PATCH}, {APPLY_PATCH}")
+
+
+EVERY_WAY: list[Patch] = [
+    MergePatch({"data": {"k": "2"}}),
+    StrategicPatch({"data": {"k": "2"}}),
+    JsonPatch([{"op": "replace", "path": "/data/k", "value": "2"}]),
+    ApplyPatch({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a"}, "data": {"k": "2"}}),
+]
+
+
+@pytest.mark.parametrize("patch", EVERY_WAY, ids=lambda patch: type(patch).__name__)
+async def test_every_way_to_say_the_same(server: ApiServer, client: Client, patch: Patch) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1", "l": "1"}), "default")
+    before = server.store.revision
+    shown = await client.patch(CONFIG_MAP, "a", patch, "default", dry_run=True, force=isinstance(patch, ApplyPatch))
+    assert shown["data"] == {"k": "2", "l": "1"}
+    assert server.store.revision == before, "a dry run stores nothing"
+    patched = await client.patch(CONFIG_MAP, "a", patch, "default", force=isinstance(patch, ApplyPatch))
+    assert patched["data"] == {"k": "2", "l": "1"}
+    again = await client.patch(CONFIG_MAP, "a", patch, "default", force=isinstance(patch, ApplyPatch))
+    assert again["metadata"]["resourceVersion"] == patched["metadata"]["resourceVersion"]
+
+
+@pytest.mark.parametrize(
+    "patch, error",
+    [
+        (MergePatch({"metadata": {"name": "b"}}), BadRequest),
+        (MergePatch({"metadata": {"namespace": "b"}}), BadRequest),
+        (MergePatch({"metadata": None}), BadRequest),
+        (MergePatch({"metadata": {"uid": "other"}}), Invalid),
+        (MergePatch({"metadata": {"resourceVersion": "1"}}), Conflict),
+        (MergePatch({"kind": "Secret"}), ApiError),
+        (MergePatch({"data": {"k": 1}}), Invalid),
+        (JsonPatch([{"op": "replace", "path": "", "value": 1}]), ApiError),
+        (JsonPatch([{"op": "test", "path": "/data/k", "value": "other"}]), Invalid),
+        (JsonPatch([{"op": "remove", "path": "/data/nothing"}]), Invalid),
+    ],
+)
+async def test_a_patch_makes_no_other_object_and_no_broken_one(
+    client: Client, patch: Patch, error: type[ApiError]
+) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
+    with pytest.raises(error) as refused:
+        await client.patch(CONFIG_MAP, "a", patch, "default")
+    assert refused.value.code < 500
+    assert await client.get(CONFIG_MAP, "a", "default") == created
+
+
+async def test_only_apply_creates(client: Client) -> None:
+    for patch in EVERY_WAY[:3]:
+        with pytest.raises(NotFound):
+            await client.patch(CONFIG_MAP, "a", patch, "default")
+    assert (await client.patch(CONFIG_MAP, "a", EVERY_WAY[3], "default"))["data"] == {"k": "2"}
+
+
+async def test_apply_does_not_create_what_it_believes_to_know(client: Client) -> None:
+    known: Any = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "a", "uid": "u"}}
+    with pytest.raises(Conflict, match="no existing object was found"):
+        await client.patch(CONFIG_MAP, "a", ApplyPatch(known), "default")
+    with pytest.raises(NotFound):
+        await client.patch(POD, "p", ApplyPatch(pod("p")), "default", subresource="status")
+
+
+async def test_keys_that_stand_twice_in_a_patch_are_refused_or_told(client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    body = b'{"data":{"k":"1","k":"2"}}'
+    path = CONFIG_MAP.path("default", "a")
+    strict = Request("PATCH", path, {"fieldValidation": "Strict"}, body, MERGE_PATCH)
+    with pytest.raises(Invalid, match=r'duplicate field \\"data.k\\"|duplicate field "data.k"'):
+        await client.transport.request(strict)
+    answer = await client.transport.request(Request("PATCH", path, {}, body, MERGE_PATCH))
+    assert answer["data"] == {"k": "2"}

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, POD
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
+from sandpool.kube.transport import Request
+from sandpool.server.app import ApiServer
+from sandpool.testing.definitions import install
+from sandpool.testing.objects import custom_type, definition, new, pod
+
+GADGET = custom_type("example.com", "Gadget")
+
+
+async def put(client: Client, type: ResourceType, body: Object, subresource: str = "", **query: str) -> Any:
+    path = type.path("default", body["metadata"].get("name") or "a", subresource)
+    return await client.transport.request(Request("PUT", path, query, body))
+
+
+async def test_putting_back_what_was_read_changes_nothing(server: ApiServer, client: Client) -> None:
+    created = await client.create(POD, pod("p"), "default")
+    before = server.store.revision
+    assert await put(client, POD, created) == created
+    assert server.store.revision == before
+
+
+async def test_a_put_replaces_everything_that_may_change(client: Client) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"old": ""}), "default")
+    updated = await put(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"new": ""}))
+    assert updated["data"] == {"new": ""}
+    kept = ("uid", "creationTimestamp")
+    assert all(updated["metadata"][field] == created["metadata"][field] for field in kept)
+    assert updated["metadata"]["resourceVersion"] != created["metadata"]["resourceVersion"]
+
+
+async def test_a_put_says_which_object_it_means(client: Client) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    path = CONFIG_MAP.path("default", "a")
+    for metadata, error in (
+        ({}, BadRequest),
+        ({"name": "b"}, BadRequest),
+        ({"name": "a", "namespace": "other"}, BadRequest),
+        ({"name": "a", "uid": "another"}, Conflict),
+        ({"name": "a", "resourceVersion": "1"}, Conflict),
+    ):
+        body = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata}
+        with pytest.raises(error):
+            await client.transport.request(Request("PUT", path, body=body))
+    assert await client.get(CONFIG_MAP, "a", "default") == created
+    with pytest.raises(NotFound):
+        await put(client, CONFIG_MAP, new(CONFIG_MAP, "b"))
+
+
+async def test_a_dry_run_stores_nothing(server: ApiServer, client: Client) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "1"}), "default")
+    before = server.store.revision
+    shown = await put(client, CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "2"}), dryRun="All")
+    assert shown["data"] == {"k": "2"}
+    assert shown["metadata"]["resourceVersion"] == created["metadata"]["resourceVersion"]
+    assert server.store.revision == before
+    assert await client.get(CONFIG_MAP, "a", "default") == created
+
+
+async def test_a_custom_resource_is_replaced_by_version_only(client: Client) -> None:
+    await install(client, definition(GADGET))
+    await client.create(GADGET, new(GADGET, "g"), "default")
+    with pytest.raises(Invalid, match=r"metadata.resourceVersion: Invalid value: 0: must be specified for an update"):
+        await put(client, GADGET, new(GADGET, "g"))
+
+
+async def test_status_and_everything_else_are_written_apart(client: Client) -> None:
+    await install(client, definition(GADGET, subresources=("status",)))
+    gadget = await client.create(GADGET, new(GADGET, "g", spec={"a": 1}), "default")
+    both = {**gadget, "spec": {"a": 2}, "status": {"b": 2}}
+    by_status = await put(client, GADGET, both, "status")
+    assert (by_status["spec"], by_status["status"]) == ({"a": 1}, {"b": 2})
+    assert by_status["metadata"]["generation"] == 1
+    both = {**by_status, "spec": {"a": 3}, "status": {"b": 3}}
+    by_object = await put(client, GADGET, both)
+    assert (by_object["spec"], by_object["status"]) == ({"a": 3}, {"b": 2})
+    assert by_object["metadata"]["generation"] == 2
+
+
+async def test_labels_do_not_move_the_generation(client: Client) -> None:
+    await install(client, definition(GADGET))
+    await client.create(GADGET, new(GADGET, "g", spec={"a": 1}), "default")
+    labelled = await client.patch(GADGET, "g", MergePatch({"metadata": {"labels": {"a": "b"}}}), "default")
+    assert labelled["metadata"]["generation"] == 1
+
+
+async def test_the_last_finalizer_takes_the_object_along(server: ApiServer, client: Client) -> None:
+    held = new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/a", "example.com/b"]})
+    await client.create(CONFIG_MAP, held, "default")
+    await client.delete(CONFIG_MAP, "a", "default")
+    one_left = MergePatch({"metadata": {"finalizers": ["example.com/b"]}})
+    assert (await client.patch(CONFIG_MAP, "a", one_left, "default"))["metadata"]["deletionTimestamp"]
+    last = await client.patch(CONFIG_MAP, "a", MergePatch({"metadata": {"finalizers": None}}), "default")
+    assert last["metadata"]["resourceVersion"] == str(server.store.revision)
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAP, "a", "default")
+
+
+async def test_an_update_cannot_take_a_deletion_back(client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", metadata={"finalizers": ["example.com/a"]}), "default")
+    doomed = await client.delete(CONFIG_MAP, "a", "default")
+    unmarked = MergePatch({"metadata": {"deletionTimestamp": None, "deletionGracePeriodSeconds": None}})
+    after = await client.patch(CONFIG_MAP, "a", unmarked, "default")
+    assert after["metadata"]["deletionTimestamp"] == doomed["metadata"]["deletionTimestamp"]
