@@ -33,10 +33,9 @@ class Backlog(Generic[K]):
         self.handle = handle
         self.clock = clock
         self.parallel = parallel
-        # Ordered: taking the first of a plain dict walks over all that were taken before it.
-        self._waiting: OrderedDict[K, None] = (
-            OrderedDict()
-        )  # in the order in which they were added; never holds a key of _busy
+        # In the order in which they were added; never holds a key of _busy. Taking the first of a plain dict would walk
+        # over all that were taken before it.
+        self._waiting: OrderedDict[K, None] = OrderedDict()
         self._busy: dict[K, bool] = {}  # being handled or paused; True: it was added meanwhile
         self._failures: dict[K, int] = {}  # failures in a row
         self._paused = 0  # how many of _busy sleep after a failure, and leave room for others
