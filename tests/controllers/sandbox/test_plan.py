@@ -222,6 +222,18 @@ def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked
     assert result.condition("Ready") == ("False", "ReconcilerError", f"Error seen: {error}")
 
 
+def test_a_service_that_could_not_be_looked_after_stays_in_the_status_as_it_was() -> None:
+    sandbox = box(service=True)
+    assert "service" not in Pass(sandbox, pod(sandbox, READY), service_error="no").sandbox["status"]
+    service = sandboxes.sandbox_service(sandbox)
+    ready = Pass(sandbox, pod(sandbox, READY), service=service).sandbox
+    unwanted = {**ready, "spec": {**ready["spec"], "service": False}}
+    assert (
+        Pass(unwanted, pod(sandbox, READY), service=service, service_error="no").sandbox["status"]["service"] == "box"
+    )
+    assert "service" not in Pass(unwanted, pod(sandbox, READY), service=service).sandbox["status"]
+
+
 def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
     sandbox = settled(service=True)
     twins = (pod(sandbox, READY), pod(sandbox, READY, "twin"))

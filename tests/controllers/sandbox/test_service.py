@@ -187,6 +187,7 @@ def test_a_service_with_an_address_of_its_own_is_refused() -> None:
         error='cannot adopt unowned service "box" for sandbox "box": it is not headless (clusterIP: 10.0.0.1)'
     )
     assert planned(sandbox, unowned(sandbox, TRACKED, clusterIP="")).kept
+    assert planned(sandbox, own(sandbox, clusterIP="10.0.0.1")) == ServicePlan(True)
 
 
 # --- ports -----------------------------------------------------------------------------------------------------------

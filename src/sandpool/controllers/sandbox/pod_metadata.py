@@ -58,7 +58,6 @@ def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
         pod.annotations.get(labels.PROPAGATED_LABELS, ""),
         wanted.author_labels,
         labels.is_reserved_label,
-        keep={labels.SANDBOX_NAME_HASH},
     )
     for key, value in wanted.own_labels.items():
         if value is None:
@@ -118,10 +117,10 @@ def _reconciled(
     propagated: str,
     wanted: Mapping[str, str],
     reserved: Callable[[str], bool],
-    keep: Collection[str],
+    keep: Collection[str] = (),
 ) -> dict[str, str]:
     """What is there, without what was copied from the template and is no longer in it, and with what is. A reserved key
-    in the list is from a controller that let authors set it; it goes unless we set it ourselves."""
+    in the list is from a controller that let authors set it; it goes unless we keep something there ourselves."""
     result = dict(current)
     for key in propagated.split(","):
         stale = key not in keep if reserved(key) else key not in wanted
