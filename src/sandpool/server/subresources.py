@@ -4,7 +4,7 @@ namespaces."""
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -76,6 +76,7 @@ class Subresources:
     async def _evict(self, call: Call) -> Response:
         eviction = _expect(call.body, _EVICTION, call.name)
         options = delete_options({}, eviction.get("deleteOptions"))
+        options = replace(options, dry_run=options.dry_run or call.options.dry_run)
         await delete(self._context, call.resource, call.namespace, call.name, options)
         return _success(201)
 

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from sandpool.api.kinds import BUILT_IN, CONFIG_MAP, CORE_EVENT, EVENT, POD
+from sandpool.api.resource import Object
+from sandpool.api.schema.shape import Shape
+from sandpool.server.builtin import SERVED_SUBRESOURCES, built_in_resources
+from sandpool.server.kinds.rules import KindRules
+from sandpool.server.resources import Resource, ResourceTable
+from sandpool.testing.objects import custom_type
+
+WIDGET, NEXT_WIDGET = custom_type("example.com"), custom_type("example.com", version="v2")
+
+
+def as_it_is(obj: Object) -> Object:
+    return obj
+
+
+def resource(type: object = WIDGET, **more: object) -> Resource:
+    return Resource(type, Shape, KindRules(), **more)  # type: ignore[arg-type]
+
+
+def test_every_built_in_kind_is_served_once() -> None:
+    table = ResourceTable()
+    for each in built_in_resources():
+        table.add(each)
+    assert len(table) == len(BUILT_IN)
+    pods = table.get("", "v1", "pods")
+    assert pods is not None
+    assert pods.type.kind == "Pod"
+    assert table.get("", "v2", "pods") is None
+    assert table.get("apps", "v1", "pods") is None
+
+
+def test_subresources_that_do_not_work_are_not_promised() -> None:
+    for each in built_in_resources():
+        assert each.type.subresources <= SERVED_SUBRESOURCES
+    assert "exec" not in next(each for each in built_in_resources() if each.type.plural == POD.plural).type.subresources
+
+
+def test_the_two_groups_of_events_share_a_shelf() -> None:
+    events = [each for each in built_in_resources() if each.type in (EVENT, CORE_EVENT)]
+    assert {each.storage for each in events} == {"events"}
+    assert [each.type for each in events if each.from_stored is None] == [CORE_EVENT]
+
+
+def test_a_shelf_is_known_by_the_version_it_is_stored_in() -> None:
+    table = ResourceTable()
+    shown = resource(NEXT_WIDGET, to_stored=as_it_is, from_stored=as_it_is)
+    stored = resource(WIDGET)
+    for order in ([shown, stored], [stored, shown]):
+        table.replace(WIDGET.group_resource, order)
+        assert table.stored() == {WIDGET.group_resource: stored}
+
+
+def test_replacing_takes_away_what_is_not_served_any_more() -> None:
+    table = ResourceTable()
+    table.add(resource(CONFIG_MAP))
+    table.replace(WIDGET.group_resource, [resource(WIDGET), resource(NEXT_WIDGET)])
+    before = table.generation
+    table.replace(WIDGET.group_resource, [resource(NEXT_WIDGET)])
+    assert table.generation > before
+    assert table.get("example.com", "v1", "widgets") is None
+    assert table.get("example.com", "v2", "widgets") is not None
+    table.replace(WIDGET.group_resource, [])
+    assert [each.type for each in table] == [CONFIG_MAP]
+
+
+def test_what_is_only_asked_has_no_shelf() -> None:
+    table = ResourceTable()
+    for each in built_in_resources():
+        table.add(each)
+    assert "tokenreviews.authentication.k8s.io" not in table.stored()
+
+
+def test_the_schema_of_a_custom_resource_is_completed_by_what_all_objects_have() -> None:
+    widgets = resource(custom=True)
+    assert {"apiVersion", "kind", "metadata"} <= set(widgets.typed.properties)
+    assert "metadata" not in widgets.shape.properties
+    config_maps = next(each for each in built_in_resources() if each.type == CONFIG_MAP)
+    assert config_maps.typed is config_maps.shape
+
+
+def test_only_custom_resources_get_defaults_when_they_are_read() -> None:
+    assert resource(custom=True).fill is not None
+    assert resource(CONFIG_MAP).fill is None
