@@ -144,7 +144,7 @@ class _Stream:
     def _change_line(self, type: str, change: Change) -> WatchLine:
         """The line for a change, made once for all streams that show the object as it is."""
         if self._rendering is not None:
-            return self._rendered(type, change.object)
+            return self._rendered(type, self._read(change.entry))
         key = (type, self._resource)
         line: WatchLine | None = change.renderings.get(key)
         if line is None:
@@ -152,7 +152,7 @@ class _Stream:
                 entry = filled(self._resource, change.entry)
                 line = WatchLine(type, entry.decode(), entry.encoded)
             else:
-                line = self._rendered(type, change.object)
+                line = self._rendered(type, self._read(change.entry))
             change.renderings[key] = line
         return line
 
@@ -160,17 +160,19 @@ class _Stream:
         """The object as the client last knew it, at the revision of the change that took it out of sight."""
         if change.type == "DELETED" or change.previous is None:
             return self._change_line("DELETED", change)
-        last = change.previous.decode()
+        last = self._read(change.previous)
         last = {**last, "metadata": {**last["metadata"], "resourceVersion": str(change.revision)}}
         return self._rendered("DELETED", last)
 
     def _line(self, type: str, entry: Entry) -> WatchLine:
         if self._rendering is None and self._resource.from_stored is None:
             return WatchLine(type, None, filled(self._resource, entry).encoded)
-        return self._rendered(type, entry.decode())
+        return self._rendered(type, self._read(entry))
 
-    def _rendered(self, type: str, stored: Object) -> WatchLine:
-        obj = self._resource.from_stored(stored) if self._resource.from_stored is not None else stored
+    def _read(self, entry: Entry) -> Object:
+        return self._context.read(self._resource, entry)
+
+    def _rendered(self, type: str, obj: Object) -> WatchLine:
         if self._rendering is not None:
             obj = self._rendering(obj)
         return WatchLine(type, obj, orjson.dumps(obj))
