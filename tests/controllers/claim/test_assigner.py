@@ -307,6 +307,17 @@ def test_a_promise_that_breaks_costs_nobody_its_place(desk: Desk) -> None:
     assert desk.woken == ["a", "b", "c"]
 
 
+def test_who_has_fetched_what_was_promised_does_not_wait_any_more(desk: Desk) -> None:
+    desk.assigner.wait(wish("a"))
+    desk.offer("s1")
+    assert desk.take("a") == "s1"
+    desk.assigner.forget(("default", "s1"))
+    desk.woken.clear()
+    desk.offer("s2")
+    assert desk.woken == []
+    assert desk.take("b") == "s2"
+
+
 def test_who_begins_to_wait_although_something_is_free_is_woken_at_once(desk: Desk) -> None:
     desk.offer("s1")
     desk.assigner.wait(wish("a"))

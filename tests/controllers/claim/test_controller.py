@@ -1,0 +1,218 @@
+"""Claims on a real API: each gets its own sandbox, in two writes, whatever goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_NAME
+from sandpool.api.resource import Object
+from sandpool.api.warmpool import RECREATE
+from sandpool.kube.errors import NotFound
+from sandpool.kube.transport import Request
+from sandpool.testing.watching import until
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import NAMESPACE, World, owner_of
+
+
+def about_claims(requests: list[Request]) -> list[Request]:
+    """Of the writes of all controllers, those that claims cost."""
+    return [each for each in requests if "/sandboxclaims/" in each.path or is_adoption(each)]
+
+
+def is_adoption(request: Request) -> bool:
+    body = request.body if isinstance(request.body, dict) else {}
+    references = (body.get("metadata") or {}).get("ownerReferences") or [{}]
+    return request.method == "PATCH" and "/sandboxes/" in request.path and references[0].get("kind") == "SandboxClaim"
+
+
+def is_warm(box: Object) -> bool:
+    return bool(box["metadata"]["labels"].get(LAUNCH_TYPE) == LAUNCH_WARM)
+
+
+def assert_each_has_its_own(served: dict[str, Object]) -> None:
+    assert all(owner_of(box) == ("SandboxClaim", claim) for claim, box in served.items())
+    assert len({box["metadata"]["name"] for box in served.values()}) == len(served)
+
+
+async def test_a_warm_claim_costs_two_writes_and_a_note(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    before = len(world.wire.requests)
+
+    await world.claim("mine")
+    served = await world.served(1)
+
+    async def noted() -> bool:
+        claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
+        return CLAIM_FIRST_READY_AT in claim["metadata"].get("annotations", {})
+
+    await until(noted)
+    await world.filled(3)
+    assert is_warm(served["mine"])
+    written = [(each.method, each.path.split("/", 6)[-1]) for each in about_claims(world.writes(before))]
+    name = served["mine"]["metadata"]["name"]
+    assert written == [
+        ("PATCH", f"sandboxes/{name}"),
+        ("PATCH", "sandboxclaims/mine/status"),
+        ("PATCH", "sandboxclaims/mine"),
+    ]
+    claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
+    assert claim["metadata"]["annotations"][SANDBOX_NAME] == name
+    assert world.controllers.claims.controller.reconciles <= 2
+
+
+async def test_a_burst_gets_a_sandbox_each_and_all_of_them_warm(world: World) -> None:
+    await world.template()
+    await world.pool(60)
+    before = len(world.wire.requests)
+
+    await asyncio.gather(*(world.claim(f"claim-{number}") for number in range(50)))
+    served = await world.served(50)
+
+    assert_each_has_its_own(served)
+    assert all(map(is_warm, served.values()))
+    adoptions = [each for each in world.writes(before) if is_adoption(each)]
+    assert len(adoptions) == 50, "no conflict, so nothing was written twice"
+    assert world.controllers.claims.controller.failures == 0
+
+
+async def test_a_burst_larger_than_the_pool_is_served_all_the_same(world: World) -> None:
+    await world.template()
+    await world.pool(5)
+
+    await asyncio.gather(*(world.claim(f"claim-{number}") for number in range(12)))
+    served = await world.served(12)
+
+    assert_each_has_its_own(served)
+    assert sum(map(is_warm, served.values())) >= 5
+    await world.filled(5)
+
+
+async def test_a_claim_without_pool_waits_for_it(world: World) -> None:
+    await world.claim("early")
+    await world.template()
+    await world.pool(1, filled=False)
+
+    assert_each_has_its_own(await world.served(1))
+
+
+async def test_what_a_pool_cannot_have_is_made(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    body = {"name": "data", "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}}
+    await world.claim("own", volumeClaimTemplates=[{"metadata": {"name": body["name"]}, "spec": body["spec"]}])
+
+    async def refused() -> bool:
+        claim = await world.client.get(SANDBOX_CLAIM, "own", NAMESPACE)
+        conditions = (claim.get("status") or {}).get("conditions") or []
+        return any(each["reason"] == "VolumeClaimTemplatesError" for each in conditions)
+
+    await until(refused)
+    await world.filled(1)
+
+
+async def test_a_deleted_claim_takes_its_sandbox_along_and_nothing_else(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    await world.claim("short")
+    box = (await world.served(1))["short"]
+    await world.filled(2)
+
+    await world.client.delete(SANDBOX_CLAIM, "short", NAMESPACE)
+
+    async def gone() -> bool:
+        try:
+            await world.client.get(SANDBOX, box["metadata"]["name"], NAMESPACE)
+        except NotFound:
+            return True
+        return False
+
+    await until(gone)
+    await world.filled(2)
+    assert len(world.controllers.claims.assigner) == 2
+
+
+async def test_recreate_never_hands_out_the_former_template(world: World) -> None:
+    await world.template()
+    await world.pool(4, strategy=RECREATE)
+
+    await world.change_template("example.com/image:2")
+    await asyncio.gather(*(world.claim(f"claim-{number}") for number in range(4)))
+    served = await world.served(4)
+
+    images = {box["spec"]["podTemplate"]["spec"]["containers"][0]["image"] for box in served.values()}
+    assert images == {"example.com/image:2"}
+
+
+async def test_a_lost_answer_binds_the_same_sandbox(world: World) -> None:
+    """R3, R5: it is not known whether the sandbox was written. It was, and no other is taken."""
+    await world.template()
+    await world.pool(3)
+    lost: list[Request] = []
+
+    def lose(request: Request) -> Fault | None:
+        if is_adoption(request) and not lost:
+            lost.append(request)
+            return Fault.LOSE
+        return None
+
+    world.wire.fault = lose
+    await world.claim("mine")
+    served = await world.served(1)
+    await world.filled(3)
+
+    assert lost[0].path.endswith(served["mine"]["metadata"]["name"])
+    assert [owner_of(box) for box in await world.all(SANDBOX)].count(("SandboxClaim", "mine")) == 1
+
+
+async def test_a_request_that_did_not_arrive_is_made_again(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    cut: list[Request] = []
+
+    def fail(request: Request) -> Fault | None:
+        if (is_adoption(request) or request.path.endswith("mine/status")) and len(cut) < 3:
+            cut.append(request)
+            return Fault.CUT
+        return None
+
+    world.wire.fault = fail
+    await world.claim("mine")
+    assert_each_has_its_own(await world.served(1))
+    await world.filled(2)
+    assert len(cut) == 3
+
+
+async def test_a_sandbox_that_is_gone_is_replaced_by_another(world: World) -> None:
+    """R3, R4: deleted between the decision and the write."""
+    await world.template()
+    await world.pool(2)
+    original = world.wire.transport.request
+    gone: list[str] = []
+
+    async def delete_first(request: Request) -> object:
+        if is_adoption(request) and not gone:
+            gone.append(request.path.rsplit("/", 1)[-1])
+            await world.client.delete(SANDBOX, gone[0], NAMESPACE)
+        return await original(request)
+
+    world.wire.transport.request = delete_first  # type: ignore[method-assign]
+    await world.claim("mine")
+    served = await world.served(1)
+
+    assert_each_has_its_own(served)
+    assert served["mine"]["metadata"]["name"] != gone[0]
+    await world.filled(2)
+
+
+async def test_an_expired_claim_is_deleted_with_its_sandbox(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("old", lifecycle={"shutdownTime": "2020-01-01T00:00:00Z", "shutdownPolicy": "Delete"})
+
+    async def gone() -> bool:
+        return not await world.all(SANDBOX_CLAIM)
+
+    await until(gone)
+    await world.filled(1)
