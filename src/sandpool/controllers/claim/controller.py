@@ -43,14 +43,17 @@ from sandpool.controllers.claim.latency import Sample
 from sandpool.controllers.claim.lookup import names_to_find
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.settings import Settings
 from sandpool.controllers.claim.settling import conclude, settle
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.writes import Patch
 from sandpool.engine.backoff import Backoff
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Observer, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_controller import ControllerMetrics
+from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -68,10 +71,7 @@ class ClaimController:
         metrics: Metrics,
         clock: Clock,
         random: Random,
-        *,
-        workers: int = 64,
-        note_workers: int = 4,
-        observer: Observer | None = None,
+        settings: Settings | None = None,
     ) -> None:
         self.caches = caches
         self.blueprints = blueprints
@@ -79,12 +79,24 @@ class ClaimController:
         self.recorder = recorder
         self.metrics = metrics
         self.clock = clock
+        self.settings = settings = settings or Settings()
         self.assigner = Assigner(self._wake)
         self.binder = Binder(caches, performer)
+        # Namespaces take turns, so the burst of one is not in the way of the others.
+        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
-            "sandboxclaim", self.reconcile, clock, random, workers=workers, observer=observer
+            queue.name,
+            self.reconcile,
+            clock,
+            random,
+            workers=settings.workers,
+            queue=queue,
+            observer=ControllerMetrics(queue.name, settings.workers, metrics),
+            retried=queue.retried,
         )
-        self.notes: Controller[Key] = Controller("sandboxclaim-notes", self._note, clock, random, workers=note_workers)
+        self.notes: Controller[Key] = Controller(
+            "sandboxclaim-notes", self._note, clock, random, workers=settings.note_workers
+        )
         # What is to be noted on claims that are served. While a claim is here, its passes leave its metadata alone.
         self._notes: dict[Key, Patch] = {}
         self._first_seen = FirstSeen()
@@ -201,6 +213,8 @@ class ClaimController:
             blueprint=None if template is None else self.blueprints.of(namespace, template.name),
             now=self.clock.now(),
             first_observed=self._first_seen.get(key_of(claim), claim.uid),
+            is_observability_noted=self.settings.note_observability,
+            label_domains=self.settings.label_domains,
         )
 
     async def _keep(self, observed: Observed, decision: Keep) -> Result:

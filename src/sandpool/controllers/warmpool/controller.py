@@ -36,8 +36,11 @@ from sandpool.controllers.warmpool.settings import Settings
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Observer, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.expectations import Expectations
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_controller import ControllerMetrics
+from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
 from sandpool.kube.errors import ApiError, Conflict, NotFound
@@ -50,12 +53,12 @@ class WarmPoolController:
         blueprints: Blueprints,
         performer: Performer,
         recorder: Recorder,
+        metrics: Metrics,
         clock: Clock,
         random: Random,
-        *,
         settings: Settings | None = None,
+        *,
         workers: int = 4,
-        observer: Observer | None = None,
     ) -> None:
         self.caches = caches
         self.blueprints = blueprints
@@ -65,8 +68,16 @@ class WarmPoolController:
         self.random = random
         self.settings = settings or Settings()
         self.expectations: Expectations[str] = Expectations(clock)  # by the UID of the pool
+        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
-            "sandboxwarmpool", self.reconcile, clock, random, workers=workers, observer=observer
+            queue.name,
+            self.reconcile,
+            clock,
+            random,
+            workers=workers,
+            queue=queue,
+            observer=ControllerMetrics(queue.name, workers, metrics),
+            retried=queue.retried,
         )
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
         # By the UID of the pool: names and UIDs of members whose creation (then without UID) or deletion was asked for
@@ -160,7 +171,7 @@ class WarmPoolController:
         try:
             await self.performer.patch_if_there(patch, pool.namespace)
         except Conflict:
-            await self._look_at(pool, patch.name)  # somebody else was faster; the next pass sees what there is now
+            await self._decide_anew(pool, patch.name)
 
     async def _say(self, pool: WarmPoolView, status: Patch) -> None:
         await self.performer.patch_if_there(status, pool.namespace)
@@ -231,7 +242,12 @@ class WarmPoolController:
         try:
             await self.performer.delete(delete, pool.namespace)
         except Conflict:
-            await self._look_at(pool, delete.name, delete.uid)  # claimed, or changed: the next pass decides anew
+            await self._decide_anew(pool, delete.name, delete.uid)
+
+    async def _decide_anew(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
+        """The API refused: the sandbox is not as it was seen, it is claimed or has changed so that nobody wakes."""
+        await self._look_at(pool, name, uid)
+        self.controller.enqueue(key_of(pool))
 
     # --- what is not known -------------------------------------------------------------------------------------------
 
