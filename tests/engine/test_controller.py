@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.controller import DONE, Controller, Result, Unfinished
 from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.queue import WorkQueue
 from sandpool.kube.errors import Conflict, TooManyRequests
@@ -185,6 +185,19 @@ async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_eac
         "claim ns/a failed 1 times in a row, next attempt in 0.005 s: not now",
         "claim ns/a failed 2 times in a row, next attempt in 0.01 s: not now",
     ]
+    assert caplog.records[0].exc_info is None
+
+
+async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    async def look(key: str) -> Result:
+        raise Unfinished("the pod is somebody else's")
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(0.006)
+        assert passes.times == [0, 0.005]
+    assert caplog.messages[0].endswith("the pod is somebody else's")
     assert caplog.records[0].exc_info is None
 
 

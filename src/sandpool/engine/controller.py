@@ -35,8 +35,14 @@ _log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
+
+class Unfinished(Exception):
+    """Something keeps a pass from doing all it should, and people have been told where they look for it. It is tried
+    again like any failure, and is not a bug."""
+
+
 # Failures that are part of life. Anything else is a bug and worth a traceback.
-_EXPECTED = (ApiError, ConnectionError, TimeoutError)
+_EXPECTED = (ApiError, ConnectionError, TimeoutError, Unfinished)
 
 
 @dataclass(frozen=True, slots=True)
