@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.labels import TEMPLATE_REF_HASH, WARM_POOL
+from sandpool.api.labels import POD_NAME, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.controllers.caches import Caches, Reflection, key_of
 from sandpool.engine.cache import Key
@@ -46,6 +46,14 @@ def test_pods_are_found_by_owner_and_by_label() -> None:
 
     caches.pods.saw(sandbox_pod(box, "second"))
     assert caches.pod_of(view) is None, "nobody chooses between two"
+
+
+def test_sandboxes_are_found_by_a_pod_that_they_name() -> None:
+    caches = Caches()
+    caches.sandboxes.saw(sandbox("box", metadata={"annotations": {POD_NAME: "prepared"}}))
+    caches.sandboxes.saw(sandbox("plain", metadata={"annotations": {POD_NAME: "plain"}}))
+    assert [each.name for each in caches.sandboxes_naming("default", "prepared")] == ["box"]
+    assert not caches.sandboxes_naming("default", "plain"), "that is found by its own name"
 
 
 def test_claims_are_found_by_pool_and_pools_by_template() -> None:

@@ -133,3 +133,10 @@ async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(client: Cl
 async def test_every_type_of_the_controllers_has_a_cache(performer: Performer, caches: Caches) -> None:
     await performer.create(Create(POD, new(POD, "pod", spec=pod_template()["spec"])), "default")
     assert Key("default", "pod") in caches.pods
+
+
+async def test_what_the_cache_does_not_show_is_looked_for(client: Client, performer: Performer, caches: Caches) -> None:
+    assert not await performer.look_for(SANDBOX, "box", "default")
+    await other_box(client)
+    assert await performer.look_for(SANDBOX, "box", "default")
+    assert BOX in caches.sandboxes

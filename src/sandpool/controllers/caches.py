@@ -48,6 +48,7 @@ _OWNER: Final = "owner"
 _SANDBOX: Final = "sandbox"
 _POOL: Final = "pool"
 _TEMPLATE: Final = "template"
+_POD: Final = "pod"
 
 V = TypeVar("V", bound=View)
 
@@ -73,6 +74,7 @@ class Caches:
         self.sandboxes.add_index(_OWNER, _owner)
         self.sandboxes.add_index(_POOL, _label(labels.WARM_POOL))
         self.sandboxes.add_index(_TEMPLATE, _label(labels.TEMPLATE_REF_HASH))
+        self.sandboxes.add_index(_POD, _other_pod)
         self.pods.add_index(_OWNER, _owner)
         self.pods.add_index(_SANDBOX, _label(labels.SANDBOX_NAME_HASH))
         self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
@@ -95,6 +97,10 @@ class Caches:
     def template_sandboxes(self, namespace: str, template: str) -> tuple[SandboxView, ...]:
         """Those with the label of a template."""
         return self.sandboxes.by(_TEMPLATE, (namespace, name_hash(template)))
+
+    def sandboxes_naming(self, namespace: str, pod: str) -> tuple[SandboxView, ...]:
+        """Those whose annotation names a pod that does not bear their own name."""
+        return self.sandboxes.by(_POD, (namespace, pod))
 
     def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
         """Those whose controller is the sandbox of this UID."""
@@ -157,6 +163,10 @@ def key_of(view: View) -> Key:
 
 def _owner(view: View) -> tuple[str, ...]:
     return () if view.owner is None else (view.owner.uid,)
+
+
+def _other_pod(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
+    return ((sandbox.namespace, sandbox.pod_name),) if sandbox.pod_name != sandbox.name else ()
 
 
 def _label(name: str) -> Callable[[View], tuple[tuple[str, str], ...]]:

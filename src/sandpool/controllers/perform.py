@@ -14,9 +14,7 @@ brings later is old news (see ``engine.cache``). What a failure means:
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from sandpool.api.resource import Object
+from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.writes import Create, Delete, Patch, Write
 from sandpool.engine.cache import Key
@@ -45,15 +43,22 @@ class Performer:
                 return None
 
     async def create(self, write: Create, namespace: str) -> Object:
-        cache = self.caches[write.type]
         try:
             answer = await self.client.create(write.type, write.object, namespace, field_manager=self.field_manager)
         except AlreadyExists:
-            with suppress(NotFound):  # gone again: the next attempt will work
-                cache.wrote(await self.client.get(write.type, write.object["metadata"]["name"], namespace))
+            await self.look_for(write.type, write.object["metadata"]["name"], namespace)
             raise
-        cache.wrote(answer)
+        self.caches[write.type].wrote(answer)
         return answer
+
+    async def look_for(self, type: ResourceType, name: str, namespace: str) -> bool:
+        """Ask the API for an object that the cache does not show, and whether there is one. News may be on its way."""
+        try:
+            answer = await self.client.get(type, name, namespace)
+        except NotFound:
+            return False
+        self.caches[type].wrote(answer)
+        return Key(namespace, name) in self.caches[type]
 
     async def patch(self, write: Patch, namespace: str) -> Object:
         answer = await self.client.patch(

@@ -1,0 +1,254 @@
+"""Makes sandboxes come true: looks at one when something it depends on has changed, and performs its plan.
+
+**What wakes a sandbox** is in ``wake``: what a plan reads, of the sandbox and of what belongs to it or bears its name.
+
+**Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
+
+**What nobody saw.** A create that meets an object which the cache does not show, and a pod that only the annotation
+knows of, are read from the API, and the pass begins anew with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from random import Random
+from typing import Final
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.labels import SANDBOX_FIELD_MANAGER
+from sandpool.api.views import PodView, SandboxView, ServiceView, View
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.sandbox.deferral import Waiting
+from sandpool.controllers.sandbox.expiry import ExpiryPlan
+from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
+from sandpool.controllers.sandbox.volumes import volume_claim_names
+from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
+from sandpool.controllers.writes import Create, Patch, Write
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists, ApiError
+
+# Beginning anew more often than this would mean that something appears and vanishes all the time: that is an error.
+_ATTEMPTS: Final = 2
+
+_NOTHING_WAITS: Final = Waiting()
+
+
+class SandboxController:
+    """``controller`` is to be run once the caches are filled."""
+
+    def __init__(
+        self,
+        client: Client,
+        caches: Caches,
+        recorder: Recorder,
+        clock: Clock,
+        random: Random,
+        *,
+        settings: Settings | None = None,
+        workers: int = 100,
+        observer: Observer | None = None,
+    ) -> None:
+        self.caches = caches
+        self.recorder = recorder
+        self.clock = clock
+        self.settings = settings or Settings()
+        self.performer = Performer(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
+        self.controller: Controller[Key] = Controller(
+            "sandbox", self.reconcile, clock, random, workers=workers, observer=observer
+        )
+        # What the last pass over a sandbox put off; one that put off nothing is not here.
+        self._waiting: dict[Key, Waiting] = {}
+        self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
+        caches.sandboxes.subscribe(self._sandbox_changed, reads=sandbox_reads)
+        caches.pods.subscribe(self._pod_changed, reads=pod_reads_at_once)
+        caches.pods.subscribe(self._pod_moved_on, reads=pod_reads_later)
+        caches.services.subscribe(self._service_changed, reads=_service_reads)
+        caches.volume_claims.subscribe(self._volume_claim_changed, reads=_identity)
+
+    # --- what wakes a sandbox ----------------------------------------------------------------------------------------
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        self._echoes.wake(key)
+
+    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        for sandbox in self._concerned(key, old, new):
+            self._echoes.wake(sandbox)
+
+    def _pod_moved_on(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and new is not None:
+            for sandbox in self._concerned(key, old, new):
+                self.controller.enqueue_after(sandbox, self.settings.patience.total_seconds())
+
+    def _service_changed(self, key: Key, old: ServiceView | None, new: ServiceView | None) -> None:
+        if key in self.caches.sandboxes:
+            self._echoes.wake(key)
+
+    def _volume_claim_changed(self, key: Key, old: View | None, new: View | None) -> None:
+        for owner in {_owner(old), _owner(new)}:
+            if owner is not None and owner in self.caches.sandboxes:
+                self._echoes.wake(owner)
+
+    def _concerned(self, key: Key, old: PodView | None, new: PodView | None) -> Iterator[Key]:
+        """The sandboxes a pod belongs or belonged to, or would, by its name."""
+        naming = (key_of(sandbox) for sandbox in self.caches.sandboxes_naming(key.namespace, key.name))
+        for sandbox in {_owner(old), _owner(new), key, *naming}:
+            if sandbox is not None and sandbox in self.caches.sandboxes:
+                yield sandbox
+
+    # --- a pass ------------------------------------------------------------------------------------------------------
+
+    async def reconcile(self, key: Key) -> Result:
+        with self._echoes.passing(key):
+            return await self._pass(key)
+
+    async def _pass(self, key: Key) -> Result:
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            sandbox = self.caches.sandboxes.get(key)
+            if sandbox is None or sandbox.deleting:
+                break
+            observed = self._observe(sandbox)
+            match plan(observed, self.settings, self.clock.now()):
+                case Conclusion() as conclusion:
+                    return await self._finish(sandbox, conclusion)
+                case ExpiryPlan() as expiry:
+                    return await self._expire(sandbox, expiry)
+                case Children() as children:
+                    try:
+                        performed = await self._perform(sandbox, children, can_begin_anew=attempts_left > 0)
+                    except _Unseen:
+                        continue
+                    conclusion = conclude(observed, children, performed, self.settings, self.clock.now())
+                    return await self._finish(sandbox, conclusion)
+        self._waiting.pop(key, None)
+        return DONE
+
+    def _observe(self, sandbox: SandboxView) -> Observed:
+        caches, namespace = self.caches, sandbox.namespace
+        claims = {name: caches.volume_claims.get(Key(namespace, name)) for name in volume_claim_names(sandbox)}
+        return Observed(
+            sandbox,
+            pods=caches.owned_pods(sandbox.uid),
+            tracked_pod=caches.pods.get(Key(namespace, sandbox.pod_name)),
+            service=caches.services.get(key_of(sandbox)),
+            volume_claims={name: claim for name, claim in claims.items() if claim is not None},
+            waiting=self._waiting.get(key_of(sandbox), _NOTHING_WAITS),
+        )
+
+    def _is_left_to_do(self, key: Key) -> bool:
+        """Whether a pass would write, or remember, anything else than the last one did."""
+        sandbox = self.caches.sandboxes.get(key)
+        if sandbox is None or sandbox.deleting:
+            return key in self._waiting
+        observed, now = self._observe(sandbox), self.clock.now()
+        match plan(observed, self.settings, now):
+            case ExpiryPlan(children, itself, body):
+                return any((children, itself, body))
+            case Conclusion(body):
+                return body is not None
+            case Children(volumes, pod, service) as children:
+                if any((volumes.writes, pod.repair, pod.write, service and service.write)):
+                    return True
+                conclusion = conclude(observed, children, Performed(pod.pod), self.settings, now)
+                return conclusion.status_patch is not None or conclusion.waiting != observed.waiting
+
+    # --- performing --------------------------------------------------------------------------------------------------
+
+    async def _perform(self, sandbox: SandboxView, children: Children, *, can_begin_anew: bool) -> Performed:
+        namespace = sandbox.namespace
+        look_for = children.pod.look_for if can_begin_anew else ""
+        if look_for and await self.performer.look_for(POD, look_for, namespace):
+            raise _Unseen
+        service = children.service.write if children.service is not None else None
+        volumes_error = await self._step(namespace, children.volumes.writes, can_begin_anew)
+        pod_error = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
+        service_error = await self._step(namespace, (service,), can_begin_anew)
+        pod = self._pod_after(sandbox, children)
+        return Performed(pod, volumes_error, pod_error, service_error)
+
+    async def _step(self, namespace: str, writes: tuple[Write | None, ...], can_begin_anew: bool) -> str:
+        """Do the writes of one step until one fails; what that said, empty if all went well. Other steps go on."""
+        for write in writes:
+            try:
+                if write is not None:
+                    await self.performer.perform(write, namespace)
+            except AlreadyExists as error:
+                if can_begin_anew:
+                    raise _Unseen from error
+                return error.message
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                return str(error) or type(error).__name__
+        return ""
+
+    def _pod_after(self, sandbox: SandboxView, children: Children) -> PodView | None:
+        """The pod after the writes: the cache has the answers. A pod that is gone after all is not there."""
+        pod, write = children.pod.pod, children.pod.write
+        if pod is None:
+            created = isinstance(write, Create)
+            pod = self.caches.pods.get(key_of(sandbox)) if created else None
+            return pod if pod is not None and pod.controlled_by(sandbox) else None
+        now = self.caches.pods.get(key_of(pod))
+        return now if now is not None and now.uid == pod.uid else None
+
+    async def _finish(self, sandbox: SandboxView, conclusion: Conclusion) -> Result:
+        key = key_of(sandbox)
+        if conclusion.waiting == _NOTHING_WAITS:
+            self._waiting.pop(key, None)
+        else:
+            self._waiting[key] = conclusion.waiting
+        if conclusion.status_patch is not None:
+            status = Patch(SANDBOX, sandbox.name, conclusion.status_patch, "status")
+            await self.performer.patch_if_there(status, sandbox.namespace)
+        if conclusion.event is not None:
+            self.recorder.event(_reference(sandbox), conclusion.event)
+        if conclusion.errors:
+            raise Unfinished("; ".join(conclusion.errors))
+        return Result(_seconds(conclusion.requeue_after))
+
+    async def _expire(self, sandbox: SandboxView, expiry: ExpiryPlan) -> Result:
+        self._waiting.pop(key_of(sandbox), None)
+        errors = [await self._step(sandbox.namespace, (child,), False) for child in expiry.children]
+        if expiry.sandbox is not None:
+            await self.performer.delete(expiry.sandbox, sandbox.namespace)
+        elif any(errors):
+            raise Unfinished("; ".join(filter(None, errors)))
+        elif expiry.status_patch is not None:
+            status = Patch(SANDBOX, sandbox.name, expiry.status_patch, "status")
+            await self.performer.patch_if_there(status, sandbox.namespace)
+        return DONE
+
+
+class _Unseen(Exception):
+    """Something is there that the plan did not know of. It is in the cache now: plan again."""
+
+
+def _owner(view: View | None) -> Key | None:
+    """The sandbox that controls something."""
+    if view is None or view.owner is None or not view.owner.is_a(SANDBOX):
+        return None
+    return Key(view.namespace, view.owner.name)
+
+
+def _identity(view: View) -> tuple[object, ...]:
+    return view.uid, view.deleting, view.owner
+
+
+def _service_reads(service: ServiceView) -> tuple[object, ...]:
+    return (*_identity(service), service.labels, service.cluster_ip, service.selector, service.ports)
+
+
+def _reference(sandbox: SandboxView) -> Reference:
+    return Reference(
+        SANDBOX.api_version, SANDBOX.kind, sandbox.name, sandbox.namespace, sandbox.uid, sandbox.resource_version
+    )
+
+
+def _seconds(wait: timedelta | None) -> float | None:
+    return None if wait is None else wait.total_seconds()

@@ -1,0 +1,474 @@
+"""The Sandbox controller on a real API with a simulated node, in time that the test lets pass."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import (
+    EVENT,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX,
+    SANDBOX_WARM_POOL,
+    SERVICE,
+)
+from sandpool.api.labels import ADOPTABLE, CREATED_BY, POD_NAME, SANDBOX_NAME_HASH, WARM_POOL
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object, ResourceType
+from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.sandbox.controller import SandboxController
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import timestamp
+from sandpool.engine.recorder import Recorder
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import InternalError, NotFound
+from sandpool.kube.transport import Request
+from sandpool.server.app import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.wire import Wire, no_fault
+
+NOW = "2026-01-01T00:00:00Z"
+BOX = name_hash("box")
+
+
+class Rig:
+    """The controller and a node, each with a wire of its own. People use ``client``, which nobody counts."""
+
+    def __init__(self, server: ApiServer, clock: ManualClock) -> None:
+        self.client = server.client(name="people")
+        self.clock = clock
+        self.wire = Wire(server.client(name="controller").transport)
+        self.node_wire = Wire(server.client(name="node").transport)
+        self.events_wire = Wire(server.client(name="events").transport)
+        self.node = SimulatedNode(Client(self.node_wire), clock, name="node-1")
+        self.caches = Caches()
+        self.recorder = Recorder(Client(self.events_wire), clock, "test")
+        controller = Client(self.wire)
+        self.reflection = Reflection(self.caches, controller, clock, Random(0))
+        self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
+
+    @property
+    def wires(self) -> tuple[Wire, ...]:
+        return self.wire, self.node_wire, self.events_wire
+
+    @property
+    def passes(self) -> int:
+        return self.sandboxes.controller.reconciles
+
+    async def settle(self) -> None:
+        """Let everybody do what can be done now, the server in its threads included."""
+        before = -1
+        while (sent := sum(len(wire.requests) for wire in self.wires)) > before:
+            before = sent
+            await self.clock.settle()
+            for wire in self.wires:
+                while wire.busy:
+                    await wire.quiet()
+                    await self.clock.settle()
+
+    async def wait(self, seconds: float) -> None:
+        """Let time pass, from one alarm to the next."""
+        end = self.clock.monotonic() + seconds
+        await self.settle()
+        while (alarm := self.clock.next_alarm) is not None and self.clock.monotonic() + alarm <= end:
+            await self.clock.jump()
+            await self.settle()
+        await self.clock.advance(end - self.clock.monotonic())
+        await self.settle()
+
+    def writes(self) -> list[str]:
+        """What the controller has written since this was last asked, Events aside."""
+        requests, self.wire.requests = self.wire.requests, []
+        return [_spelt(request) for request in requests if request.method != "GET"]
+
+    async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+        created = await self.client.create(type, new(type, name, **fields), "default")
+        await self.settle()
+        return created
+
+    async def sandbox(self, *, metadata: Object | None = None, **spec: Any) -> Object:
+        spec = {"podTemplate": pod_template(), **spec}
+        return await self.create(SANDBOX, "box", metadata=metadata or {}, spec=spec)
+
+    async def patch(self, type: ResourceType, name: str, body: Object) -> None:
+        await self.client.patch(type, name, MergePatch(body), "default")
+        await self.settle()
+
+    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
+        return await self.client.get(type, name, "default")
+
+    async def exists(self, type: ResourceType, name: str = "box") -> bool:
+        try:
+            await self.get(type, name)
+        except NotFound:
+            return False
+        return True
+
+    async def condition(self, type: str) -> tuple[str, str, str]:
+        condition = condition_of(await self.get(), type)
+        assert condition is not None, f"no condition {type}"
+        return condition["status"], condition["reason"], condition["message"]
+
+
+def _spelt(request: Request) -> str:
+    path = request.path.split("/namespaces/default/")[1]
+    return f"{request.method} {path}"
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    clock = ManualClock()
+    server = ApiServer(tmp_path, clock=clock)
+    await server.start()
+    rig = Rig(server, clock)
+    rig.recorder.start()
+    tasks = [asyncio.create_task(rig.node.run()), asyncio.create_task(rig.reflection.run())]
+    await rig.node.synced()
+    await rig.reflection.synced()
+    tasks.append(asyncio.create_task(rig.sandboxes.controller.run()))
+    await rig.settle()
+    rig.writes()
+    yield rig
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await rig.recorder.stop()
+    await server.stop()
+
+
+def conditions(*told: tuple[str, str, str, str]) -> list[Object]:
+    return [
+        {
+            "type": type,
+            "status": status,
+            "observedGeneration": 1,
+            "lastTransitionTime": NOW,
+            "reason": reason,
+            "message": message,
+        }
+        for type, status, reason, message in told
+    ]
+
+
+# --- launching -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_sandbox_becomes_ready(rig: Rig) -> None:
+    await rig.sandbox()
+
+    assert (await rig.get())["status"] == {
+        "conditions": conditions(
+            ("Suspended", "False", "NotSuspended", "Sandbox is not suspended"),
+            ("PodScheduled", "True", "PodScheduled", ""),
+            ("Ready", "True", "DependenciesReady", "Pod is Ready"),
+        ),
+        "nodeName": "node-1",
+        "podIPs": ["10.0.0.1"],
+        "selector": f"{SANDBOX_NAME_HASH}={BOX}",
+    }
+
+
+async def test_the_pod_is_the_sandboxs(rig: Rig) -> None:
+    box = await rig.sandbox()
+    pod = await rig.get(POD)
+    assert pod["metadata"]["labels"] == {SANDBOX_NAME_HASH: BOX}
+    assert pod["metadata"]["ownerReferences"] == [owner_reference(box, controller=True, block=True)]
+    managers = {entry["manager"] for entry in pod["metadata"]["managedFields"] if "subresource" not in entry}
+    assert "sandbox-controller" in managers
+
+
+async def test_a_launch_costs_two_writes_and_two_passes(rig: Rig) -> None:
+    """Of a sandbox as pools make them, and although every stage of the pod is reported apart."""
+    rig.node.delays = dict.fromkeys(Stage, 0.5)
+    pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
+    labels = {WARM_POOL: name_hash("pool"), CREATED_BY: "controller"}
+    references = [owner_reference(pool, controller=True, block=True)]
+    await rig.sandbox(metadata={"labels": labels, "annotations": {POD_NAME: "box"}, "ownerReferences": references})
+    await rig.wait(60)
+
+    assert rig.writes() == ["POST pods", "PATCH sandboxes/box/status"]
+    assert rig.passes == 2
+    assert len([each for each in rig.node_wire.requests if each.method != "GET"]) == 6
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_launch_that_takes_long_says_where_it_stands(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.HANGING
+    await rig.sandbox()
+    assert rig.writes() == ["POST pods"]
+    await rig.wait(9.9)
+    assert "status" not in await rig.get()
+    await rig.wait(0.2)
+    assert await rig.condition("Ready") == ("False", "DependenciesNotReady", "Pod is Running but not Ready")
+    await rig.wait(600)
+    assert rig.writes() == ["PATCH sandboxes/box/status"]
+
+
+async def test_a_pod_that_finds_no_node_is_told_at_once(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
+    await rig.sandbox()
+    assert await rig.condition("PodScheduled") == ("False", "Unschedulable", NO_NODE)
+    assert await rig.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+
+
+@pytest.mark.parametrize(
+    ("fate", "reason", "message"),
+    [(Fate.FAILED, "PodFailed", "Pod failed"), (Fate.SUCCEEDED, "PodSucceeded", "Pod completed successfully")],
+)
+async def test_a_pod_that_has_ended_is_not_replaced(rig: Rig, fate: Fate, reason: str, message: str) -> None:
+    rig.node.fate = lambda pod: fate
+    await rig.sandbox()
+    await rig.wait(60)
+    assert await rig.condition("Finished") == ("True", reason, message)
+    assert await rig.condition("Ready") == ("False", reason, message)
+    assert rig.writes() == ["POST pods", "PATCH sandboxes/box/status"]
+
+
+async def test_a_pod_that_was_deleted_is_replaced_when_it_is_gone(rig: Rig) -> None:
+    rig.node.termination = 5
+    await rig.sandbox()
+    first = (await rig.get(POD))["metadata"]["uid"]
+    rig.writes()
+    await rig.client.delete(POD, "box", "default")
+    await rig.wait(4)
+    assert "POST pods" not in rig.writes()
+    await rig.wait(2)
+    assert (await rig.get(POD))["metadata"]["uid"] != first
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_nothing_is_done_when_nothing_has_changed(rig: Rig) -> None:
+    await rig.sandbox()
+    passes = rig.passes
+    rig.writes()
+    await rig.patch(SANDBOX, "box", {"status": {"nodeName": "node-1"}})
+    await rig.wait(3600)
+    assert rig.writes() == []
+    assert rig.passes == passes
+
+
+# --- suspending ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_sandbox_is_suspended_and_resumed(rig: Rig) -> None:
+    rig.node.termination = 5
+    await rig.sandbox()
+    rig.writes()
+
+    await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Suspended"}})
+    assert await rig.condition("Suspended") == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
+    assert await rig.condition("Ready") == ("False", "SandboxSuspended", "Sandbox is suspending")
+    await rig.wait(5)
+    assert await rig.condition("Suspended") == (
+        "True",
+        "PodTerminated",
+        "Pod has been terminated. Sandbox is suspended",
+    )
+    assert await rig.condition("Ready") == ("False", "SandboxSuspended", "Sandbox is suspended")
+    assert not await rig.exists(POD)
+    assert rig.writes() == ["DELETE pods/box", "PATCH sandboxes/box/status", "PATCH sandboxes/box/status"]
+
+    await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
+    assert await rig.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready")
+    assert await rig.condition("Suspended") == ("False", "NotSuspended", "Sandbox is not suspended")
+    assert rig.writes()[0] == "POST pods"
+
+
+async def test_a_sandbox_that_begins_suspended_has_no_pod(rig: Rig) -> None:
+    await rig.sandbox(operatingMode="Suspended")
+    assert rig.writes() == ["PATCH sandboxes/box/status"]
+    assert (await rig.condition("Suspended"))[0] == "True"
+
+
+# --- expiring --------------------------------------------------------------------------------------------------------
+
+
+async def test_an_expired_sandbox_is_kept_without_pod_and_service(rig: Rig) -> None:
+    shutdown = timestamp(rig.clock.now() + timedelta(seconds=60))
+    await rig.sandbox(service=True, shutdownTime=shutdown)
+    await rig.wait(59)
+    assert (await rig.condition("Ready"))[0] == "True"
+    rig.writes()
+    await rig.wait(2)
+
+    assert rig.writes() == [
+        "PATCH sandboxes/box/status",
+        "DELETE pods/box",
+        "DELETE services/box",
+        "PATCH sandboxes/box/status",
+    ]
+    assert (await rig.get())["status"].keys() == {"conditions"}
+    assert await rig.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
+    assert not await rig.exists(POD)
+    assert not await rig.exists(SERVICE)
+    await rig.wait(3600)
+    assert rig.writes() == []
+
+
+async def test_an_expired_sandbox_is_deleted_if_it_says_so(rig: Rig) -> None:
+    shutdown = timestamp(rig.clock.now() + timedelta(seconds=60))
+    await rig.sandbox(shutdownTime=shutdown, shutdownPolicy="Delete")
+    rig.writes()
+    await rig.wait(61)
+    assert rig.writes() == ["PATCH sandboxes/box/status", "DELETE pods/box", "DELETE sandboxes/box"]
+    assert not await rig.exists(SANDBOX)
+
+
+async def test_a_sandbox_that_is_given_more_time_lives_again(rig: Rig) -> None:
+    await rig.sandbox(shutdownTime=timestamp(rig.clock.now()))
+    await rig.wait(1)
+    assert (await rig.condition("Ready"))[1] == "SandboxExpired"
+    await rig.patch(SANDBOX, "box", {"spec": {"shutdownTime": None}})
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+# --- Service and volumes ---------------------------------------------------------------------------------------------
+
+
+async def test_a_service_comes_and_goes(rig: Rig) -> None:
+    ports = {"containers": [{"name": "main", "image": "i", "ports": [{"containerPort": 8080}]}]}
+    await rig.sandbox(service=True, podTemplate=pod_template(spec=ports))
+    status = (await rig.get())["status"]
+    assert (status["service"], status["serviceFQDN"]) == ("box", "box.default.svc.cluster.local")
+    assert await rig.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+    assert rig.writes() == ["POST pods", "POST services", "PATCH sandboxes/box/status"]
+    spec = (await rig.get(SERVICE))["spec"]
+    assert (spec["clusterIP"], spec["selector"]) == ("None", {SANDBOX_NAME_HASH: BOX})
+
+    await rig.patch(SANDBOX, "box", {"spec": {"service": False}})
+    assert rig.writes() == ["DELETE services/box", "PATCH sandboxes/box/status"]
+    assert "service" not in (await rig.get())["status"]
+    assert await rig.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready")
+
+
+async def test_a_service_that_somebody_deletes_is_made_again(rig: Rig) -> None:
+    await rig.sandbox(service=True)
+    rig.writes()
+    await rig.client.delete(SERVICE, "box", "default")
+    await rig.settle()
+    assert rig.writes() == ["POST services"]
+
+
+async def test_volumes_are_claimed_before_the_pod_and_kept_while_suspended(rig: Rig) -> None:
+    volume = {
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    await rig.sandbox(volumeClaimTemplates=[volume])
+    assert rig.writes() == ["POST persistentvolumeclaims", "POST pods", "PATCH sandboxes/box/status"]
+    pod = await rig.get(POD)
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}} in pod["spec"]["volumes"]
+
+    await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Suspended"}})
+    assert await rig.exists(PERSISTENT_VOLUME_CLAIM, "data-box")
+
+
+# --- what others made ------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_of_somebody_else_is_refused(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
+    await rig.create(POD, "box", spec=pod_template()["spec"])
+    await rig.sandbox()
+    assert await rig.condition("Ready") == (
+        "False",
+        "ReconcilerError",
+        'Error seen: cannot adopt unowned pod "box" for sandbox "box": it has no label '
+        'agents.x-k8s.io/adoptable="true"',
+    )
+    assert "ownerReferences" not in (await rig.get(POD))["metadata"]
+    assert set(rig.writes()) == {"PATCH sandboxes/box/status"}
+    assert rig.sandboxes.controller.failures > 0, "somebody may resolve it, so it is tried again"
+
+    rig.node.fate = lambda pod: Fate.READY
+    await rig.client.delete(POD, "box", "default")
+    await rig.settle()
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_pod_that_was_prepared_is_adopted(rig: Rig) -> None:
+    await rig.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
+    await rig.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
+    assert (await rig.condition("Ready"))[0] == "True"
+    assert rig.writes() == ["PATCH pods/prepared", "PATCH sandboxes/box/status"]
+    assert not await rig.exists(POD)
+
+
+async def test_two_pods_are_told_of_and_left_alone(rig: Rig) -> None:
+    box = await rig.sandbox()
+    references = [owner_reference(box, controller=True)]
+    await rig.create(POD, "second", metadata={"ownerReferences": references}, spec=pod_template()["spec"])
+    message = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
+    assert await rig.condition("Ready") == ("False", "MultiplePods", message)
+    await rig.wait(60)
+    events = (await rig.client.list(EVENT, "default"))["items"]
+    assert [(event["reason"], event["note"]) for event in events] == [("MultiplePods", message)]
+
+
+async def test_a_pod_that_nobody_saw_is_taken_in(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The watch of pods is behind, and the sandbox has a pod already."""
+    box = await rig.sandbox(operatingMode="Suspended")
+    metadata = {"labels": {SANDBOX_NAME_HASH: BOX}, "ownerReferences": [owner_reference(box, controller=True)]}
+    monkeypatch.setattr(rig.caches.pods, "saw", lambda pod: None)
+    await rig.create(POD, "box", metadata=metadata, spec=pod_template()["spec"])
+    rig.writes()
+    await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
+    assert rig.writes() == ["POST pods", "PATCH sandboxes/box/status"]
+    assert Key("default", "box") in rig.caches.pods
+    assert rig.sandboxes.controller.failures == 0
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+def failing(*paths: str, times: int = 1) -> Any:
+    """Requests to write to these paths fail so many times."""
+    left = dict.fromkeys(paths, times)
+
+    def fault(request: Request) -> Exception | None:
+        path = next((path for path in left if request.method != "GET" and request.path.endswith(path)), None)
+        if path is None or not left[path]:
+            return None
+        left[path] -= 1
+        return InternalError("the disk is full")
+
+    return fault
+
+
+async def test_a_step_that_fails_does_not_keep_the_others_from_being_done(rig: Rig) -> None:
+    rig.wire.fault = failing("/services", times=100)
+    await rig.sandbox(service=True)
+    assert await rig.condition("Ready") == ("False", "ReconcilerError", "Error seen: the disk is full")
+    assert await rig.exists(POD)
+
+    rig.wire.fault = no_fault
+    await rig.wait(1)
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_status_that_could_not_be_written_is_written_later(rig: Rig) -> None:
+    rig.wire.fault = failing("/status", times=3)
+    await rig.sandbox()
+    await rig.wait(5)
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.HANGING
+    await rig.sandbox()
+    await rig.client.delete(SANDBOX, "box", "default")
+    await rig.wait(60)
+    assert rig.sandboxes._waiting == {}
+    assert rig.sandboxes.controller.failures == 0
+    assert "PATCH sandboxes/box/status" not in rig.writes()
