@@ -49,18 +49,20 @@ class AssignerModel(RuleBasedStateMachine):
         return [offer for key, offer in self.offers.items() if key not in held and offer.stage is stage]
 
     def settle(self) -> None:
-        """Hands out whatever is free to the first who waits for it, and checks that just these were woken."""
-        expected = []
-        for offer in self.free(Stage.READY):
-            able = [(number, wish) for number, wish in self.waiting if wish.accepts(offer.pool, offer.compatibility)]
-            if able:
-                first = min(able)
-                self.waiting.remove(first)
-                self.leases[first[1].claim] = offer.sandbox
-                self.promised[first[1].claim] = first
-                expected.append(first[1].claim)
-        assert self.woken == expected
+        """Whoever was woken was the first who waits for what it got, and nothing is left that somebody waits for."""
+        for claim in self.woken:
+            offer = self.offers[self.assigner._leases[claim].sandbox]
+            assert offer in self.free(Stage.READY)
+            first = min(self.able(offer))
+            assert first[1].claim == claim
+            self.waiting.remove(first)
+            self.leases[claim] = offer.sandbox
+            self.promised[claim] = first
         self.woken.clear()
+        assert not any(self.able(offer) for offer in self.free(Stage.READY))
+
+    def able(self, offer: Offer) -> list[tuple[int, Wish]]:
+        return [(number, wish) for number, wish in self.waiting if wish.accepts(offer.pool, offer.compatibility)]
 
     def end(self, claim: Key) -> Key:
         self.fetched.pop(claim, None)
@@ -128,16 +130,6 @@ class AssignerModel(RuleBasedStateMachine):
             self.arrivals += 1
             self.waiting.append((self.arrivals, wish))
         self.assigner.wait(wish)
-        # Of what is free already a claim that wants any gets the oldest kind, which the model does not know.
-        if wish.claim in self.woken:
-            self.leave(wish.claim)
-            self.woken.remove(wish.claim)
-            sandbox = self.assigner._leases[wish.claim].sandbox
-            offer = self.offers[sandbox]
-            assert wish.accepts(offer.pool, offer.compatibility)
-            assert sandbox in [each.sandbox for each in self.free(Stage.READY)]
-            self.leases[wish.claim] = sandbox
-            self.promised[wish.claim] = (self.arrivals, wish)
         self.settle()
 
     @rule(claim=CLAIMS)
