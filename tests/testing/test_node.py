@@ -20,6 +20,7 @@ from sandpool.server.app import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import pod
+from sandpool.testing.settling import pass_time, settle
 from sandpool.testing.wire import Wire
 
 
@@ -33,19 +34,10 @@ class Rig:
         self.node = SimulatedNode(Client(self.wire), clock, name="node-1")
 
     async def settle(self) -> None:
-        """Let the node do what can be done now, the server in its threads included."""
-        requests = -1
-        while len(self.wire.requests) > requests:
-            requests = len(self.wire.requests)
-            await self.clock.settle()
-            while self.wire.busy:
-                await self.wire.quiet()
-                await self.clock.settle()
+        await settle(self.clock, self.wire)
 
     async def passes(self, seconds: float) -> None:
-        await self.settle()
-        await self.clock.advance(seconds)
-        await self.settle()
+        await pass_time(self.clock, seconds, self.wire)
 
     async def create(self, name: str = "pod") -> Object:
         created = await self.client.create(POD, pod(name), "default")

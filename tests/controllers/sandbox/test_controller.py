@@ -36,6 +36,7 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.settling import pass_time, settle
 from sandpool.testing.wire import Wire, no_fault
 
 NOW = "2026-01-01T00:00:00Z"
@@ -67,25 +68,10 @@ class Rig:
         return self.sandboxes.controller.reconciles
 
     async def settle(self) -> None:
-        """Let everybody do what can be done now, the server in its threads included."""
-        before = -1
-        while (sent := sum(len(wire.requests) for wire in self.wires)) > before:
-            before = sent
-            await self.clock.settle()
-            for wire in self.wires:
-                while wire.busy:
-                    await wire.quiet()
-                    await self.clock.settle()
+        await settle(self.clock, *self.wires)
 
     async def wait(self, seconds: float) -> None:
-        """Let time pass, from one alarm to the next."""
-        end = self.clock.monotonic() + seconds
-        await self.settle()
-        while (alarm := self.clock.next_alarm) is not None and self.clock.monotonic() + alarm <= end:
-            await self.clock.jump()
-            await self.settle()
-        await self.clock.advance(end - self.clock.monotonic())
-        await self.settle()
+        await pass_time(self.clock, seconds, *self.wires)
 
     def writes(self) -> list[str]:
         """What the controller has written since this was last asked, Events aside."""

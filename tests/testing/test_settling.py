@@ -1,0 +1,54 @@
+"""Settling with a real server: nothing is under way afterwards, and time passes in steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP
+from sandpool.kube.client import Client
+from sandpool.server.app import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new
+from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.wire import Wire
+
+
+@pytest.fixture
+async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield Wire(server.client().transport)
+    await server.stop()
+
+
+async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: Wire) -> None:
+    async def chain() -> None:
+        for number in range(5):
+            await Client(wire).create(CONFIG_MAP, new(CONFIG_MAP, f"number-{number}"), "default")
+
+    task = asyncio.create_task(chain())
+    await settle(ManualClock(), wire)
+    assert task.done()
+    assert len(wire.requests) == 5
+
+
+async def test_what_is_done_at_an_alarm_is_done_before_the_next(wire: Wire) -> None:
+    clock = ManualClock()
+    times: list[float] = []
+
+    async def write_every_second() -> None:
+        while True:
+            await clock.sleep(1)
+            await Client(wire).create(CONFIG_MAP, new(CONFIG_MAP, f"second-{len(times)}"), "default")
+            times.append(clock.monotonic())
+
+    task = asyncio.create_task(write_every_second())
+    await pass_time(clock, 3.5, wire)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert times == [1, 2, 3]
+    assert clock.monotonic() == 3.5
