@@ -1,0 +1,85 @@
+"""Keeps the NetworkPolicy of every template: looks at a template when it or its policy has changed, and performs its
+plan."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from sandpool.api.labels import TEMPLATE_REF_HASH
+from sandpool.api.names import network_policy_name
+from sandpool.api.views import NetworkPolicyView, TemplateView
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.template.plan import TemplatePlan, plan_template
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
+
+_SUFFIX: Final = network_policy_name("")
+
+
+class TemplateController:
+    """``controller`` is to be run once the caches are filled."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        performer: Performer,
+        clock: Clock,
+        random: Random,
+        *,
+        workers: int = 1,
+        observer: Observer | None = None,
+    ) -> None:
+        self.caches = caches
+        self.performer = performer
+        self.controller: Controller[Key] = Controller(
+            "sandboxtemplate", self.reconcile, clock, random, workers=workers, observer=observer
+        )
+        self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
+        caches.templates.subscribe(self._template_changed, reads=_template_reads)
+        caches.network_policies.subscribe(self._policy_changed, reads=_policy_reads)
+
+    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        if new is not None:
+            self._echoes.wake(key)
+
+    def _policy_changed(self, key: Key, old: NetworkPolicyView | None, new: NetworkPolicyView | None) -> None:
+        """A policy concerns the template for whose policy its name is reserved, whoever made it."""
+        template = Key(key.namespace, key.name.removesuffix(_SUFFIX))
+        if template != key and template in self.caches.templates:
+            self._echoes.wake(template)
+
+    async def reconcile(self, key: Key) -> Result:
+        with self._echoes.passing(key):
+            return await self._pass(key)
+
+    async def _pass(self, key: Key) -> Result:
+        plan = self._plan(key)
+        if plan.label is not None:
+            await self.performer.patch(plan.label, key.namespace)
+        if plan.policy is not None:
+            await self.performer.perform(plan.policy, key.namespace)
+        if plan.error:
+            raise Unfinished(plan.error)
+        return DONE
+
+    def _plan(self, key: Key) -> TemplatePlan:
+        template = self.caches.templates.get(key)
+        if template is None:
+            return TemplatePlan()
+        policy = Key(key.namespace, network_policy_name(key.name))
+        return plan_template(template, self.caches.network_policies.get(policy))
+
+    def _is_left_to_do(self, key: Key) -> bool:
+        return self._plan(key) != TemplatePlan()
+
+
+def _template_reads(template: TemplateView) -> tuple[object, ...]:
+    return template.uid, template.generation, template.deleting, template.labels.get(TEMPLATE_REF_HASH)
+
+
+def _policy_reads(policy: NetworkPolicyView) -> tuple[object, ...]:
+    return policy.uid, policy.deleting, policy.owner, policy.spec

@@ -1,0 +1,172 @@
+"""The SandboxTemplate controller on a real API."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
+from sandpool.api.labels import TEMPLATE_REF_HASH
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.template.controller import TemplateController
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import NotFound
+from sandpool.server.app import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.settling import pass_time, settle
+from sandpool.testing.wire import Wire
+
+POLICY = "python-network-policy"
+
+
+class Rig:
+    """The controller on a wire of its own; people use ``client``, which nobody counts."""
+
+    def __init__(self, server: ApiServer, clock: ManualClock) -> None:
+        self.client = server.client(name="people")
+        self.clock = clock
+        self.wire = Wire(server.client(name="controller").transport)
+        client, caches = Client(self.wire), Caches()
+        self.reflection = Reflection(caches, client, clock, Random(0))
+        self.templates = TemplateController(caches, Performer(client, caches), clock, Random(0))
+
+    async def settle(self) -> None:
+        await settle(self.clock, self.wire)
+
+    async def template(self, **spec: Any) -> Object:
+        template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template(), **spec})
+        created = await self.client.create(SANDBOX_TEMPLATE, template, "default")
+        await self.settle()
+        return created
+
+    async def patch(self, body: Object) -> None:
+        await self.client.patch(SANDBOX_TEMPLATE, "python", MergePatch(body), "default")
+        await self.settle()
+
+    async def policy(self) -> Object | None:
+        try:
+            return await self.client.get(NETWORK_POLICY, POLICY, "default")
+        except NotFound:
+            return None
+
+    def writes(self) -> list[str]:
+        """What the controller has written since this was last asked."""
+        requests, self.wire.requests = self.wire.requests, []
+        return [
+            f"{request.method} {request.path.rpartition('/default/')[2]}"
+            for request in requests
+            if request.method != "GET"
+        ]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    clock = ManualClock()
+    server = ApiServer(tmp_path, clock=clock)
+    await server.start()
+    rig = Rig(server, clock)
+    tasks = [asyncio.create_task(rig.reflection.run())]
+    await rig.reflection.synced()
+    tasks.append(asyncio.create_task(rig.templates.controller.run()))
+    yield rig
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await server.stop()
+
+
+async def test_a_template_gets_its_label_and_its_policy(rig: Rig) -> None:
+    template = await rig.template()
+
+    labels = (await rig.client.get(SANDBOX_TEMPLATE, "python", "default"))["metadata"]["labels"]
+    assert labels == {TEMPLATE_REF_HASH: name_hash("python")}
+    policy = await rig.policy()
+    assert policy is not None
+    assert policy["metadata"]["ownerReferences"] == [owner_reference(template, controller=True, block=True)]
+    assert policy["spec"]["podSelector"] == {"matchLabels": {TEMPLATE_REF_HASH: name_hash("python")}}
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
+    assert rig.writes() == ["PATCH sandboxtemplates/python", "POST networkpolicies"]
+    assert rig.templates.controller.reconciles == 1, "its own writes wake nobody"
+
+
+async def test_a_change_of_the_policy_is_written_once(rig: Rig) -> None:
+    await rig.template()
+    rig.writes()
+    await rig.patch({"spec": {"networkPolicy": {"egress": [{"ports": [{"port": 443}]}]}}})
+    policy = await rig.policy()
+    assert policy is not None
+    assert policy["spec"]["egress"] == [{"ports": [{"port": 443, "protocol": "TCP"}]}]
+    assert "ingress" not in policy["spec"]
+    assert rig.writes() == [f"PATCH networkpolicies/{POLICY}"]
+
+    await rig.patch({"metadata": {"labels": {"color": "red"}}})
+    await rig.patch({"spec": {"envVarsInjectionPolicy": "Allowed"}})
+    assert rig.writes() == []
+
+
+async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(rig: Rig) -> None:
+    await rig.template()
+    before = await rig.policy()
+    assert before is not None
+    await rig.client.patch(NETWORK_POLICY, POLICY, MergePatch({"spec": {"egress": None}}), "default")
+    await rig.settle()
+    after = await rig.policy()
+    assert after is not None and after["spec"] == before["spec"]
+
+    await rig.client.delete(NETWORK_POLICY, POLICY, "default")
+    await rig.settle()
+    assert await rig.policy() is not None
+
+
+async def test_a_template_that_is_not_managed_loses_its_policy(rig: Rig) -> None:
+    await rig.template()
+    rig.writes()
+    await rig.patch({"spec": {"networkPolicyManagement": "Unmanaged"}})
+    assert await rig.policy() is None
+    assert rig.writes() == [f"DELETE networkpolicies/{POLICY}"]
+
+    await rig.patch({"spec": {"networkPolicyManagement": "Managed"}})
+    assert await rig.policy() is not None
+
+
+async def test_a_policy_of_somebody_else_is_left_alone_and_is_in_the_way(rig: Rig) -> None:
+    foreign = new(NETWORK_POLICY, POLICY, spec={"podSelector": {}})
+    created = await rig.client.create(NETWORK_POLICY, foreign, "default")
+    await rig.template()
+    await pass_time(rig.clock, 1, rig.wire)
+    assert rig.writes() == ["PATCH sandboxtemplates/python"]
+    assert rig.templates.controller.failures > 1
+    assert await rig.policy() == created
+
+    await rig.client.delete(NETWORK_POLICY, POLICY, "default")
+    await rig.settle()
+    policy = await rig.policy()
+    assert policy is not None and policy["metadata"]["ownerReferences"]
+
+
+async def test_a_policy_of_somebody_else_does_not_matter_to_a_template_that_is_not_managed(rig: Rig) -> None:
+    foreign = new(NETWORK_POLICY, POLICY, spec={"podSelector": {}})
+    created = await rig.client.create(NETWORK_POLICY, foreign, "default")
+    await rig.template(networkPolicyManagement="Unmanaged")
+    assert rig.templates.controller.failures == 0
+    assert await rig.policy() == created
+
+
+async def test_a_deleted_template_is_forgotten(rig: Rig) -> None:
+    await rig.template()
+    rig.writes()
+    await rig.client.delete(SANDBOX_TEMPLATE, "python", "default", propagation_policy="Orphan")
+    await rig.settle()
+    await rig.client.delete(NETWORK_POLICY, POLICY, "default")
+    await rig.settle()
+    assert rig.writes() == []
