@@ -56,6 +56,7 @@ DOCUMENTED = (
     "unknown patch type: ",
     "list element types are not identical: ",
     "runtime error: comparing uncomparable type ",
+    "map: map[",
 )
 
 CONTAINER = {
