@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.labels import POD_NAME, TEMPLATE_REF_HASH, WARM_POOL
+from sandpool.api.labels import POD_NAME, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.controllers.caches import Caches, Reflection, key_of
 from sandpool.engine.cache import Key
@@ -17,10 +17,10 @@ from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template, sandbox, sandbox_pod, stored
 
 
-def test_sandboxes_are_found_by_owner_pool_and_template() -> None:
+def test_sandboxes_are_found_by_owner_and_pool() -> None:
     caches = Caches()
     pool = stored(SANDBOX_WARM_POOL, "warm")
-    labels = {WARM_POOL: name_hash("warm"), TEMPLATE_REF_HASH: name_hash("python")}
+    labels = {WARM_POOL: name_hash("warm")}
     caches.sandboxes.saw(sandbox("member", owner=pool, metadata={"labels": labels}))
     caches.sandboxes.saw(sandbox("orphan", metadata={"labels": labels}))
     caches.sandboxes.saw(sandbox("elsewhere", metadata={"labels": labels, "namespace": "other"}))
@@ -28,20 +28,18 @@ def test_sandboxes_are_found_by_owner_pool_and_template() -> None:
 
     assert [each.name for each in caches.owned_sandboxes(pool["metadata"]["uid"])] == ["member"]
     assert {each.name for each in caches.pool_sandboxes("default", "warm")} == {"member", "orphan"}
-    assert {each.name for each in caches.template_sandboxes("default", "python")} == {"member", "orphan"}
 
 
-def test_pods_are_found_by_owner_and_by_label() -> None:
+def test_pods_are_found_by_owner() -> None:
     caches = Caches()
     box = sandbox("box")
     caches.sandboxes.saw(box)
     caches.pods.saw(sandbox_pod(box))
     view = caches.sandboxes.get(Key("default", "box"))
     assert view is not None
-    pods = caches.sandbox_pods("default", "box")
+    pods = caches.owned_pods(view.uid)
 
     assert [key_of(each) for each in pods] == [Key("default", "box")]
-    assert caches.owned_pods(view.uid) == pods
     assert caches.pod_of(view) is pods[0]
 
     caches.pods.saw(sandbox_pod(box, "second"))

@@ -45,7 +45,6 @@ from sandpool.kube.client import Client
 
 # Names of indexes. All but the owner's are within a namespace.
 _OWNER: Final = "owner"
-_SANDBOX: Final = "sandbox"
 _POOL: Final = "pool"
 _TEMPLATE: Final = "template"
 _POD: Final = "pod"
@@ -72,11 +71,9 @@ class Caches:
         self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
 
         self.sandboxes.add_index(_OWNER, _owner)
-        self.sandboxes.add_index(_POOL, _label(labels.WARM_POOL))
-        self.sandboxes.add_index(_TEMPLATE, _label(labels.TEMPLATE_REF_HASH))
+        self.sandboxes.add_index(_POOL, _pool_label)
         self.sandboxes.add_index(_POD, _other_pod)
         self.pods.add_index(_OWNER, _owner)
-        self.pods.add_index(_SANDBOX, _label(labels.SANDBOX_NAME_HASH))
         self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
         self.pools.add_index(_TEMPLATE, lambda pool: ((pool.namespace, pool.template),))
 
@@ -94,10 +91,6 @@ class Caches:
         """Those with the label of a pool, whoever owns them: members, orphans, and what others have labelled so."""
         return self.sandboxes.by(_POOL, (namespace, name_hash(pool)))
 
-    def template_sandboxes(self, namespace: str, template: str) -> tuple[SandboxView, ...]:
-        """Those with the label of a template."""
-        return self.sandboxes.by(_TEMPLATE, (namespace, name_hash(template)))
-
     def sandboxes_naming(self, namespace: str, pod: str) -> tuple[SandboxView, ...]:
         """Those whose annotation names a pod that does not bear their own name."""
         return self.sandboxes.by(_POD, (namespace, pod))
@@ -105,10 +98,6 @@ class Caches:
     def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
         """Those whose controller is the sandbox of this UID."""
         return self.pods.by(_OWNER, sandbox_uid)
-
-    def sandbox_pods(self, namespace: str, sandbox: str) -> tuple[PodView, ...]:
-        """Those with the tracking label of a sandbox, whoever owns them."""
-        return self.pods.by(_SANDBOX, (namespace, name_hash(sandbox)))
 
     def pod_of(self, sandbox: SandboxView) -> PodView | None:
         """The pod a sandbox controls; None if there is none, or more than one to choose from."""
@@ -169,9 +158,6 @@ def _other_pod(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
     return ((sandbox.namespace, sandbox.pod_name),) if sandbox.pod_name != sandbox.name else ()
 
 
-def _label(name: str) -> Callable[[View], tuple[tuple[str, str], ...]]:
-    def value(view: View) -> tuple[tuple[str, str], ...]:
-        found = view.labels.get(name)
-        return ((view.namespace, found),) if found else ()
-
-    return value
+def _pool_label(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
+    found = sandbox.labels.get(labels.WARM_POOL)
+    return ((sandbox.namespace, found),) if found else ()

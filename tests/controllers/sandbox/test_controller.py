@@ -17,6 +17,7 @@ from sandpool.api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX,
+    SANDBOX_CLAIM,
     SANDBOX_WARM_POOL,
     SERVICE,
 )
@@ -25,6 +26,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.sandbox.controller import SandboxController
+from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.recorder import Recorder
@@ -242,6 +244,38 @@ async def test_nothing_is_done_when_nothing_has_changed(rig: Rig) -> None:
     await rig.wait(3600)
     assert rig.writes() == []
     assert rig.passes == passes
+
+
+async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) -> None:
+    """What the pod is told is all there is to do when a claim takes a sandbox from its pool."""
+    pool = await rig.create(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
+    references = [owner_reference(pool, controller=True, block=True)]
+    await rig.sandbox(metadata={"labels": {WARM_POOL: name_hash("pool")}, "ownerReferences": references})
+    assert (await rig.get(POD))["metadata"]["labels"] == {SANDBOX_NAME_HASH: BOX, WARM_POOL: name_hash("pool")}
+    claim = await rig.create(SANDBOX_CLAIM, "claim", spec={"warmPoolRef": {"name": "pool"}})
+    passes = rig.passes
+    rig.writes()
+
+    references = [owner_reference(claim, controller=True, block=True)]
+    await rig.patch(SANDBOX, "box", {"metadata": {"labels": {WARM_POOL: None}, "ownerReferences": references}})
+    await rig.wait(60)
+    assert rig.writes() == ["PATCH pods/box"]
+    assert rig.passes == passes + 1
+    assert (await rig.get(POD))["metadata"]["labels"] == {SANDBOX_NAME_HASH: BOX}
+
+
+async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
+    rig.sandboxes.settings = Settings(write_behind=timedelta(seconds=0.5))
+    await rig.sandbox()
+    rig.writes()
+    await rig.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {"color": "red"}}}}})
+    await rig.wait(0.3)
+    await rig.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {"size": "small"}}}}})
+    assert rig.writes() == []
+    await rig.wait(0.3)
+    assert rig.writes() == ["PATCH pods/box"]
+    labels = (await rig.get(POD))["metadata"]["labels"]
+    assert labels == {SANDBOX_NAME_HASH: BOX, "color": "red", "size": "small"}
 
 
 # --- suspending ------------------------------------------------------------------------------------------------------
