@@ -99,6 +99,7 @@ class ClaimController:
         )
         # What is to be noted on claims that are served. While a claim is here, its passes leave its metadata alone.
         self._notes: dict[Key, Patch] = {}
+        self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
         self._first_seen = FirstSeen()
         # Of claims with a problem that is tried again later and later; it is no failure of the pass.
         self._pauses: Backoff[Key] = Backoff(random)
@@ -106,6 +107,7 @@ class ClaimController:
         caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
         caches.sandboxes.subscribe(self._offer_changed)
         caches.sandboxes.subscribe(self._sandbox_changed, reads=triggers.read_of_sandbox)
+        caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
         caches.claims.subscribe(self._claim_changed, reads=_claim_reads)
 
     # --- what wakes a claim ------------------------------------------------------------------------------------------
@@ -142,6 +144,13 @@ class ClaimController:
         sandbox = new if new is not None else old
         if sandbox is not None and sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_CLAIM):
             self.controller.enqueue(Key(key.namespace, sandbox.owner.name))
+
+    def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        """Somebody else has made the sandbox a claim's; a pass that does it itself goes on from there."""
+        if old is not None and new is not None and new.owner is not None and new.owner.is_a(SANDBOX_CLAIM):
+            claim = Key(key.namespace, new.owner.name)
+            if claim not in self._binding:
+                self.controller.enqueue(claim)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         self._offer_again(key)
@@ -258,6 +267,7 @@ class ClaimController:
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
+        self._binding.add(key_of(claim))
         try:
             sandbox = await self.binder.bind(observed, adoption)
         except Problem as problem:
@@ -266,6 +276,8 @@ class ClaimController:
             elif lease is not None and problem.retry is not Retry.BACKOFF:
                 lease.give_back()  # nobody comes back for it soon
             return await self._settle(observed, None, problem, is_reference_stale=is_reference_stale)
+        finally:
+            self._binding.discard(key_of(claim))
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))
