@@ -1,0 +1,65 @@
+"""A sandbox that others write while it is being bound: it is bound all the same, and no other instead."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.kube.client import MergePatch
+from sandpool.kube.transport import Request
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.world import NAMESPACE, World, owner_of
+
+
+class Meddler:
+    """Writes a sandbox just before a claim does, so many ``times``."""
+
+    def __init__(self, world: World, times: int, body: dict[str, object]) -> None:
+        self.world = world
+        self.times = times
+        self.body = body
+        self.met: list[str] = []  # the sandboxes claims wanted, one for each attempt
+        self._request = world.wire.transport.request
+        world.wire.transport.request = self.request  # type: ignore[method-assign]
+
+    async def request(self, request: Request) -> object:
+        if request.method == "PATCH" and "ownerReferences" in request.body.get("metadata", {}):
+            self.met.append(request.path.rsplit("/", 1)[-1])
+            if len(self.met) <= self.times:
+                # Every write is a different one, else it would be none.
+                body = {"metadata": {"annotations": {"example.com/times": str(len(self.met))}, **self.body}}
+                await self.world.client.patch(SANDBOX, self.met[-1], MergePatch(body), NAMESPACE)
+        return await self._request(request)
+
+
+@pytest.mark.parametrize("times", [1, 6], ids=["once", "more often than one pass tries"])
+async def test_the_same_sandbox_is_tried_again(world: World, times: int) -> None:
+    """R3: a conflict never makes a claim go on to the next sandbox."""
+    await world.template()
+    await world.pool(3)
+    meddler = Meddler(world, times, {})
+
+    await world.claim("mine")
+    served = await world.served(1)
+
+    assert meddler.met == [served["mine"]["metadata"]["name"]] * (times + 1)
+
+
+async def test_what_somebody_else_has_taken_is_theirs(world: World) -> None:
+    """R2, R4: the loser takes another, and does not keep a name that leads nowhere."""
+    await world.template()
+    await world.pool(3)
+    winner = await world.client.create(
+        SANDBOX_CLAIM, new(SANDBOX_CLAIM, "other", spec={"warmPoolRef": {"name": "no"}}), NAMESPACE
+    )
+    reference = owner_reference(winner, controller=True)
+    meddler = Meddler(world, 1, {"ownerReferences": [reference]})
+
+    await world.claim("mine")
+    await world.filled(3)
+    served = await world.served(2)
+
+    lost, won = meddler.met
+    assert served["mine"]["metadata"]["name"] == won != lost
+    assert owner_of(served["other"]) == ("SandboxClaim", "other")
+    assert served["other"]["metadata"]["name"] == lost

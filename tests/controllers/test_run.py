@@ -1,0 +1,44 @@
+"""All controllers together: what a restart in the middle of everything leaves behind, which is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandpool.testing.world import World, owners
+
+
+@pytest.mark.parametrize("grace", [10.0, 0.0], ids=["passes finish", "passes are cut off"])
+async def test_a_restart_in_the_middle_of_a_burst_binds_nothing_twice(world: World, grace: float) -> None:
+    await world.template()
+    await world.pool(20)
+
+    burst = [asyncio.create_task(world.claim(f"claim-{number}")) for number in range(16)]
+    await world.eventually(lambda: any(claim.sandbox_name for claim in world.controllers.caches.claims))
+    await world.restart(grace)
+    await asyncio.gather(*burst)
+    served = await world.served(16)
+    await world.filled(20)
+
+    assert len({box["metadata"]["name"] for box in served.values()}) == 16
+    found = await owners(world)
+    assert found.pop(("SandboxWarmPool", "pool")) == 20
+    assert found == {("SandboxClaim", claim): 1 for claim in served}, "one each, and nobody else's"
+
+
+async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    await world.claim("mine")
+    before = await world.served(1)
+    await world.filled(3)
+    await world.controllers.claims.notes.queue.settled()
+
+    await world.restart()
+    since = len(world.wire.requests)
+    await world.controllers.claims.controller.queue.settled()
+    await world.controllers.warm_pools.controller.queue.settled()
+
+    assert (await world.served(1))["mine"]["metadata"]["uid"] == before["mine"]["metadata"]["uid"]
+    assert [each for each in world.writes(since) if "/sandboxwarmpools/" not in each.path] == []

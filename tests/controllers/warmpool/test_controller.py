@@ -1,0 +1,148 @@
+"""Pools on a real API: they fill, refill, follow their template, and never delete what was claimed."""
+
+from __future__ import annotations
+
+from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
+from sandpool.kube.client import MergePatch
+from sandpool.kube.transport import Request
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.watching import until
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import NAMESPACE, World, owner_of
+
+
+def image_of(box: Object) -> str:
+    image: str = box["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
+    return image
+
+
+def creations(world: World) -> list[Request]:
+    return [each for each in world.writes() if each.method == "POST" and each.path.endswith("/sandboxes")]
+
+
+async def test_a_pool_fills_and_says_so(world: World) -> None:
+    await world.template()
+    await world.pool(5)
+
+    async def complete() -> bool:
+        pool = await world.client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
+        return bool((pool.get("status") or {}).get("readyReplicas") == 5)
+
+    await until(complete)
+    assert len(creations(world)) == 5, "never one too many, and nothing but the one POST each"
+    said = [each for each in world.writes() if each.path.endswith("/sandboxwarmpools/pool/status")]
+    assert len(said) <= 4, "many changes, few words"
+
+
+async def test_a_pool_without_template_fills_when_there_is_one(world: World) -> None:
+    await world.pool(2, filled=False)
+    await world.template()
+
+    await world.filled(2)
+
+
+async def test_what_is_deleted_is_replaced_once(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    first = await world.members()
+
+    await world.client.delete(SANDBOX, first[0]["metadata"]["name"], NAMESPACE)
+    await world.eventually(lambda: len(creations(world)) == 4)
+    await world.filled(3)
+    assert len(creations(world)) == 4
+
+
+async def test_a_smaller_pool_deletes_the_rest(world: World) -> None:
+    await world.template()
+    await world.pool(4)
+
+    body = MergePatch({"spec": {"replicas": 1}})
+    await world.client.patch(SANDBOX_WARM_POOL, "pool", body, NAMESPACE)
+    await world.filled(1)
+
+
+async def test_recreate_replaces_all(world: World) -> None:
+    await world.template()
+    await world.pool(3, strategy=RECREATE)
+
+    await world.change_template("example.com/image:2")
+
+    async def replaced() -> bool:
+        return {image_of(box) for box in await world.members()} == {"example.com/image:2"}
+
+    await until(replaced)
+    await world.filled(3)
+
+
+async def test_a_rolling_update_keeps_enough_ready(world: World) -> None:
+    await world.template()
+    await world.pool(4, strategy=ROLLING_UPDATE)
+    pools = world.controllers.caches
+    least = 4
+
+    def count(*_: object) -> None:
+        nonlocal least
+        ready = [box for box in pools.pool_sandboxes(NAMESPACE, "pool") if box.ready and not box.deleting]
+        least = min(least, len(ready))
+
+    pools.sandboxes.subscribe(count)
+    await world.change_template("example.com/image:2")
+
+    async def replaced() -> bool:
+        return {image_of(box) for box in await world.filled(4)} == {"example.com/image:2"}
+
+    await until(replaced)
+    assert least >= 3, "a quarter may be missing, and no more"
+
+
+async def test_a_lost_answer_creates_nothing_twice(world: World) -> None:
+    await world.template()
+    lost: list[Request] = []
+
+    def lose(request: Request) -> Fault | None:
+        if request.method == "POST" and request.path.endswith("/sandboxes") and len(lost) < 2:
+            lost.append(request)
+            return Fault.LOSE
+        return None
+
+    world.wire.fault = lose
+    await world.pool(3)
+
+    assert len(creations(world)) == 3
+    names = [request.body["metadata"]["name"] for request in lost]
+    asked = [each.path.rsplit("/", 1)[-1] for each in world.wire.requests if each.method == "GET"]
+    assert [name for name in asked if name in names] == names, "what is not known is asked for"
+
+
+async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: World) -> None:
+    """R12: the claim is written between the plan of the pool and its delete."""
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    name = member["metadata"]["name"]
+    other = await world.client.create(CONFIG_MAP, new(CONFIG_MAP, "other"), NAMESPACE)
+    refused: list[Request] = []
+
+    async def steal() -> None:
+        body = {"metadata": {"ownerReferences": [owner_reference(other, controller=True)]}}
+        await world.client.patch(SANDBOX, name, MergePatch(body), NAMESPACE)
+
+    original = world.wire.transport.request
+
+    async def slowly(request: Request) -> object:
+        if request.method == "DELETE" and request.path.endswith(name) and not refused:
+            refused.append(request)
+            await steal()
+        return await original(request)
+
+    world.wire.transport.request = slowly  # type: ignore[method-assign]
+    body = MergePatch({"spec": {"replicas": 0}})
+    await world.client.patch(SANDBOX_WARM_POOL, "pool", body, NAMESPACE)
+    await world.eventually(lambda: refused)
+    await world.wire.quiet()
+
+    box = await world.client.get(SANDBOX, name, NAMESPACE)
+    assert owner_of(box) == ("ConfigMap", "other")
+    assert "deletionTimestamp" not in box["metadata"]
