@@ -29,6 +29,7 @@ from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
+from sandpool.engine.controller import DONE
 from sandpool.engine.recorder import Recorder
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound
@@ -39,7 +40,7 @@ from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.wire import Wire, no_fault
+from sandpool.testing.wire import Fault, Wire, no_fault
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -482,6 +483,24 @@ async def test_a_status_that_could_not_be_written_is_written_later(rig: Rig) -> 
     await rig.sandbox()
     await rig.wait(5)
     assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_pod_whose_answer_was_lost_is_not_made_twice(rig: Rig) -> None:
+    faults = iter([Fault.LOSE])
+    rig.wire.fault = lambda request: next(faults, None) if request.method == "POST" else None
+    await rig.sandbox()
+    await rig.wait(1)
+    assert (await rig.condition("Ready"))[0] == "True"
+    assert rig.writes().count("POST pods") == 1
+
+
+async def test_another_controller_has_nothing_to_add(rig: Rig) -> None:
+    """One that takes over looks at everything and finds it in order."""
+    await rig.sandbox(service=True)
+    rig.writes()
+    successor = SandboxController(Client(rig.wire), rig.caches, rig.recorder, rig.clock, Random(0))
+    assert await successor.reconcile(Key("default", "box")) == DONE
+    assert rig.writes() == []
 
 
 async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
