@@ -57,6 +57,8 @@ async def test_a_warm_claim_costs_two_writes_and_a_note(world: World) -> None:
         ("PATCH", "sandboxclaims/mine/status"),
         ("PATCH", "sandboxclaims/mine"),
     ]
+    in_all = [each.path for each in world.writes(before) if f"/{name}" in each.path or "/mine" in each.path]
+    assert len(in_all) <= 4, in_all
     claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
     assert claim["metadata"]["annotations"][SANDBOX_NAME] == name
     assert world.controllers.claims.controller.reconciles <= 2
