@@ -6,11 +6,18 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 
+import hypothesis
 import pytest
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.users import USERS
+
+# The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
+# new ones.
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE") == "1" else "repeatable")
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
 

@@ -89,8 +89,11 @@ class Cache(Generic[V]):
         # The newest version the API told us of, by a list, an event or a bookmark; own writes do not count. Whatever
         # happened up to here is in the cache.
         self._seen = 0
-        # UIDs of objects we deleted that the API has not told us are gone. None of them is in _entries.
-        self._deleted: set[str] = set()
+        # Objects we deleted that the API has not told us are gone, by UID. None of them is in _entries.
+        self._deleted: dict[str, Key] = {}
+        # The newest version we knew of the last of them under each key, and its UID. Nothing older is taken in under
+        # that key: a list that was made before may still show an earlier object of the same name.
+        self._floors: dict[Key, tuple[int, str]] = {}
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -149,7 +152,7 @@ class Cache(Generic[V]):
         self._seen = max(self._seen, version)
         uid = _uid(object)
         if uid in self._deleted:
-            self._deleted.remove(uid)
+            self._forget_deletion(uid)
             return
         key = Key.of(object)
         entry = self._entries.get(key)
@@ -167,6 +170,7 @@ class Cache(Generic[V]):
             _log.warning("the history of %s began anew: listed at version %d after %d", self.name, version, self._seen)
             self._seen = 0
             self._deleted.clear()
+            self._floors.clear()
             for entry in self._entries.values():
                 entry.version = 0
         return Listing(self, version)
@@ -187,7 +191,8 @@ class Cache(Generic[V]):
             return
         entry = self._entries.get(key)
         if entry is not None and entry.uid == uid:  # else its event was faster
-            self._deleted.add(uid)
+            self._deleted[uid] = key
+            self._floors[key] = (entry.version, uid)
             self._drop(key, entry)
 
     # -- how it is done --------------------------------------------------------------------------------------------
@@ -196,6 +201,8 @@ class Cache(Generic[V]):
         uid = _uid(object)
         entry = self._entries.get(key)
         if uid in self._deleted or (entry is not None and version <= entry.version):
+            return
+        if key in self._floors and version < self._floors[key][0]:
             return
         view = self.project(object)
         if entry is not None and entry.uid != uid:
@@ -212,6 +219,11 @@ class Cache(Generic[V]):
             self._file(key, old, view)
             entry.view, entry.version = view, version
             self._tell_all(key, old, view)
+
+    def _forget_deletion(self, uid: str) -> None:
+        key = self._deleted.pop(uid, None)
+        if key is not None and self._floors.get(key, (0, ""))[1] == uid:
+            del self._floors[key]
 
     def _drop(self, key: Key, entry: _Entry[V]) -> None:
         self._file(key, entry.view, None)
@@ -262,7 +274,8 @@ class Listing(Generic[V]):
         ]
         for key, entry in gone:
             cache._drop(key, entry)
-        cache._deleted -= self._gone_for_good
+        for uid in self._gone_for_good:
+            cache._forget_deletion(uid)
         cache._seen = max(cache._seen, self._version)
 
 

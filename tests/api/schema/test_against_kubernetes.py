@@ -22,7 +22,8 @@ from sandpool.api.schema.crds import crd
 from sandpool.api.schema.formats import format_test
 from sandpool.api.schema.shape import Shape, from_openapi
 from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ADMIN, ControlPlane
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.users import ADMIN
 
 pytestmark = pytest.mark.kubernetes
 

@@ -33,7 +33,8 @@ from sandpool.server.apply import (
 )
 from sandpool.server.apply.lastapplied import LAST_APPLIED
 from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ADMIN, ControlPlane
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.users import ADMIN
 
 pytestmark = pytest.mark.kubernetes
 
