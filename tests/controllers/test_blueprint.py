@@ -14,7 +14,6 @@ from sandpool.controllers.blueprint import (
     content_hash,
     new_sandbox,
     secure_defaults,
-    with_pod_metadata,
 )
 
 PUBLIC_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]}}
@@ -196,7 +195,6 @@ def test_a_new_sandbox() -> None:
         labels={"l": "1"},
         pod_labels={"p": "2"},
         annotations={"a": "3"},
-        pod_annotations={"q": "4"},
     )
     assert sandbox == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
@@ -225,7 +223,7 @@ def test_a_new_sandbox() -> None:
             "podTemplate": {
                 "metadata": {
                     "labels": {"app": "x", "agents.x-k8s.io/sandbox-template-ref-hash": "69155462", "p": "2"},
-                    "annotations": {"note": "y", "q": "4"},
+                    "annotations": {"note": "y"},
                 },
                 "spec": {
                     "containers": [{"name": "main", "image": "example.com/image:1"}],
@@ -243,8 +241,3 @@ def test_a_claim_may_bring_a_spec_of_its_own() -> None:
     spec = {**plan.spec, "volumeClaimTemplates": [volume("mine")]}
     sandbox = new_sandbox(plan, namespace="ns", name="s", owner=owner(), labels={}, pod_labels={}, spec=spec)
     assert sandbox["spec"]["volumeClaimTemplates"] == [volume("mine")]
-
-
-def test_pod_metadata_is_left_out_if_there_is_none() -> None:
-    pod_template: Object = {"spec": {}}
-    assert with_pod_metadata(pod_template, {}, {}) is pod_template

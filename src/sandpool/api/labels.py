@@ -54,7 +54,8 @@ CLAIM_FIRST_READY_AT: Final = "agents.x-k8s.io/claim-first-ready-at"
 FIRST_READY_UNKNOWN: Final = "unknown"
 #: On SandboxClaim and Sandbox: W3C trace headers as a JSON map.
 TRACE_CONTEXT: Final = "opentelemetry.io/trace-context"
-#: On pod template and Pod: whether the cluster autoscaler may remove it.
+#: On pod template and Pod: whether the cluster autoscaler may remove it. On a pool's Sandbox: the pool's word for its
+#: Pod, where the pod template has none.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 
 # --- field managers --------------------------------------------------------------------------------------------------

@@ -97,13 +97,12 @@ def new_sandbox(
     labels: Mapping[str, str],
     pod_labels: Mapping[str, str],
     annotations: Mapping[str, str] | None = None,
-    pod_annotations: Mapping[str, str] | None = None,
     spec: Object | None = None,
 ) -> Object:
     """A Sandbox of a blueprint, whole: what a pool or a claim creates.
 
-    ``spec`` stands in for the blueprint's own where a claim has changed that (environment, volumes). Labels and
-    annotations for the pod are laid over those of the pod template. The name is known before the sandbox is, and the
+    ``spec`` stands in for the blueprint's own where a claim has changed that (environment, volumes). Labels for
+    the pod are laid over those of the pod template. The name is known before the sandbox is, and the
     pod has the same one, so that it need not be written down in a second request.
     """
     spec = blueprint.spec if spec is None else spec
@@ -123,21 +122,14 @@ def new_sandbox(
         },
         "spec": {
             **spec,
-            "podTemplate": with_pod_metadata(
-                spec["podTemplate"], {TEMPLATE_REF_HASH: blueprint.ref_hash, **pod_labels}, pod_annotations or {}
-            ),
+            "podTemplate": _with_labels(spec["podTemplate"], {TEMPLATE_REF_HASH: blueprint.ref_hash, **pod_labels}),
         },
     }
 
 
-def with_pod_metadata(pod_template: Object, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Object:
-    """A pod template with labels and annotations laid over its own."""
-    metadata = dict(pod_template.get("metadata") or {})
-    if labels:
-        metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
-    if annotations:
-        metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
-    return {**pod_template, "metadata": metadata} if metadata else pod_template
+def _with_labels(pod_template: Object, labels: Mapping[str, str]) -> Object:
+    metadata = pod_template.get("metadata") or {}
+    return {**pod_template, "metadata": {**metadata, "labels": {**(metadata.get("labels") or {}), **labels}}}
 
 
 def _parts(pod_template: Object, volume_claim_templates: list[Object], service: bool | None) -> Object:

@@ -115,7 +115,15 @@ def test_metadata_of_the_claim_replace_those_of_the_pool_exactly() -> None:
     assert after["spec"]["podTemplate"]["spec"] == box["spec"]["podTemplate"]["spec"]
 
 
-def test_a_claimed_sandbox_may_not_be_evicted_because_the_pools_could() -> None:
+def test_that_the_pool_let_it_be_evicted_is_taken_back_where_it_was_said() -> None:
+    box = member(labels=POOL_POD_LABELS)
+    box["metadata"]["annotations"][labels.SAFE_TO_EVICT] = "true"
+    body, after = adopted(view(), box, blueprint())
+    assert "spec" not in body
+    assert labels.SAFE_TO_EVICT not in after["metadata"]["annotations"]
+
+
+def test_a_claimed_sandbox_may_not_be_evicted_because_another_implementations_pool_let_it() -> None:
     _, after = adopted(view(), member(annotations={labels.SAFE_TO_EVICT: "true"}), blueprint())
     assert labels.SAFE_TO_EVICT not in after["spec"]["podTemplate"]["metadata"].get("annotations", {})
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.labels import CLAIM_FIRST_READY_AT, LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_NAME
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, LAUNCH_TYPE, LAUNCH_WARM, SAFE_TO_EVICT, SANDBOX_NAME
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE
+from sandpool.engine.cache import Key
+from sandpool.engine.controller import Result
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.watching import until
@@ -26,6 +30,44 @@ def is_adoption(request: Request) -> bool:
     return request.method == "PATCH" and "/sandboxes/" in request.path and references[0].get("kind") == "SandboxClaim"
 
 
+def events_about(world: World, claim: str, since: int) -> list[Object]:
+    """The events the controllers wrote about a claim."""
+    bodies = [
+        each.body for each in world.wire.requests[since:] if each.path.endswith("/events") and each.method == "POST"
+    ]
+    return [body for body in bodies if isinstance(body, dict) and body["regarding"]["name"] == claim]
+
+
+def is_evictable(world: World, pod: str) -> bool:
+    view = world.controllers.caches.pods.get(Key(NAMESPACE, pod))
+    return view is None or SAFE_TO_EVICT in view.annotations
+
+
+Reconcile = Callable[[Key], Awaitable[Result]]
+
+
+class Passes:
+    """Counts the passes of each controller over each key from now on."""
+
+    def __init__(self, world: World) -> None:
+        self._counts: Counter[tuple[str, str]] = Counter()
+        for which in ("claims", "sandboxes"):
+            controller = getattr(world.controllers, which).controller
+            controller.reconcile = self._counting(which, controller.reconcile)
+
+    def of(self, which: str, name: str) -> int:
+        return self._counts[which, name]
+
+    def _counting(
+        self, which: str, reconcile: Callable[[Key], Awaitable[Result]]
+    ) -> Callable[[Key], Awaitable[Result]]:
+        def counting(key: Key) -> Awaitable[Result]:
+            self._counts[which, key.name] += 1
+            return reconcile(key)
+
+        return counting
+
+
 def is_warm(box: Object) -> bool:
     return bool(box["metadata"]["labels"].get(LAUNCH_TYPE) == LAUNCH_WARM)
 
@@ -35,33 +77,39 @@ def assert_each_has_its_own(served: dict[str, Object]) -> None:
     assert len({box["metadata"]["name"] for box in served.values()}) == len(served)
 
 
-async def test_a_warm_claim_costs_two_writes_and_a_note(world: World) -> None:
+async def test_a_warm_claim_costs_two_writes_until_it_is_ready_and_four_and_an_event_in_all(world: World) -> None:
     await world.template()
     await world.pool(3)
     before = len(world.wire.requests)
+    passes = Passes(world)
 
     await world.claim("mine")
-    served = await world.served(1)
-
-    async def noted() -> bool:
-        claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
-        return CLAIM_FIRST_READY_AT in claim["metadata"].get("annotations", {})
-
-    await until(noted)
+    box = (await world.served(1))["mine"]
+    name = box["metadata"]["name"]
     await world.filled(3)
-    assert is_warm(served["mine"])
-    written = [(each.method, each.path.split("/", 6)[-1]) for each in about_claims(world.writes(before))]
-    name = served["mine"]["metadata"]["name"]
-    assert written == [
-        ("PATCH", f"sandboxes/{name}"),
-        ("PATCH", "sandboxclaims/mine/status"),
-        ("PATCH", "sandboxclaims/mine"),
+    await world.eventually(lambda: not is_evictable(world, name))
+    await world.controllers.claims.notes.queue.settled()
+    await world.controllers.recorder.stop()
+
+    assert is_warm(box)
+    written = [
+        (each.method, each.path.partition(f"/{NAMESPACE}/")[2])
+        for each in world.writes(before)
+        if f"/{name}" in each.path or "/mine" in each.path
     ]
-    in_all = [each.path for each in world.writes(before) if f"/{name}" in each.path or "/mine" in each.path]
-    assert len(in_all) <= 4, in_all
+    assert written[:2] == [("PATCH", f"sandboxes/{name}"), ("PATCH", "sandboxclaims/mine/status")]
+    assert sorted(written[2:]) == [("PATCH", f"pods/{name}"), ("PATCH", "sandboxclaims/mine")]
+    assert [each["reason"] for each in events_about(world, "mine", before)] == ["SandboxAdopted"]
+    assert passes.of("claims", "mine") <= 2
+    assert passes.of("sandboxes", name) <= 2
+
     claim = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
     assert claim["metadata"]["annotations"][SANDBOX_NAME] == name
-    assert world.controllers.claims.controller.reconciles <= 2
+    assert CLAIM_FIRST_READY_AT in claim["metadata"]["annotations"]
+    box = await world.client.get(SANDBOX, name, NAMESPACE)
+    assert {each["observedGeneration"] for each in box["status"]["conditions"]} == {box["metadata"]["generation"]}, (
+        "so no status has to be written later"
+    )
 
 
 async def test_a_burst_gets_a_sandbox_each_and_all_of_them_warm(world: World) -> None:

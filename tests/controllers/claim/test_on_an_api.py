@@ -13,19 +13,20 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint, new_sandbox
+from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.decisions import Adopt, Ask, Expire, Keep, Make, Observed, Refuse, Release, Remove
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.app import ApiServer
 from sandpool.testing.claims import ready_status
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 
 NAMESPACE = "default"
@@ -151,19 +152,10 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 async def make_member(client: Client, name: str, status: Object | None = None) -> Object:
-    """What pool and sandbox controller would do together."""
+    """What pool and sandbox controller would do together, as they are by default."""
     template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
     pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
-    blueprint = Blueprint.of(template)
-    identity = {labels.WARM_POOL: "91dd7983", labels.TEMPLATE_HASH: blueprint.hash}
-    box = new_sandbox(
-        blueprint,
-        namespace=NAMESPACE,
-        name=name,
-        owner=owner_reference(pool, controller=True, block=True),
-        labels={**identity, labels.LAUNCH_TYPE: "warm", labels.CREATED_BY: "controller"},
-        pod_labels=identity,
-    )
+    box = new_member(WarmPoolView.from_object(pool), Blueprint.of(template), name, enable_eviction=True)
     await client.create(SANDBOX, box, NAMESPACE)
     body = {"status": ready_status() if status is None else status}
     return await client.patch(SANDBOX, name, MergePatch(body), NAMESPACE, subresource="status")

@@ -22,6 +22,7 @@ TEMPLATE = PREFIX + "sandbox-template-ref-hash"
 CREATED_BY = PREFIX + "created-by"
 LABELS = PREFIX + "propagated-labels"
 ANNOTATIONS = PREFIX + "propagated-annotations"
+EVICT = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 TRACKED = {HASH: "374de8f5"}
 
 
@@ -91,6 +92,31 @@ def test_a_pod_of_a_pool_shows_pool_template_and_creator() -> None:
         owner=SANDBOX_WARM_POOL, warm_pool_sandbox="p", sandbox_template_ref_hash="t", created_by="controller"
     )
     assert new(sandbox)["labels"] == {**TRACKED, POOL: "p", TEMPLATE: "t", CREATED_BY: "controller"}
+
+
+def evictable(owner: ResourceType | None, author: dict[str, str] | None = None) -> Object:
+    """A sandbox whose metadata say that its pod may be evicted."""
+    sandbox = box(author_annotations=author, owner=owner)
+    sandbox["metadata"]["annotations"] = {EVICT: "true"}
+    return sandbox
+
+
+def test_a_pool_lets_its_pods_be_evicted_unless_their_author_says_otherwise() -> None:
+    assert new(evictable(SANDBOX_WARM_POOL))["annotations"] == {EVICT: "true", ANNOTATIONS: EVICT}
+    assert new(evictable(SANDBOX_WARM_POOL, {EVICT: "false"}))["annotations"] == {EVICT: "false", ANNOTATIONS: EVICT}
+
+
+@pytest.mark.parametrize("owner", [None, SANDBOX_CLAIM])
+def test_nobody_else_does(owner: ResourceType | None) -> None:
+    assert "annotations" not in new(evictable(owner))
+
+
+def test_a_pod_may_not_be_evicted_any_more_when_its_sandbox_is_claimed() -> None:
+    pooled = new(evictable(SANDBOX_WARM_POOL))
+    claimed = box(owner=SANDBOX_CLAIM)
+    pod = sandboxes.sandbox_pod(claimed, metadata={"labels": TRACKED, "annotations": pooled["annotations"]})
+    body = metadata_patch(PodView.from_object(pod), SandboxView.from_object(claimed))
+    assert body == {"metadata": {"annotations": {EVICT: None, ANNOTATIONS: ""}}}
 
 
 def test_a_pod_of_a_claim_shows_no_pool() -> None:

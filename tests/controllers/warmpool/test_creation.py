@@ -8,6 +8,7 @@ from sandpool.api.labels import SAFE_TO_EVICT
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, TemplateView
 from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.sandbox.pod import new_pod
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.members import repair, sort_members
 from sandpool.controllers.warmpool.staleness import Staleness
@@ -35,6 +36,7 @@ def test_the_whole_member(scene: Scene) -> None:
             "annotations": {
                 "agents.x-k8s.io/sandbox-template-ref": "test-template",
                 "agents.x-k8s.io/pod-name": "test-pool-abcde",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
             },
             "ownerReferences": [
                 {
@@ -56,7 +58,6 @@ def test_the_whole_member(scene: Scene) -> None:
                         "agents.x-k8s.io/sandbox-template-hash": blueprint.hash,
                         "agents.x-k8s.io/sandbox-pod-template-hash": blueprint.pod_template_hash,
                     },
-                    "annotations": {"cluster-autoscaler.kubernetes.io/safe-to-evict": "true"},
                 },
                 "spec": {
                     "containers": [{"name": "main", "image": "example.com/image:1"}],
@@ -86,8 +87,8 @@ def test_edge_31_what_the_template_says_about_eviction_stands(
     template: Object = {"metadata": {"name": "t"}, "spec": {"podTemplate": pod_template}}
     blueprint = Blueprint.of(TemplateView.from_object(template))
     member = new_member(scene.pool(), blueprint, "m", enable_eviction=enabled)
-    annotations = member["spec"]["podTemplate"]["metadata"].get("annotations") or {}
-    assert annotations.get(SAFE_TO_EVICT) == expected
+    pod = new_pod(SandboxView.from_object(member))
+    assert (pod["metadata"].get("annotations") or {}).get(SAFE_TO_EVICT) == expected
 
 
 def test_a_new_member_is_one(scene: Scene) -> None:

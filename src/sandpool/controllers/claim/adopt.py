@@ -6,8 +6,9 @@ marked the sandbox as a pool's, and says whose it is now.
 
 Whose it is goes into the labels of the Sandbox, not into its pod template, where nobody can see it anyway because these
 keys do not reach pods. So the spec stays as it is, the generation too, and no status has to be written again. Only if
-the pod itself must look different (the claim brings metadata, the template's have changed, the pool had put something
-on it) is the pod template's metadata replaced, and then by exactly what it should be.
+the pod itself must look different (the claim brings metadata, the template's have changed, a pool of another
+implementation had put something on it) is the pod template's metadata replaced, and then by exactly what it should be.
+That our own pools let their pods be evicted is said in the metadata of the Sandbox, and taken back there.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def adoption(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None
         wanted.pop(key, None)
     wanted[labels.LAUNCH_TYPE] = labels.LAUNCH_WARM
     annotations = {**sandbox.annotations, labels.POD_NAME: sandbox.name}
+    annotations.pop(labels.SAFE_TO_EVICT, None)
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
     pod_change = _pod_metadata_change(claim, sandbox, blueprint)

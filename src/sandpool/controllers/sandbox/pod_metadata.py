@@ -86,7 +86,7 @@ def _wanted(sandbox: SandboxView) -> _Wanted:
     given = sandbox.pod_template.get("metadata") or {}
     return _Wanted(
         _allowed(given.get("labels"), labels.is_reserved_label),
-        _allowed(given.get("annotations"), labels.is_reserved_annotation),
+        _allowed({**_pool_annotations(sandbox), **(given.get("annotations") or {})}, labels.is_reserved_annotation),
         {**tracking_labels(sandbox), **_extension_labels(sandbox), labels.CREATED_BY: _creator(sandbox)},
     )
 
@@ -101,6 +101,14 @@ def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
         labels.WARM_POOL: (sandbox.labels.get(labels.WARM_POOL) or None) if pooled else None,
         labels.TEMPLATE_REF_HASH: (sandbox.labels.get(labels.TEMPLATE_REF_HASH) or None) if extended else None,
     }
+
+
+def _pool_annotations(sandbox: SandboxView) -> dict[str, str]:
+    """What a pool says about the pods of its members on the author's behalf, who may say otherwise. It is listed with
+    what the author said, and goes with the pool: a claimed sandbox is not to be evicted."""
+    evictable = sandbox.annotations.get(labels.SAFE_TO_EVICT)
+    pooled = sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
+    return {labels.SAFE_TO_EVICT: evictable} if pooled and evictable else {}
 
 
 def _creator(sandbox: SandboxView) -> str | None:

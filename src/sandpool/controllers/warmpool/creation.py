@@ -27,7 +27,8 @@ def new_member(pool: WarmPoolView, blueprint: Blueprint, name: str, *, enable_ev
     """A member with a name made up by the caller (``names.generate_name`` with the prefix ``<pool>-``).
 
     ``enable_eviction`` lets the cluster autoscaler remove the pod, which nobody uses yet, unless the template says
-    anything about that itself.
+    anything about that itself. It is said in the metadata of the Sandbox, from where it reaches the pod as long as a
+    pool owns it: what a claim has to take back is then no change of the spec.
     """
     own = {
         WARM_POOL: name_hash(pool.name),
@@ -41,6 +42,6 @@ def new_member(pool: WarmPoolView, blueprint: Blueprint, name: str, *, enable_ev
         name=name,
         owner=controller_reference(SANDBOX_WARM_POOL, pool),
         labels={**own, LAUNCH_TYPE: LAUNCH_WARM, CREATED_BY: CREATED_BY_CONTROLLER},
+        annotations=_EVICTABLE if enable_eviction and SAFE_TO_EVICT not in said else None,
         pod_labels=own,
-        pod_annotations=_EVICTABLE if enable_eviction and SAFE_TO_EVICT not in said else None,
     )
