@@ -10,8 +10,10 @@ from sandpool import __version__
 
 # Command -> where it is and what ``sandpool --help`` says about it.
 _COMMANDS = {
+    "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
     "demo": ("sandpool.cli.demo", "Show the embedded API at work, with kubectl."),
-    "server": ("sandpool.cli.server", "Run the embedded Kubernetes API."),
+    "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
+    "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API and the controllers."),
 }
 
 

@@ -129,6 +129,7 @@ class Reflection:
         *,
         namespace: str | None = None,
     ) -> None:
+        self.caches = caches
         self.reflectors = tuple(
             Reflector(client, type, cache, clock, random, namespace=namespace) for type, cache in caches
         )

@@ -3,6 +3,9 @@
 The order of things matters. Everything that exists is known before the first pass is made, because a pass that sees
 half of the world would make the other half again. When stopping, passes that have begun are finished, so that nobody's
 sandbox is taken and not written down, and only then are the watches ended and the last events written.
+
+Watches and events may also be somebody else's: a process that waits for its turn to lead knows the world already while
+it waits, and what it has to say when its turn is over is said when the next one works already.
 """
 
 from __future__ import annotations
@@ -46,7 +49,9 @@ class Settings:
 
 class Controllers:
     """``start`` returns when they work, ``stop`` when nothing of them runs any more. ``wait`` is for whoever has
-    nothing else to do: it raises if one of them has broken down."""
+    nothing else to do: it raises if one of them has broken down.
+
+    A ``reflection`` or a ``recorder`` that is passed in is run by whoever passes it, before and after."""
 
     def __init__(
         self,
@@ -55,12 +60,17 @@ class Controllers:
         random: Random,
         settings: Settings | None = None,
         metrics: Metrics | None = None,
+        *,
+        reflection: Reflection | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.metrics = metrics = metrics or Metrics()
-        self.caches = Caches()
-        self.reflection = Reflection(self.caches, client, clock, random, namespace=settings.namespace)
-        self.recorder = Recorder(client, clock, settings.instance)
+        self.clock = clock
+        self._own_reflection, self._own_recorder = reflection is None, recorder is None
+        self.reflection = reflection or Reflection(Caches(), client, clock, random, namespace=settings.namespace)
+        self.caches = self.reflection.caches
+        self.recorder = recorder or Recorder(client, clock, settings.instance)
         performer = Performer(client, self.caches)
         blueprints = Blueprints(self.caches)
         self.sandboxes = SandboxController(
@@ -96,8 +106,10 @@ class Controllers:
         self._working: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        self.recorder.start()
-        self._reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
+        if self._own_recorder:
+            self.recorder.start()
+        if self._own_reflection:
+            self._reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
         await self.reflection.synced()
         self._working = [
             asyncio.create_task(controller.run(), name=controller.name) for controller in self._controllers
@@ -105,17 +117,21 @@ class Controllers:
 
     async def wait(self) -> None:
         """Until stopped. Raises what no controller should: a failure that is not about one object."""
-        assert self._reflecting is not None, "start first"
-        done, _ = await asyncio.wait([self._reflecting, *self._working], return_when=asyncio.FIRST_COMPLETED)
+        assert self._working, "start first"
+        tasks = [*self._working, self._reflecting] if self._reflecting is not None else self._working
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
                 task.result()
 
     async def stop(self, grace: float = 10.0) -> None:
+        """Passes that have begun have ``grace`` seconds, all of them together, to finish."""
+        end = self.clock.monotonic() + grace
         for controller in self._controllers:
-            await controller.stop(grace)
+            await controller.stop(max(0.0, end - self.clock.monotonic()))
         await asyncio.gather(*self._working, return_exceptions=True)
-        await self.recorder.stop()
+        if self._own_recorder:
+            await self.recorder.stop()
         if self._reflecting is not None:
             self._reflecting.cancel()
             await asyncio.gather(self._reflecting, return_exceptions=True)

@@ -1,0 +1,136 @@
+"""``sandpool controller``: the controllers for a Kubernetes cluster, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import click
+
+from sandpool.cli import foreground, serving, tuning
+from sandpool.cli.flags import duration, switch
+from sandpool.controllers.process import Process, Surroundings
+from sandpool.controllers.run import Settings
+from sandpool.engine import logs
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.health import parse_address
+from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_transport import MeasuredTransport
+from sandpool.engine.throttle import Rate
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.connection import Connection
+from sandpool.kube.http import HttpTransport
+from sandpool.server import memory
+
+# The name other implementations of these controllers contend for too: of all that are installed, one works.
+LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What concerns the process and not the controllers in it."""
+
+    connection: Connection
+    metrics_address: str
+    health_address: str
+    qps: float
+    burst: int
+    terms: Terms | None  # None: work without asking anybody
+    election_namespace: str
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+)
+@click.option("--context", help="The context to use. [default: the current one]")
+@click.option("--metrics-bind-address", default=":8080", show_default=True, help="For Prometheus; 0 is nowhere.")
+@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0 is nowhere.")
+@switch("--leader-elect", True, "Of several processes one works and the others wait.")
+@click.option("--leader-election-namespace", default="", help="Of the lease. [default: that of the pod or the context]")
+@duration("--leader-elect-lease-duration", "15s", "After so long without renewal others may take the lease.")
+@duration("--leader-elect-renew-deadline", "10s", "After so long without renewal the holder gives up.")
+@duration("--leader-elect-retry-period", "2s", "How often the holder renews, and others try.", positive=True)
+@click.option("--kube-api-qps", type=float, default=-1.0, show_default=True, help="Requests per second; -1: no limit.")
+@click.option(
+    "--kube-api-burst", type=click.IntRange(min=1), default=10, show_default=True, help="Requests at once, if limited."
+)
+@tuning.tuning_flags
+@serving.log_format(logs.JSON)
+def controller(
+    kubeconfig: Path | None,
+    context: str | None,
+    metrics_bind_address: str,
+    health_probe_bind_address: str,
+    leader_elect: bool,
+    leader_election_namespace: str,
+    leader_elect_lease_duration: float,
+    leader_elect_renew_deadline: float,
+    leader_elect_retry_period: float,
+    kube_api_qps: float,
+    kube_api_burst: int,
+    log_format: str,
+    **flags: Any,
+) -> None:
+    """Run the controllers against a Kubernetes API until told to stop (Ctrl-C or SIGTERM)."""
+    logs.configure(log_format)
+    try:
+        connection = kubeconfigs.load(kubeconfig, context)
+        terms = Terms(round(leader_elect_lease_duration), leader_elect_renew_deadline, leader_elect_retry_period)
+        for address in (metrics_bind_address, health_probe_bind_address):
+            parse_address(address)
+    except (kubeconfigs.KubeconfigError, ValueError) as error:
+        raise click.ClickException(str(error)) from None
+    options = Options(
+        connection=connection,
+        metrics_address=metrics_bind_address,
+        health_address=health_probe_bind_address,
+        qps=kube_api_qps,
+        burst=kube_api_burst,
+        terms=terms if leader_elect else None,
+        election_namespace=leader_election_namespace or connection.namespace,
+    )
+    try:
+        foreground.run(partial(_control, options, tuning.settings(**flags)))
+    except LeaseLost as lost:
+        raise click.ClickException(f"stopped because another process may be leading now: {lost}") from None
+    except OSError as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:
+    clock, metrics, random = SystemClock(), Metrics(), Random()
+    host = urlsplit(options.connection.server).netloc
+    transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
+    # Of its own, so that a renewal never waits behind a burst of writes.
+    voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
+    election = None
+    if options.terms is not None:
+        election = Election(
+            Client(voting), LEASE, options.election_namespace, unique_identity(), clock, terms=options.terms
+        )
+    surroundings = Surroundings(
+        metrics_address=options.metrics_address,
+        health_address=options.health_address,
+        rate=Rate(options.qps, options.burst, clock) if options.qps > 0 else None,
+    )
+    process = Process(transport, clock, random, settings, surroundings, metrics=metrics, election=election)
+    try:
+        await process.start()
+        memory.settle()
+        try:
+            await foreground.until(stopping, process.wait())
+        finally:
+            await process.stop()
+    finally:
+        await transport.close()
+        await voting.close()

@@ -1,0 +1,45 @@
+"""A command that runs until it is told to stop: by Ctrl-C or SIGTERM once in good order, twice at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvloop
+
+
+def run(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work``, which ends when the event it is given is set."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_attended(work))
+
+
+async def _attended(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    stopping = asyncio.Event()
+
+    def stop() -> None:
+        if stopping.is_set():
+            os._exit(130)  # asked twice: somebody is in a hurry
+        stopping.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop)
+    await work(stopping)
+
+
+async def until(stopping: asyncio.Event, *failures: Coroutine[Any, Any, None]) -> None:
+    """Wait until told to stop, or until one of those ends that end only by failing; raises what it failed with."""
+    tasks = [asyncio.create_task(each) for each in failures]
+    told = asyncio.create_task(stopping.wait())
+    try:
+        done, _ = await asyncio.wait([told, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in (told, *tasks):
+            task.cancel()
+        await asyncio.gather(told, *tasks, return_exceptions=True)

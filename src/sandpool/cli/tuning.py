@@ -1,0 +1,113 @@
+"""The flags that tune the controllers, the same for every command that runs them."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import click
+
+from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
+from sandpool.cli.flags import duration, switch
+from sandpool.controllers.claim import settings as claim
+from sandpool.controllers.run import Settings
+from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.controllers.warmpool import settings as warmpool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_POSITIVE: Final = click.IntRange(min=1)
+_DEFAULT: Final = Settings()
+
+
+def _count(name: str, default: int, help: str) -> Callable[[F], F]:
+    return click.option(name, type=_POSITIVE, default=default, show_default=True, help=help)
+
+
+_FLAGS: Final = (
+    click.option(
+        "--cluster-domain", default=DEFAULT_CLUSTER_DOMAIN, show_default=True, help="DNS domain of the cluster."
+    ),
+    _count("--sandbox-concurrent-workers", _DEFAULT.sandbox_workers, "Sandboxes looked at at once."),
+    _count("--sandbox-claim-concurrent-workers", _DEFAULT.claim.workers, "Claims looked at at once."),
+    _count("--sandbox-warm-pool-concurrent-workers", _DEFAULT.warm_pool_workers, "Pools looked at at once."),
+    _count("--sandbox-template-concurrent-workers", _DEFAULT.template_workers, "Templates looked at at once."),
+    _count(
+        "--sandbox-warm-pool-max-batch-size",
+        _DEFAULT.warm_pool.max_batch_size,
+        "Sandboxes a pool creates, or deletes because they are too many, at a time.",
+    ),
+    duration("--sandbox-warm-pool-replenish-delay", "0", "How long after the last claim a pool is refilled."),
+    click.option(
+        "--sandbox-warm-pool-max-refill-rate",
+        type=click.FloatRange(min=0, max=1e9),
+        default=_DEFAULT.warm_pool.max_refill_rate,
+        show_default=True,
+        help="Sandboxes created per second and pool; 0 is no limit.",
+    ),
+    duration(
+        "--sandbox-warm-pool-readiness-grace-period",
+        "5m",
+        "How long a sandbox of a pool may take to become ready before it is replaced.",
+        positive=True,
+    ),
+    duration(
+        "--sandbox-warm-pool-unschedulable-recheck-interval",
+        "1m",
+        "How often to look again at a sandbox of a pool for which there is no node.",
+        positive=True,
+    ),
+    switch("--enable-warm-pool-eviction", True, "Let the cluster autoscaler remove nodes with unclaimed sandboxes."),
+    duration("--sandbox-write-behind-window", "0", "How long labels and annotations of pods may wait to be written."),
+    switch("--disable-claim-observability-annotations", False, "Note no times and traces on claims."),
+)
+
+
+def tuning_flags(command: F) -> F:
+    """The flags that ``settings`` is made from."""
+    for flag in reversed(_FLAGS):
+        command = flag(command)
+    return command
+
+
+def settings(
+    *,
+    cluster_domain: str,
+    sandbox_concurrent_workers: int,
+    sandbox_claim_concurrent_workers: int,
+    sandbox_warm_pool_concurrent_workers: int,
+    sandbox_template_concurrent_workers: int,
+    sandbox_warm_pool_max_batch_size: int,
+    sandbox_warm_pool_replenish_delay: float,
+    sandbox_warm_pool_max_refill_rate: float,
+    sandbox_warm_pool_readiness_grace_period: float,
+    sandbox_warm_pool_unschedulable_recheck_interval: float,
+    enable_warm_pool_eviction: bool,
+    sandbox_write_behind_window: float,
+    disable_claim_observability_annotations: bool,
+) -> Settings:
+    """From the values of the flags."""
+    return Settings(
+        instance=socket.gethostname(),
+        sandbox_workers=sandbox_concurrent_workers,
+        template_workers=sandbox_template_concurrent_workers,
+        warm_pool_workers=sandbox_warm_pool_concurrent_workers,
+        sandbox=SandboxSettings(
+            cluster_domain=cluster_domain,
+            write_behind=timedelta(seconds=sandbox_write_behind_window),
+        ),
+        warm_pool=warmpool.Settings(
+            max_batch_size=sandbox_warm_pool_max_batch_size,
+            replenish_delay=sandbox_warm_pool_replenish_delay,
+            max_refill_rate=sandbox_warm_pool_max_refill_rate,
+            readiness_grace_period=sandbox_warm_pool_readiness_grace_period,
+            unschedulable_recheck_interval=sandbox_warm_pool_unschedulable_recheck_interval,
+            enable_eviction=enable_warm_pool_eviction,
+        ),
+        claim=claim.Settings(
+            workers=sandbox_claim_concurrent_workers,
+            note_observability=not disable_claim_observability_annotations,
+        ),
+    )

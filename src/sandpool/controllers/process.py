@@ -1,0 +1,152 @@
+"""The controllers as a process: they wait for their turn, can be watched over from outside, and end in good order.
+
+A process that waits for the lease knows the world already: it lists and watches from the start, so a successor works as
+soon as it leads. It contends only once it has seen everything, because a leader that cannot see is worse than none.
+
+The end has an order too. Passes that have begun are finished; then the lease is released, so that a successor need not
+wait for anything that follows; then the last events are written; and the pages go last, so that whoever watches over
+the process sees it to its end. A lease that was lost ends everything at once: what is left to do is the successor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.run import Controllers, Settings
+from sandpool.engine.clock import Clock
+from sandpool.engine.health import Checks, Endpoint, metrics_page
+from sandpool.engine.lease import Election
+from sandpool.engine.lease_fence import FencedTransport
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.throttle import Rate, ThrottledTransport
+from sandpool.kube.client import Client
+from sandpool.kube.transport import Transport
+
+_LAST_WORDS: Final = 5.0  # seconds for events that are not written yet, when stopping
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What is around the controllers. Addresses are as ``health.parse_address`` reads them; ``0`` is none."""
+
+    metrics_address: str = "0"
+    health_address: str = "0"
+    rate: Rate | None = None  # of requests to the API; None: as fast as it answers
+    grace: float = 20.0  # seconds for passes that have begun, when stopping
+
+
+class Process:
+    """``start`` returns at once, ``working`` is set while the controllers work, ``wait`` is for their failure, and
+    ``stop`` returns when nothing runs any more. The transport remains the caller's."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        settings: Settings | None = None,
+        surroundings: Surroundings | None = None,
+        *,
+        metrics: Metrics | None = None,
+        election: Election | None = None,
+    ) -> None:
+        self.clock = clock
+        self.random = random
+        self.settings = settings = settings or Settings()
+        self.surroundings = surroundings = surroundings or Surroundings()
+        self.metrics = metrics = metrics or Metrics()
+        self.election = election
+        self.working = asyncio.Event()
+        self._stopping = False
+        self._client = Client(self._limited(FencedTransport(transport, self._leads)))
+        self.reflection = Reflection(Caches(), self._client, clock, random, namespace=settings.namespace)
+        # What was done while leading may also be told when the lease has been released.
+        telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
+        self.recorder = Recorder(Client(self._limited(telling)), clock, settings.instance)
+        health = Checks("healthz", {"ping": lambda: ""})
+        ready = Checks("readyz", {"caches": self._unseen})
+        self.metrics_endpoint = Endpoint(surroundings.metrics_address, metrics_page(metrics))
+        self.health_endpoint = Endpoint(surroundings.health_address, {**health.pages(), **ready.pages()})
+        self._show()
+        self._living: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises ``OSError`` if one of the addresses is taken."""
+        await self.metrics_endpoint.start()
+        try:
+            await self.health_endpoint.start()
+        except BaseException:
+            await self.metrics_endpoint.stop()
+            raise
+        self._living = asyncio.create_task(self._live(), name="the controllers' process")
+
+    async def wait(self) -> None:
+        """Until it ends by itself, which it does only by failing: ``LeaseLost``, or a bug."""
+        assert self._living is not None, "start first"
+        await asyncio.wait([self._living])
+        self._living.result()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._living is not None:
+            self._living.cancel()
+            await asyncio.wait([self._living])
+        await self.health_endpoint.stop()
+        await self.metrics_endpoint.stop()
+
+    async def _live(self) -> None:
+        reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
+        self.recorder.start()
+        try:
+            await self.reflection.synced()
+            if self.election is None:
+                await self._work()
+            else:
+                await self.election.lead(self._work)
+        finally:
+            await self.recorder.stop(_LAST_WORDS if self._stopping else 0.0)
+            reflecting.cancel()
+            await asyncio.gather(reflecting, return_exceptions=True)
+
+    async def _work(self) -> None:
+        controllers = Controllers(
+            self._client,
+            self.clock,
+            self.random,
+            self.settings,
+            self.metrics,
+            reflection=self.reflection,
+            recorder=self.recorder,
+        )
+        await controllers.start()
+        self.working.set()
+        try:
+            await controllers.wait()
+        finally:
+            self.working.clear()
+            await controllers.stop(self.surroundings.grace if self._leads() else 0.0)
+
+    def _leads(self) -> bool:
+        return self.election is None or self.election.held
+
+    def _limited(self, transport: Transport) -> Transport:
+        rate = self.surroundings.rate
+        return transport if rate is None else ThrottledTransport(transport, rate)
+
+    def _unseen(self) -> str:
+        missing = [str(each.type) for each in self.reflection.reflectors if not each.synced.is_set()]
+        return f"not seen yet: {', '.join(missing)}" if missing else ""
+
+    def _show(self) -> None:
+        show_build(self.metrics)
+        show_events(self.metrics, self.recorder)
+        if self.election is not None:
+            show_leadership(self.metrics, self.election)
+        for reflector in self.reflection.reflectors:
+            show_news(self.metrics, reflector.type.plural, reflector.age)
