@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
@@ -49,7 +49,8 @@ _BOUND_KINDS = {type.kind: type.group_resource for type in (SERVICE_ACCOUNT, POD
 class ApiServer:
     """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
 
-    ``start`` returns when it serves, ``stop`` when everything is on disk and released.
+    ``start`` returns when it serves, ``stop`` when everything is on disk and released. ``open_store`` opens what the
+    objects are kept in; the default is a journal in the data directory.
     """
 
     def __init__(
@@ -60,27 +61,25 @@ class ApiServer:
         clock: Clock | None = None,
         random: Random | None = None,
         root_ca: str | None = None,
+        open_store: Callable[[Path], Store] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.audit = audit
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.root_ca = root_ca  # PEM; published in every namespace
+        self.open_store = open_store or _durable_store
         self.address = ""  # host:port, once there is a door
         self.ready = False
         self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        journal = Journal(self.data_dir)
+        store = self.open_store(self.data_dir)
         try:
-            self._assemble(Store(journal))
-        except BaseException:
-            journal.close()
-            raise
-        try:
+            self._assemble(store)
             await self._begin()
         except BaseException:
-            await self.store.close()
+            await store.close()
             raise
 
     async def _begin(self) -> None:
@@ -156,6 +155,15 @@ class ApiServer:
         task = asyncio.create_task(work, name=name)
         task.add_done_callback(_report_end)
         return task
+
+
+def _durable_store(data_dir: Path) -> Store:
+    journal = Journal(data_dir)
+    try:
+        return Store(journal)
+    except BaseException:
+        journal.close()
+        raise
 
 
 def _report_end(task: asyncio.Task[None]) -> None:

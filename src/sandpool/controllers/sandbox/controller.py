@@ -55,6 +55,7 @@ class SandboxController:
         settings: Settings | None = None,
         workers: int = 100,
         observer: Observer | None = None,
+        turnstile: Turnstile | None = None,
     ) -> None:
         self.caches = caches
         self.recorder = recorder
@@ -64,6 +65,7 @@ class SandboxController:
         self.controller: Controller[Key] = Controller(
             "sandbox", self.reconcile, clock, random, workers=workers, observer=observer
         )
+        self._turnstile = turnstile or Turnstile()
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
@@ -92,20 +94,23 @@ class SandboxController:
             self._echoes.wake(key)
 
     def _volume_claim_changed(self, key: Key, old: View | None, new: View | None) -> None:
-        for owner in {_owner(old), _owner(new)}:
+        for owner in dict.fromkeys((_owner(old), _owner(new))):
             if owner is not None and owner in self.caches.sandboxes:
                 self._echoes.wake(owner)
 
     def _concerned(self, key: Key, old: PodView | None, new: PodView | None) -> Iterator[Key]:
         """The sandboxes a pod belongs or belonged to, or would, by its name."""
         naming = (key_of(sandbox) for sandbox in self.caches.sandboxes_naming(key.namespace, key.name))
-        for sandbox in {_owner(old), _owner(new), key, *naming}:
+        for sandbox in dict.fromkeys((_owner(old), _owner(new), key, *naming)):
             if sandbox is not None and sandbox in self.caches.sandboxes:
                 yield sandbox
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
+        sandbox = self.caches.sandboxes.get(key)
+        if sandbox is not None and is_kept_in_store(sandbox):
+            await self._turnstile.turn()
         with self._echoes.passing(key):
             return await self._pass(key)
 

@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 FORMAT = 1
 DATABASE = "sandpool.db"
@@ -96,6 +97,25 @@ class Batch:
     def remove(self, id: int) -> None:
         self.puts.pop(id, None)
         self.deletes.add(id)
+
+
+class Log(Protocol):
+    """What a store needs of a journal. ``revision`` and ``rows`` are as of the last commit."""
+
+    revision: int
+    rows: int
+
+    def load(self) -> Iterator[Row]:
+        """Every object, before the first commit."""
+        ...
+
+    def commit(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
+        """Begin to make a batch durable and return. ``done`` is called later, in any thread, with None if it is."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was handed in. May wait, and is called in a thread."""
+        ...
 
 
 class Journal:

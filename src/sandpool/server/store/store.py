@@ -28,7 +28,7 @@ import orjson
 from sandpool.api.resource import Object
 from sandpool.server.store.entry import Change, Entry, Key
 from sandpool.server.store.history import Compacted, History
-from sandpool.server.store.journal import Batch, Journal, Row
+from sandpool.server.store.journal import Batch, Log, Row
 from sandpool.server.store.table import Table, order
 from sandpool.server.store.watch import Hub, Subscription
 
@@ -57,7 +57,7 @@ class Write:
 
 
 class Store:
-    def __init__(self, journal: Journal, *, max_changes: int = 16_384, max_bytes: int = 64 << 20) -> None:
+    def __init__(self, journal: Log, *, max_changes: int = 16_384, max_bytes: int = 64 << 20) -> None:
         self._journal = journal
         self._max_changes = max_changes
         self._max_bytes = max_bytes

@@ -73,14 +73,18 @@ class Subscription:
         return None if self._closed else []
 
 
+# In the order in which they joined, so that a replay wakes them in the same one.
+_Group = dict[Subscription, None]
+
+
 class Hub:
     """The subscriptions to one table."""
 
     def __init__(self) -> None:
-        self._everything: set[Subscription] = set()
-        self._by_namespace: dict[str, set[Subscription]] = {}
-        self._by_key: dict[Key, set[Subscription]] = {}
-        self._by_name: dict[str, set[Subscription]] = {}  # a name in whichever namespace
+        self._everything: _Group = {}
+        self._by_namespace: dict[str, _Group] = {}
+        self._by_key: dict[Key, _Group] = {}
+        self._by_name: dict[str, _Group] = {}  # a name in whichever namespace
 
     def __len__(self) -> int:
         groups = (*self._by_namespace.values(), *self._by_key.values(), *self._by_name.values())
@@ -88,13 +92,13 @@ class Hub:
 
     def join(self, namespace: str | None, name: str | None, backlog: Iterable[Change]) -> Subscription:
         subscription = Subscription(self, namespace, name, backlog)
-        self._group(subscription).add(subscription)
+        self._group(subscription)[subscription] = None
         return subscription
 
     def leave(self, subscription: Subscription) -> None:
         namespace, name = subscription.namespace, subscription.name
         group = self._group(subscription)
-        group.discard(subscription)
+        group.pop(subscription, None)
         if not group:
             if name is None and namespace is not None:
                 self._by_namespace.pop(namespace, None)
@@ -103,13 +107,13 @@ class Hub:
             elif name is not None:
                 self._by_name.pop(name, None)
 
-    def _group(self, subscription: Subscription) -> set[Subscription]:
+    def _group(self, subscription: Subscription) -> _Group:
         namespace, name = subscription.namespace, subscription.name
         if name is None:
-            return self._everything if namespace is None else self._by_namespace.setdefault(namespace, set())
+            return self._everything if namespace is None else self._by_namespace.setdefault(namespace, {})
         if namespace is None:
-            return self._by_name.setdefault(name, set())
-        return self._by_key.setdefault((namespace, name), set())
+            return self._by_name.setdefault(name, {})
+        return self._by_key.setdefault((namespace, name), {})
 
     def publish(self, change: Change) -> bool:
         """Hand a change to everybody it concerns; says whether there was anybody."""
