@@ -33,7 +33,7 @@ async def _define(objects: StoredObjects, definition: Object) -> None:
     present = objects.get(ref)
     if present is None:
         await objects.create(ref, definition)
-    else:
+    elif present["spec"] != definition["spec"]:
         await objects.patch(ref, {"spec": definition["spec"]})
 
 
