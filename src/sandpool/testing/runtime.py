@@ -1,0 +1,218 @@
+"""A runtime that runs nothing: containers that end when a test says so, and commands that do what a test says.
+
+It keeps what a real one keeps (directories, FIFOs, what is paused), needs no root, and outlives an agent that is
+restarted in the same test, so that adoption can be tested. Whatever is done wrong by its user, such as to start a
+container twice or to execute in one that does not run, is an error here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandpool.node.cgroups.limits import Usage
+from sandpool.node.runtimes.runtime import (
+    Command,
+    ContainerSpec,
+    Exit,
+    NoSuchCommand,
+    PodSandbox,
+    RuntimeFailure,
+    Stdio,
+)
+
+_FIRST_PID = 1000
+
+
+@dataclass(slots=True)
+class FakeProcess:
+    command: Command
+    pid: int
+    code: asyncio.Future[int] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self.code)
+
+    async def signal(self, number: int) -> None:
+        self.end(128 + number)
+
+    def end(self, code: int) -> None:
+        if not self.code.done():
+            self.code.set_result(code)
+
+
+def succeed(container: FakeContainer, command: Command, stdio: Stdio) -> int | None:
+    """What a command does unless a test has something else in mind."""
+    return 0
+
+
+class FakeRuntime:
+    """``probed`` is what ``probe`` answers. ``on_start`` is called with every container that is started and may raise,
+    or end it at once. ``on_execute`` gives the exit code of a command, or None if it runs until it is ended; it may
+    write to the descriptors it is given, and raise."""
+
+    def __init__(self, name: str = "fake") -> None:
+        self.name = name
+        self.probed: str | None = None
+        self.on_start: Callable[[FakeContainer], None] = lambda container: None
+        self.on_execute: Callable[[FakeContainer, Command, Stdio], int | None] = succeed
+        # Pods that are open, and the containers that were created and not deleted.
+        self.open: dict[str, PodSandbox] = {}
+        self.containers: dict[tuple[str, str], FakeContainer] = {}
+        # Everything that was started, in order, deleted or not.
+        self.started: list[FakeContainer] = []
+        self._pids = _FIRST_PID
+
+    async def probe(self) -> str | None:
+        return self.probed
+
+    async def open_pod(self, pod: PodSandbox) -> None:
+        self.open[pod.uid] = pod
+
+    async def close_pod(self, pod: PodSandbox) -> None:
+        for key in [key for key in self.containers if key[0] == pod.uid]:
+            await self.containers[key].delete()
+        self.open.pop(pod.uid, None)
+
+    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> FakeContainer:
+        if pod.uid not in self.open:
+            raise AssertionError(f"pod {pod.uid} was not opened")
+        if (pod.uid, spec.name) in self.containers:
+            raise AssertionError(f"container {spec.name} of pod {pod.uid} exists")
+        container = FakeContainer(self, pod, spec)
+        self.containers[pod.uid, spec.name] = container
+        return container
+
+    async def adopt(self, pod: PodSandbox, name: str) -> FakeContainer | None:
+        container = self.containers.get((pod.uid, name))
+        return container if container is not None and container.was_started else None
+
+    async def pods(self) -> set[str]:
+        return set(self.open)
+
+    async def close(self) -> None:
+        pass
+
+    def container(self, name: str, pod_uid: str | None = None) -> FakeContainer:
+        """The one of this name, which must be the only one unless the pod is given."""
+        found = [c for (uid, n), c in self.containers.items() if n == name and pod_uid in (None, uid)]
+        if len(found) != 1:
+            raise LookupError(f"{len(found)} containers named {name}")
+        return found[0]
+
+    def new_pid(self) -> int:
+        self._pids += 1
+        return self._pids
+
+
+class FakeContainer:
+    def __init__(self, runtime: FakeRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+        self.runtime = runtime
+        self.pod = pod
+        self.spec = spec
+        self.directory = pod.directory / spec.name
+        self.pid: int | None = None
+        self.terminal: int | None = None
+        self.was_started = False
+        self.paused = False
+        self.signals: list[int] = []
+        self.processes: list[FakeProcess] = []
+        # Whether a signal other than SIGKILL is ignored.
+        self.stubborn = False
+        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
+        self.directory.mkdir(parents=True)
+        for name in ("stdout", "stderr", *(["stdin"] if spec.stdin else [])):
+            os.mkfifo(self.directory / name)
+        # As the container holds them, so that nobody has to read.
+        self._streams = {
+            name: os.open(self.directory / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            for name in ("stdout", "stderr")
+        }
+
+    @property
+    def pod_uid(self) -> str:
+        return self.pod.uid
+
+    async def start(self) -> None:
+        if self.was_started:
+            raise AssertionError(f"{self.spec.name} was started before")
+        self.was_started = True
+        self.pid = self.runtime.new_pid()
+        self.runtime.started.append(self)
+        try:
+            self.runtime.on_start(self)
+        except RuntimeFailure:
+            self.was_started, self.pid = False, None
+            self.runtime.started.remove(self)
+            raise
+
+    async def wait(self) -> Exit:
+        return await asyncio.shield(self._exit)
+
+    async def execute(self, command: Command, stdio: Stdio) -> FakeProcess:
+        if self.pid is None:
+            raise RuntimeFailure(f"container {self.spec.name} does not run")
+        process = FakeProcess(command, self.runtime.new_pid())
+        try:
+            code = self.runtime.on_execute(self, command, stdio)
+        except FileNotFoundError as error:
+            raise NoSuchCommand(str(error)) from error
+        self.processes.append(process)
+        if code is not None:
+            process.end(code)
+        return process
+
+    async def signal(self, number: int) -> None:
+        if self.pid is not None:
+            self.signals.append(number)
+            if number == signal.SIGKILL or not self.stubborn:
+                self.end(128 + number)
+
+    async def kill(self) -> None:
+        self.end(128 + signal.SIGKILL)
+
+    async def pause(self) -> None:
+        self.paused = True
+
+    async def resume(self) -> None:
+        self.paused = False
+
+    async def is_paused(self) -> bool:
+        return self.paused
+
+    async def usage(self) -> Usage:
+        return Usage(cpu_nanoseconds=0, memory_bytes=1 << 20, working_set_bytes=1 << 20, pids=int(self.pid is not None))
+
+    async def delete(self) -> None:
+        self.end(128 + signal.SIGKILL)
+        if self.runtime.containers.get((self.pod.uid, self.spec.name)) is self:
+            del self.runtime.containers[self.pod.uid, self.spec.name]
+            for stream in self._streams.values():
+                os.close(stream)
+            shutil.rmtree(self.directory)
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Have it write something."""
+        with suppress(BlockingIOError):
+            os.write(self._streams[stream], text.encode())
+
+    def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "") -> None:
+        """Have its own process end, and with it the others."""
+        self.pid, self.paused = None, False
+        for process in self.processes:
+            process.end(128 + signal.SIGKILL)
+        if not self._exit.done():
+            self._exit.set_result(Exit(code, oom_killed, message))
+
+
+def pod_sandbox(directory: Path, uid: str = "pod-uid", host_uid: int = 200_000) -> PodSandbox:
+    """A pod without a network."""
+    return PodSandbox(
+        uid=uid, directory=directory, host_uid=host_uid, host_gid=host_uid, netns=None, hostname=f"host-{uid}"[:63]
+    )
