@@ -11,13 +11,15 @@ import pytest
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.users import USERS
+from sandpool.testing.users import USERS, WRITERS
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
 # new ones.
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE") == "1" else "repeatable")
+
+pytest_plugins = ["sandpool.testing.homes"]
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
 
@@ -43,7 +45,9 @@ def control_plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
     """A real Kubernetes, one for all tests of a worker."""
     # Without snapshots of its cache the apiserver forgets when etcd does, which tests rely on.
     flags = ["--feature-gates=ListFromCacheSnapshot=false"]
-    with ControlPlane(kubernetes_assets, fsync=False, users=USERS, apiserver_flags=flags) as plane:
+    users = {**USERS, **WRITERS}
+    plane = ControlPlane(kubernetes_assets, fsync=False, users=users, audit=tuple(WRITERS), apiserver_flags=flags)
+    with plane:
         yield plane
 
 

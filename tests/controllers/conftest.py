@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.server.app import ApiServer
+from sandpool.testing.home import InProcessHome
 from sandpool.testing.world import World
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    server = ApiServer(tmp_path)
-    await server.start()
-    world = World(server)
-    await world.controllers.start()
+    home = await InProcessHome.start(tmp_path)
+    world = World(home)
+    await world.start()
     yield world
     await world.stop()
-    await server.stop()
+    await home.close()

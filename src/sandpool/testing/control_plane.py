@@ -47,7 +47,8 @@ class ControlPlane:
 
     ``users`` are further identities by name with their groups; each gets a token of its own in ``tokens``.
     ``fsync=False`` lets etcd lose acknowledged writes on a crash of the machine and makes a slow disk bearable in
-    tests; leave it on for measurements.
+    tests; leave it on for measurements. ``audit`` names the users whose requests are recorded in ``audit_log``, a line
+    of JSON for each that has been answered.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class ControlPlane:
         controller_manager: bool = True,
         fsync: bool = True,
         users: Mapping[str, tuple[str, ...]] | None = None,
+        audit: Sequence[str] = (),
         apiserver_flags: Sequence[str] = (),
     ) -> None:
         self.assets = assets or find_assets()
@@ -66,6 +68,7 @@ class ControlPlane:
         self.fsync = fsync
         self.users: dict[str, tuple[str, ...]] = {ADMIN: ("system:masters",), **(users or {})}
         self.tokens = {user: secrets.token_urlsafe(24) for user in self.users}
+        self.audit = audit
         self.apiserver_flags = apiserver_flags
         self.components: list[Component] = []
 
@@ -141,6 +144,10 @@ class ControlPlane:
         """The certificates to trust, as PEM. kube-apiserver generated them, and its file ends with the authority."""
         return (self.directory / "certificates" / "apiserver.crt").read_text()
 
+    @property
+    def audit_log(self) -> Path:
+        return self.directory / "audit.log"
+
     def write_kubeconfig(self, path: Path, user: str = ADMIN, namespace: str = "default") -> Path:
         """A kubeconfig that reaches this API as ``user``; JSON, which every reader of kubeconfigs accepts as YAML."""
         cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca.encode()).decode()}
@@ -176,6 +183,13 @@ class ControlPlane:
             )
         )
         (self.directory / "tokens.csv").write_text(token_file(self.tokens, self.users))
+        policy = {
+            "apiVersion": "audit.k8s.io/v1",
+            "kind": "Policy",
+            "omitStages": ["RequestReceived", "ResponseStarted"],
+            "rules": [{"level": "Metadata", "users": [*self.audit]}, {"level": "None"}],
+        }
+        (self.directory / "audit-policy.json").write_text(json.dumps(policy))
 
     def _component(self, name: str, command: Sequence[str | Path]) -> Component:
         component = Component(name, command, self.directory / f"{name}.log")
@@ -215,7 +229,15 @@ class ControlPlane:
             f"--service-account-signing-key-file={key}",
             # Pods shall be accepted as they are: no token volumes added, no wait for the default service account.
             "--disable-admission-plugins=ServiceAccount",
+            *(self._audit_flags() if self.audit else ()),
             *self.apiserver_flags,
+        ]
+
+    def _audit_flags(self) -> list[str]:
+        return [
+            f"--audit-policy-file={self.directory / 'audit-policy.json'}",
+            f"--audit-log-path={self.audit_log}",
+            "--audit-log-mode=blocking",  # what has been answered is in the file
         ]
 
     def _controller_command(self) -> list[str | Path]:

@@ -65,7 +65,8 @@ def all_ready(pod: PodView) -> Fate:
 
 class SimulatedNode:
     """A node named ``name``. ``delays`` are the seconds before each report, ``termination`` those between the request
-    to delete a pod and its end; what is not given takes no time. ``run`` is to be started as a task."""
+    to delete a pod and its end; what is not given takes no time. It serves one ``namespace``, or all. ``run`` is to be
+    started as a task."""
 
     def __init__(
         self,
@@ -73,6 +74,7 @@ class SimulatedNode:
         clock: Clock,
         *,
         name: str = "node",
+        namespace: str | None = None,
         delays: Mapping[Stage, float] | None = None,
         termination: float = 0.0,
         fate: Callable[[PodView], Fate] = all_ready,
@@ -84,7 +86,7 @@ class SimulatedNode:
         self.termination = termination
         self.fate = fate
         self.pods = Cache(PodView.from_object, name="pods of a simulated node")
-        self._reflector = Reflector(client, POD, self.pods, clock, Random(0))
+        self._reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace)
         # By UID, of pods that are there: what is being done about them, or was. One that is not here has not been seen.
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._dying: set[str] = set()  # UIDs of pods that are being removed

@@ -59,6 +59,10 @@ class Wire:
     def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         return self.transport.stream(request)
 
+    def heal(self) -> None:
+        """From now on all requests arrive and all answers come back."""
+        self.fault = no_fault
+
     @property
     def busy(self) -> bool:
         return self._under_way > 0

@@ -1,86 +1,265 @@
-"""A small world for controllers: a real API in this process, a node that runs nothing, and people who want things."""
+"""A small world for controllers: an API, controllers and a node in one namespace of it, and people who want things.
+
+Time is the world's own. With the clock of the system, things are waited for (``until``). With a ``ManualClock`` they
+are exact: ``settle`` lets everybody do what can be done now, ``wait`` lets time pass. An API outside this event loop
+does not know that time stands still and takes some to answer and to tell what happened; so the world is settled when
+no request is under way and every cache holds what the API holds. What the API does by itself, such as collecting
+garbage, is not part of that and is waited for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from random import Random
+from typing import Any, Final, TypeVar
 
 from sandpool.api.conditions import READY, TRUE, find_condition
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.run import Controllers, Settings
-from sandpool.engine.clock import SystemClock
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.testing import settling
+from sandpool.testing.audit import Asked
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.home import Home
 from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.watching import WITHIN, until
 from sandpool.testing.wire import Wire
 
 NAMESPACE = "default"
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
 
+# Seconds that do not pass. An API keeps its watches alive by bookmarks, in its own time: when a test lets an hour pass
+# in an instant, that it hears of none is no sign of death.
+_NEVER: Final = 10.0 * 365 * 86400
+
+T = TypeVar("T")
+
 
 class World:
-    """``client`` is for people, ``wire`` is what the controllers talk through."""
+    """``client`` is for people, ``wire`` is what the controllers talk through, and ``node_wire`` the node.
 
-    def __init__(self, server: ApiServer) -> None:
-        self.server = server
-        self.client = server.client(name="people")
-        self.wire = Wire(server.client().transport)
-        self.clock = SystemClock()
+    ``start`` returns when everybody works, ``stop`` when nobody does any more.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        namespace: str = NAMESPACE,
+        *,
+        clock: Clock | None = None,
+        settings: Settings | None = None,
+    ) -> None:
+        self.home = home
+        self.namespace = namespace
+        self.clock: Clock = clock if clock is not None else SystemClock()
         self.random = Random(4711)
-        self.node = SimulatedNode(server.client(name="node"), self.clock)
+        self.settings = replace(settings or Settings(), namespace=namespace)
+        self.client = home.client_for("people")
+        self.wire = Wire(home.client_for("controllers").transport)
+        self.node_wire = Wire(home.client_for("node").transport)
+        self.node = SimulatedNode(Client(self.node_wire), self.clock, namespace=namespace)
         self.controllers = self.new_controllers()
+        self._node_task: asyncio.Task[None] | None = None
+
+    def new_controllers(self) -> Controllers:
+        controllers = Controllers(Client(self.wire), self.clock, self.random, self.settings)
+        if isinstance(self.clock, ManualClock):
+            for reflector in controllers.reflection.reflectors:
+                reflector.silence = _NEVER
+        return controllers
+
+    async def start(self) -> None:
+        self._since = len(self.home.audit)
         self._node_task = asyncio.create_task(self.node.run())
-
-    def new_controllers(self, settings: Settings | None = None) -> Controllers:
-        return Controllers(Client(self.wire), self.clock, self.random, settings)
-
-    async def restart(self, grace: float = 10.0) -> None:
-        """Stop the controllers, by force after ``grace`` seconds, and start others in their place."""
-        await self.controllers.stop(grace)
-        self.controllers = self.new_controllers()
+        await self.node.synced()
         await self.controllers.start()
 
     async def stop(self) -> None:
-        await self.controllers.stop()
+        self.wire.heal()
+        self.node_wire.heal()
+        await self._stop_controllers()
+        assert self._node_task is not None, "start first"
         self._node_task.cancel()
         await asyncio.gather(self._node_task, return_exceptions=True)
 
+    async def restart(self, grace: float = 10.0, settings: Settings | None = None) -> None:
+        """Stop the controllers, by force after ``grace`` seconds, and start others in their place."""
+        await self._stop_controllers(grace)
+        if settings is not None:
+            self.settings = replace(settings, namespace=self.namespace)
+        self.controllers = self.new_controllers()
+        await self.controllers.start()
+
+    async def _stop_controllers(self, grace: float = 10.0) -> None:
+        """In a world whose time stands still nobody's patience would ever end, so it passes while they stop."""
+        stopping = asyncio.create_task(self.controllers.stop(grace))
+        if isinstance(self.clock, ManualClock):
+            while not stopping.done():
+                await asyncio.wait([stopping], timeout=0.05)
+                if (alarm := self.clock.next_alarm) is not None and alarm <= grace and not self.wire.busy:
+                    await self.clock.jump()
+        await stopping
+
+    # --- time --------------------------------------------------------------------------------------------------------
+
+    @property
+    def manual_clock(self) -> ManualClock:
+        assert isinstance(self.clock, ManualClock), "time goes by itself in this world"
+        return self.clock
+
+    async def settle(self) -> None:
+        """Let everybody do what can be done now."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                sent = self._sent()
+                await settling.settle(self.manual_clock, self.wire, self.node_wire)
+                if await self._caught_up():
+                    await self.manual_clock.settle()
+                    if self._sent() == sent:
+                        return
+                elif self._sent() == sent:
+                    await asyncio.sleep(0.002)  # for news on a socket
+
+    async def wait(self, seconds: float) -> None:
+        """Let this much time pass, from one alarm to the next, with everything that happens in it."""
+        clock = self.manual_clock
+        end = clock.monotonic() + seconds
+        await self.settle()
+        while (alarm := clock.next_alarm) is not None and clock.monotonic() + alarm <= end:
+            sent = self._sent()
+            await clock.jump()
+            if self._sent() != sent:
+                await self.settle()
+        await clock.advance(end - clock.monotonic())
+        await self.settle()
+
+    def _sent(self) -> int:
+        return len(self.wire.requests) + len(self.node_wire.requests)
+
+    async def _caught_up(self) -> bool:
+        """Whether the caches of controllers and node hold what the API holds."""
+        caches: list[tuple[ResourceType, Cache[Any]]] = [*self.controllers.caches, (POD, self.node.pods)]
+        types = dict.fromkeys(type for type, _ in caches)
+        lists = await asyncio.gather(*(self.client.list(type, self.namespace) for type in types))
+        held = {
+            type: {Key.of(each): each["metadata"]["resourceVersion"] for each in found["items"]}
+            for type, found in zip(types, lists, strict=True)
+        }
+        return all(
+            len(cache) == len(held[type]) and all(cache.version(key) == version for key, version in held[type].items())
+            for type, cache in caches
+        )
+
+    async def until(self, probe: Callable[[], Awaitable[T]]) -> T:
+        """Ask again and again until the answer is true, and return it."""
+        if not isinstance(self.clock, ManualClock):
+            return await until(probe)
+
+        async def settled() -> T:
+            await self.settle()
+            return await probe()
+
+        return await until(settled)
+
+    async def eventually(self, probe: Callable[[], object]) -> None:
+        async def ask() -> bool:
+            return bool(probe())
+
+        await self.until(ask)
+
     # --- what people ask for -----------------------------------------------------------------------------------------
 
-    async def template(self, image: str = "example.com/image:1", name: str = "python") -> None:
-        spec = {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}}
-        await self.client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, name, spec=spec), NAMESPACE)
+    async def create(self, type: ResourceType, name: str, **fields: Any) -> Object:
+        created = await self.client.create(type, new(type, name, **fields), self.namespace)
+        return await self._settled(created)
+
+    async def patch(self, type: ResourceType, name: str, body: Object, subresource: str | None = None) -> Object:
+        patched = await self.client.patch(type, name, MergePatch(body), self.namespace, subresource=subresource)
+        return await self._settled(patched)
+
+    async def delete(self, type: ResourceType, name: str, **options: Any) -> None:
+        await self._settled(await self.client.delete(type, name, self.namespace, **options))
+
+    async def _settled(self, answer: Object) -> Object:
+        """With a clock that stands still, what people do is followed by what others make of it."""
+        if isinstance(self.clock, ManualClock):
+            await self.settle()
+        return answer
+
+    async def sandbox(self, name: str = "box", *, metadata: Object | None = None, **spec: Any) -> Object:
+        return await self.create(SANDBOX, name, metadata=metadata or {}, spec={"podTemplate": pod_template(), **spec})
+
+    async def template(self, image: str = "example.com/image:1", name: str = "python", **spec: Any) -> Object:
+        containers = [{"name": "main", "image": image}]
+        return await self.create(
+            SANDBOX_TEMPLATE, name, spec={"podTemplate": {"spec": {"containers": containers}}, **spec}
+        )
 
     async def change_template(self, image: str, name: str = "python") -> None:
         body = {"spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": image}]}}}}
-        changed = await self.client.patch(SANDBOX_TEMPLATE, name, MergePatch(body), NAMESPACE)
+        changed = await self.patch(SANDBOX_TEMPLATE, name, body)
         generation = changed["metadata"]["generation"]
         templates = self.controllers.caches.templates
         await self.eventually(lambda: any(each.generation == generation for each in templates))
 
-    async def pool(self, replicas: int, *, strategy: str = "", name: str = "pool", filled: bool = True) -> None:
-        spec: Object = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}}
+    async def pool(
+        self, replicas: int, *, strategy: str = "", name: str = "pool", filled: bool = True, **spec: Any
+    ) -> None:
+        spec = {"replicas": replicas, "sandboxTemplateRef": {"name": "python"}, **spec}
         if strategy:
             spec["updateStrategy"] = {"type": strategy}
-        await self.client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, name, spec=spec), NAMESPACE)
+        await self.create(SANDBOX_WARM_POOL, name, spec=spec)
         if filled:
             await self.filled(replicas)
 
-    async def claim(self, name: str, **spec: object) -> Object:
-        body = new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}, **spec})
-        return await self.client.create(SANDBOX_CLAIM, body, NAMESPACE)
+    async def claim(self, name: str, *, metadata: Object | None = None, **spec: object) -> Object:
+        return await self.create(
+            SANDBOX_CLAIM, name, metadata=metadata or {}, spec={"warmPoolRef": {"name": "pool"}, **spec}
+        )
 
     # --- what there is -----------------------------------------------------------------------------------------------
 
+    async def get(self, type: ResourceType = SANDBOX, name: str = "box") -> Object:
+        return await self.client.get(type, name, self.namespace)
+
+    async def exists(self, type: ResourceType, name: str = "box") -> bool:
+        try:
+            await self.get(type, name)
+        except NotFound:
+            return False
+        return True
+
+    async def gone(self, type: ResourceType, name: str = "box") -> None:
+        """Wait until there is no such object."""
+
+        async def missing() -> bool:
+            return not await self.exists(type, name)
+
+        await self.until(missing)
+
     async def all(self, type: ResourceType) -> list[Object]:
-        items: list[Object] = (await self.client.list(type, NAMESPACE))["items"]
+        items: list[Object] = (await self.client.list(type, self.namespace))["items"]
         return items
+
+    async def told(self, type: ResourceType = SANDBOX, name: str = "box") -> dict[str, tuple[str, str, str]]:
+        """Status, reason and message of every condition of an object, by type."""
+        conditions = (await self.get(type, name)).get("status", {}).get("conditions") or []
+        return {each["type"]: (each["status"], each["reason"], each["message"]) for each in conditions}
+
+    async def events(self, regarding: str | None = None) -> list[Object]:
+        """The Events about objects of this name, or about all."""
+        found = [each for each in await self.all(EVENT) if regarding in (None, each["regarding"]["name"])]
+        return sorted(found, key=lambda event: event["metadata"]["name"])
 
     async def members(self) -> list[Object]:
         """The sandboxes of pools."""
@@ -93,7 +272,7 @@ class World:
             found = await self.members()
             return found if len(found) == count and all(map(is_ready, found)) else None
 
-        found = await until(members)
+        found = await self.until(members) if count else []
         assert found is not None
         return found
 
@@ -104,24 +283,24 @@ class World:
             claims = await self.all(SANDBOX_CLAIM)
             return claims if len(claims) == count and all(map(is_ready, claims)) else None
 
-        claims = await until(ready)
+        claims = await self.until(ready)
         assert claims is not None
         boxes = {box["metadata"]["name"]: box for box in await self.all(SANDBOX)}
         return {claim["metadata"]["name"]: boxes[claim["status"]["sandbox"]["name"]] for claim in claims}
 
-    async def eventually(self, probe: Callable[[], object]) -> None:
-        async def ask() -> bool:
-            return bool(probe())
-
-        await until(ask)
+    # --- what it cost ------------------------------------------------------------------------------------------------
 
     def writes(self, since: int = 0) -> list[Request]:
-        """What the controllers have written, Events aside."""
+        """What the controllers have sent to be written, Events aside."""
         return [
             request
             for request in self.wire.requests[since:]
             if request.method in WRITES and not request.path.endswith("/events")
         ]
+
+    def asked(self, user: str | None = "controllers") -> list[Asked]:
+        """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
+        return self.home.audit.asked(since=self._since, namespace=self.namespace, user=user)
 
 
 def is_ready(object: Object) -> bool:

@@ -1,0 +1,128 @@
+"""The places in which controllers live: the embedded API in this process or behind TLS, and a real Kubernetes.
+
+A ``Home`` is started once and shared: every test has a namespace of its own in it, and controllers and a node that see
+nothing else (``world``). Who asks is told apart by user, which is what audit logs record.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+import yaml
+
+from sandpool.api.kinds import NAMESPACE
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists
+from sandpool.server.app import ApiServer
+from sandpool.server.audit import AuditLog
+from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.exchange import User
+from sandpool.testing.audit import Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.definitions import install
+from sandpool.testing.endpoint import HttpDoor
+from sandpool.testing.objects import new
+from sandpool.testing.users import ADMIN, WRITERS, token_file
+
+_CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
+
+
+class Home(Protocol):
+    """An API and what it was asked. ``name`` is what tests call it."""
+
+    name: str
+    audit: Audit
+
+    def client_for(self, user: str) -> Client:
+        """A client of one of the ``WRITERS``, whose name is also its field manager."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+async def new_namespace(home: Home) -> str:
+    """A namespace nobody else uses."""
+    name = f"t-{secrets.token_hex(5)}"
+    await home.client_for("people").create(NAMESPACE, new(NAMESPACE, name))
+    return name
+
+
+class InProcessHome:
+    """The embedded API, reached without a network."""
+
+    name = "inprocess"
+
+    def __init__(self, server: ApiServer, log: AuditLog) -> None:
+        self.server = server
+        self.audit = Audit(log.path, asked_of_sandpool, log.flush)
+        self._log = log
+
+    @classmethod
+    async def start(cls, directory: Path) -> InProcessHome:
+        log = AuditLog(directory / "audit.log")
+        server = ApiServer(directory / "data", audit=log)
+        await server.start()
+        return cls(server, log)
+
+    def client_for(self, user: str) -> Client:
+        return self.server.client(User(user, WRITERS[user], f"{user}-uid"), name=user)
+
+    async def close(self) -> None:
+        await self.server.stop()
+        self._log.close()
+
+
+class HttpHome(HttpDoor):
+    """The embedded API behind TLS, in this process."""
+
+    name = "http"
+
+    def __init__(self, daemon: Daemon, log: AuditLog, tokens: dict[str, str]) -> None:
+        super().__init__(daemon.url, daemon.server.root_ca or "", tokens)
+        self.daemon = daemon
+        self.audit = Audit(log.path, asked_of_sandpool, log.flush)
+
+    @classmethod
+    async def start(cls, directory: Path) -> HttpHome:
+        tokens = {user: f"token-of-{user}" for user in WRITERS}
+        users = directory / "tokens.csv"
+        users.write_text(token_file(tokens, WRITERS))
+        settings = Settings(directory / "data", port=0, token_file=users, audit_log=directory / "audit.log")
+        daemon = Daemon(settings)
+        await daemon.start()
+        assert daemon.audit is not None
+        return cls(daemon, daemon.audit, tokens)
+
+    def client_for(self, user: str) -> Client:
+        return Client(super().client_for(user).transport, field_manager=user)
+
+    async def close(self) -> None:
+        await super().close()
+        await self.daemon.stop()
+
+
+class KubernetesHome(HttpDoor):
+    """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes."""
+
+    name = "kubernetes"
+
+    def __init__(self, plane: ControlPlane) -> None:
+        """``plane`` must have been made with the ``WRITERS`` among its users, and with ``audit``."""
+        super().__init__(plane.url, plane.ca, plane.tokens)
+        self.plane = plane
+        self.audit = Audit(plane.audit_log, asked_of_kubernetes)
+
+    @classmethod
+    async def start(cls, plane: ControlPlane) -> KubernetesHome:
+        home = cls(plane)
+        admin = home.client_for(ADMIN)
+        for manifest in sorted(_CRDS.glob("*.yaml")):
+            with suppress(AlreadyExists):  # somebody else uses the same control plane
+                await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
+        return home
+
+    def client_for(self, user: str) -> Client:
+        return Client(super().client_for(user).transport, field_manager=user)

@@ -1,0 +1,90 @@
+"""A pytest plugin: every test that uses ``world`` runs in all three homes.
+
+A home is started when the first test asks for it and lives as long as the session of a worker. A test gets a world of
+its own in it: a namespace, controllers, a node, and a clock that begins at the time of day, because an API stamps what
+it stores with that, and stands still until the test moves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import pytest
+import pytest_asyncio
+
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.home import Home, HttpHome, InProcessHome, KubernetesHome, new_namespace
+from sandpool.testing.world import World
+
+KINDS: Final = (
+    pytest.param("inprocess"),
+    pytest.param("http"),
+    pytest.param("kubernetes", marks=pytest.mark.kubernetes),
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "home_kind" in metafunc.fixturenames:
+        # The scope makes pytest finish with one home before it turns to the next.
+        metafunc.parametrize("home_kind", KINDS, scope="session")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What uses a home runs in the event loop that the homes live in."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "home_kind" in item.fixturenames:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+
+
+class Homes:
+    """The homes of a session."""
+
+    def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
+        self._request = request
+        self._directory = directory
+        self._starting: dict[str, asyncio.Task[Home]] = {}
+
+    async def get(self, kind: str) -> Home:
+        """A start that failed stays failed: one attempt is enough."""
+        if kind not in self._starting:
+            self._starting[kind] = asyncio.create_task(self._start(kind))
+        return await self._starting[kind]
+
+    async def _start(self, kind: str) -> Home:
+        directory = self._directory / kind
+        directory.mkdir()
+        if kind == "inprocess":
+            return await InProcessHome.start(directory)
+        if kind == "http":
+            return await HttpHome.start(directory)
+        return await KubernetesHome.start(self._request.getfixturevalue("control_plane"))
+
+    async def close(self) -> None:
+        for start in self._starting.values():
+            if start.exception() is None:
+                await start.result().close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def homes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Homes]:
+    homes = Homes(request, tmp_path_factory.mktemp("homes"))
+    yield homes
+    await homes.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def home(home_kind: str, homes: Homes) -> Home:
+    return await homes.get(home_kind)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(home: Home) -> AsyncIterator[World]:
+    world = World(home, await new_namespace(home), clock=ManualClock(datetime.now(UTC)))
+    await world.start()
+    await world.settle()
+    yield world
+    await world.stop()
