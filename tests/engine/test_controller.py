@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.engine.controller import DONE, Controller, Result, Unfinished
+from sandpool.engine.controller import DONE, NEWS, Controller, Result, Unfinished
 from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.queue import WorkQueue
 from sandpool.kube.errors import Conflict, TooManyRequests
@@ -458,3 +458,57 @@ async def test_cancelling_cancels_what_runs_and_leaves_nothing_behind() -> None:
     assert controller.queue.processing == 0
     assert asyncio.all_tasks() == before
     assert passes.clock.sleepers == 0
+
+
+async def test_r24_what_was_there_before_waits_for_what_is_new() -> None:
+    passes = Passes()
+    controller = controller_of(passes)
+    for number in range(3):
+        controller.enqueue(f"old-{number}")
+    controller.enqueue("waiting", NEWS)
+    async with running(controller):
+        await passes.clock.settle()
+    assert passes.keys == ["waiting", "old-0", "old-1", "old-2"]
+
+    async def look(key: str) -> Result:
+        if key == "old-0":
+            controller.enqueue("new")
+        return DONE
+
+    passes = Passes(look)
+    controller = controller_of(passes)
+    for number in range(3):
+        controller.enqueue(f"old-{number}")
+    async with running(controller):
+        await passes.clock.settle()
+    assert passes.keys == ["old-0", "new", "old-1", "old-2"]
+
+
+@pytest.mark.parametrize("fails", [True, False])
+async def test_backlog_that_is_due_again_is_news(fails: bool) -> None:
+    async def look(key: str) -> Result:
+        await passes.clock.sleep(1)
+        if len(passes.log) > 1:
+            return DONE
+        if fails:
+            raise Conflict("not now")
+        return Result(requeue_after=0.5)
+
+    passes = Passes(look)
+    controller = controller_of(passes)
+    for key in ("again", "a", "b"):
+        controller.enqueue(key)
+    async with running(controller):
+        await passes.clock.advance(10)
+    assert passes.keys == ["again", "a", "again", "b"]
+
+
+async def test_a_pass_that_is_unfinished_waits_as_long_as_the_api_asked() -> None:
+    async def look(key: str) -> Result:
+        raise Unfinished("too many requests", retry_after=7.0)
+
+    passes = Passes(look)
+    async with running(controller_of(passes)) as controller:
+        controller.enqueue("a")
+        await passes.clock.advance(10.0)
+    assert passes.times == [0.0, 7.0]

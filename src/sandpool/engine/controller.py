@@ -7,6 +7,8 @@ seen or missed, in any order, lead to the same pass. It returns when to look aga
 * A reconcile that fails is tried again after a pause that grows with every failure of that key. A failure is an
   exception. Having to wait for something is not one: that is a ``Result`` with a time, and its pauses do not grow.
 * A pass decides anew when the next one is due, so timers set for the key before it are forgotten when it begins.
+* What was there before the workers began is looked at when there is no news: after a restart everything is there, and
+  hardly anything of it needs a hand, while whoever comes now is waiting.
 * ``stop`` takes no more keys, lets running passes finish, and cancels those that take too long. What still waits is
   left: whoever takes over looks at everything.
 
@@ -36,9 +38,18 @@ _log = logging.getLogger(__name__)
 K = TypeVar("K", bound=Hashable)
 
 
+#: The priority of what has just changed, or is due; and of what was there when the controller began to work.
+NEWS: Final = 0
+BACKLOG: Final = -100
+
+
 class Unfinished(Exception):
     """Something keeps a pass from doing all it should, and people have been told where they look for it. It is tried
-    again like any failure, and is not a bug."""
+    again like any failure, not before ``retry_after`` seconds if the API asked for that, and is not a bug."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
 
 
 # Failures that are part of life. Anything else is a bug and worth a traceback.
@@ -99,10 +110,13 @@ class Controller(Generic[K]):
         self._tasks: list[asyncio.Task[None]] = []  # the workers, once run has begun
         self._stopping = False
 
-    def enqueue(self, key: K, priority: int = 0) -> None:
+    def enqueue(self, key: K, priority: int | None = None) -> None:
+        """Have a key looked at. Unless a priority says otherwise it is news, or backlog if no worker has begun yet."""
+        if priority is None:
+            priority = NEWS if self._tasks else BACKLOG
         self.queue.add(key, priority)
 
-    def enqueue_after(self, key: K, seconds: float, priority: int = 0) -> None:
+    def enqueue_after(self, key: K, seconds: float, priority: int = NEWS) -> None:
         """Enqueue later, unless a pass over the key begins before: it will say itself when to look again."""
         self.delays.add_after(key, seconds, priority)
 
@@ -170,12 +184,12 @@ class Controller(Generic[K]):
         self.backoff.forget(key)
         if after is None:
             return SUCCESS
-        self.delays.add_after(key, after, self.queue.priority(key))
+        self._come_back(key, after)
         return REQUEUE_AFTER
 
     def _failed(self, key: K, error: BaseException) -> None:
         self.failures += 1
-        asked = error.retry_after if isinstance(error, ApiError) else None
+        asked = error.retry_after if isinstance(error, ApiError | Unfinished) else None
         pause = max(self.backoff.pause(key), asked or 0.0)
         expected = isinstance(error, _EXPECTED)
         _log.log(
@@ -188,8 +202,12 @@ class Controller(Generic[K]):
             str(error) or type(error).__name__,
             exc_info=None if expected else error,
         )
-        self.delays.add_after(key, pause, self.queue.priority(key))
+        self._come_back(key, pause)
         self.retried()
+
+    def _come_back(self, key: K, after: float) -> None:
+        """What is due is news, also if it was backlog: else a busy queue would never come to it."""
+        self.delays.add_after(key, after, max(NEWS, self.queue.priority(key)))
 
 
 async def _all(tasks: list[asyncio.Task[None]]) -> None:
