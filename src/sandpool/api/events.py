@@ -36,6 +36,12 @@ def sandbox_provisioned(sandbox: str) -> Happening:
     return Happening(CLAIM_CONTROLLER, NORMAL, "SandboxProvisioned", "Provisioning", f'Created Sandbox "{sandbox}"')
 
 
+def surplus_deleted(sandbox: str, kept: str) -> Happening:
+    """The reference has no such event: there a claim that owns two sandboxes goes on owning them."""
+    note = f'Deleted Sandbox "{sandbox}", which was given to the claim although it has Sandbox "{kept}"'
+    return Happening(CLAIM_CONTROLLER, WARNING, "SurplusSandboxDeleted", "Deleting", note)
+
+
 def claim_expired() -> Happening:
     return Happening(CLAIM_CONTROLLER, NORMAL, "ClaimExpired", "Claim Expired", "Claim expired")
 

@@ -198,6 +198,7 @@ def test_what_adoption_wrote_is_as_it_should_be() -> None:
 def test_metadata_edits_of_the_template_reach_bound_sandboxes() -> None:
     made_from = blueprint(labels={"app": "new"})
     assert kept(view(), bound(), made_from) == {
+        "metadata": {"uid": "sandbox-pool-abcde"},
         "spec": {
             "podTemplate": {
                 "metadata": {
@@ -208,7 +209,7 @@ def test_metadata_edits_of_the_template_reach_bound_sandboxes() -> None:
                     }
                 }
             }
-        }
+        },
     }
 
 
@@ -218,16 +219,20 @@ def test_without_template_the_pod_is_left_as_it_is() -> None:
     assert kept(view(), box, None) is None
 
 
-def test_it_carries_no_version() -> None:
+def test_it_is_for_this_sandbox_in_whichever_version() -> None:
     box = bound(labels={labels.CREATED_BY: "controller"})
-    assert kept(view(), box, blueprint()) == {"metadata": {"labels": {labels.CREATED_BY: None}}}
+    assert kept(view(), box, blueprint()) == {
+        "metadata": {"uid": "sandbox-pool-abcde", "labels": {labels.CREATED_BY: None}}
+    }
 
 
 @pytest.mark.parametrize(("name", "launch"), [("pool-abcde", "warm"), ("claim", "cold")])
 def test_e48_how_it_was_launched_is_noted_if_nobody_did(name: str, launch: str) -> None:
     box = {**bound(), "metadata": {**bound()["metadata"], "name": name}}
     del box["metadata"]["labels"][labels.LAUNCH_TYPE]
-    assert kept(view(), box, blueprint()) == {"metadata": {"labels": {labels.LAUNCH_TYPE: launch}}}
+    assert kept(view(), box, blueprint()) == {
+        "metadata": {"uid": "sandbox-pool-abcde", "labels": {labels.LAUNCH_TYPE: launch}}
+    }
 
 
 def test_e48_and_never_overwritten() -> None:

@@ -28,12 +28,13 @@ def test_everything_is_noted_in_one_patch() -> None:
     body = notes(view(), first_observed=NOON, trace_context="{}", adopted="pool-abcde", first_ready="unknown")
     assert body == {
         "metadata": {
+            "uid": "sandboxclaim-claim",
             "annotations": {
                 labels.CONTROLLER_FIRST_OBSERVED_AT: "2026-11-01T12:00:00Z",
                 labels.TRACE_CONTEXT: "{}",
                 labels.SANDBOX_NAME: "pool-abcde",
                 labels.CLAIM_FIRST_READY_AT: "unknown",
-            }
+            },
         }
     }
 
@@ -51,12 +52,12 @@ def test_what_was_noted_is_not_noted_again() -> None:
 
 def test_e38_a_reference_that_leads_nowhere_is_taken_away() -> None:
     body = notes(view({labels.SANDBOX_NAME: "gone"}), is_reference_stale=True)
-    assert body == {"metadata": {"annotations": {labels.SANDBOX_NAME: None}}}
+    assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
 def test_e38_so_is_that_of_former_times() -> None:
     body = notes(view(former="gone"), is_reference_stale=True)
-    assert body == {"metadata": {"labels": {labels.SANDBOX_NAME: None}}}
+    assert body == {"metadata": {"uid": "sandboxclaim-claim", "labels": {labels.SANDBOX_NAME: None}}}
 
 
 def test_e39_a_reference_that_may_lead_somewhere_is_kept() -> None:
@@ -67,6 +68,7 @@ def test_the_label_of_former_times_becomes_an_annotation() -> None:
     body = notes(view(former="pool-abcde"), adopted="pool-abcde")
     assert body == {
         "metadata": {
+            "uid": "sandboxclaim-claim",
             "annotations": {labels.SANDBOX_NAME: "pool-abcde"},
             "labels": {labels.SANDBOX_NAME: None},
         }
@@ -75,7 +77,7 @@ def test_the_label_of_former_times_becomes_an_annotation() -> None:
 
 def test_another_sandbox_replaces_a_stale_reference() -> None:
     body = notes(view({labels.SANDBOX_NAME: "gone"}), adopted="pool-abcde", is_reference_stale=True)
-    assert body == {"metadata": {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}}
+    assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: "pool-abcde"}}}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.lookup import Found, Way, assigned_name, launch_type, look_up, names_to_find
+from sandpool.controllers.claim.lookup import Found, Way, launch_type, look_up
 from sandpool.controllers.claim.problems import Problem, Retry
 from sandpool.testing.claims import claim, pool_member, warm_pool
 from sandpool.testing.sandboxes import sandbox
@@ -33,19 +33,6 @@ def member(name: str = "pool-abcde", **fields: Any) -> SandboxView:
 
 def found(view: ClaimView, *others: SandboxView, owned: tuple[SandboxView, ...] = ()) -> Found:
     return look_up(view, owned, {other.name: other for other in others})
-
-
-def test_the_names_to_look_for_are_those_of_status_annotation_and_claim() -> None:
-    bound = view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}})
-    assert names_to_find(bound) == ("bound", "pool-abcde", "claim")
-    assert names_to_find(view(status={"sandbox": {"name": "claim"}})) == ("claim",)
-
-
-def test_the_annotation_goes_before_the_label_of_former_times() -> None:
-    both = {"labels": {labels.SANDBOX_NAME: "old"}, "annotations": {labels.SANDBOX_NAME: "new"}}
-    assert assigned_name(view(metadata=both)) == "new"
-    assert assigned_name(view(metadata=LEGACY)) == "pool-abcde"
-    assert assigned_name(view()) == ""
 
 
 def test_a_claim_that_owns_a_sandbox_has_it() -> None:

@@ -136,12 +136,13 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
     assert ended.patch.subresource is None
     assert ended.patch.body == {
         "metadata": {
+            "uid": "sandboxclaim-claim",
             "annotations": {
                 labels.CONTROLLER_FIRST_OBSERVED_AT: "2026-11-01T11:59:59Z",
                 labels.TRACE_CONTEXT: "{}",
                 labels.SANDBOX_NAME: "pool-abcde",
                 labels.CLAIM_FIRST_READY_AT: "2026-11-01T12:00:00Z",
-            }
+            },
         }
     }
     assert [sample.value for sample in ended.samples] == [1000]
@@ -166,7 +167,7 @@ def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
     cold = box({}, "claim", "cold")
     ended = conclude(scene, settle(scene, cold).status, cold, is_reference_stale=True)
     assert ended.patch is not None
-    assert ended.patch.body == {"metadata": {"annotations": {labels.SANDBOX_NAME: None}}}
+    assert ended.patch.body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
 def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:

@@ -52,8 +52,8 @@ def adoption(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None
 def upkeep(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> Object | None:
     """The body of the patch that keeps a bound sandbox as the claim and the template want it; None if it is so.
 
-    Without precondition: the sandbox is the claim's, and nobody else writes what this does. Without ``blueprint`` the
-    pod is left as it is.
+    Whatever its version: the sandbox is the claim's, and nobody else writes what this does. But for no other sandbox
+    of its name. Without ``blueprint`` the pod is left as it is.
     """
     wanted = _identity(claim, sandbox, blueprint)
     wanted[labels.LAUNCH_TYPE] = launch_type(claim, sandbox)
@@ -61,7 +61,7 @@ def upkeep(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) 
     body: Object = {"spec": {"podTemplate": {"metadata": pod_change}}} if pod_change else {}
     if change := _metadata_change(sandbox, wanted, sandbox.annotations):
         body["metadata"] = change
-    return body or None
+    return {**body, "metadata": {"uid": sandbox.uid, **body.get("metadata", {})}} if body else None
 
 
 def identity_labels(claim: ClaimView) -> dict[str, str]:

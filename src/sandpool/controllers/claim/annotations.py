@@ -43,7 +43,8 @@ def notes(
     metadata: Object = {"annotations": annotations} if annotations else {}
     if labels.SANDBOX_NAME in claim.labels and (adopted or is_reference_stale):
         metadata["labels"] = {labels.SANDBOX_NAME: None}
-    return {"metadata": metadata} if metadata else None
+    # A claim made again under the same name has a story of its own.
+    return {"metadata": {"uid": claim.uid, **metadata}} if metadata else None
 
 
 def precise(moment: datetime) -> str:

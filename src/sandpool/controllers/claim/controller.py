@@ -4,7 +4,7 @@
 anything, so the first claim gets the first sandbox. Who finds none waits in the assigner's line and is woken by it.
 
 **The path.** Two writes make a warm claim ready: its sandbox, then its status. What is noted on the claim afterwards is
-written by others (``_notes``), few at a time, so that in a burst nobody's notes stand in the way of somebody's sandbox.
+written by others (``noting``), few at a time, so that in a burst nobody's notes stand in the way of somebody's sandbox.
 
 **Every failure ends well.** The owner of the Sandbox is the record; whatever goes wrong, the claim's next pass finds
 the sandbox by that. If a sandbox was taken and it is not known whether it was written, the lease stays with the claim,
@@ -14,18 +14,18 @@ or is adopted again as it is, or is lost and forgotten. It is given back if the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 from typing import Final
 
-from sandpool.api.events import Happening
-from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
+from sandpool.api.events import surplus_deleted
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
-from sandpool.controllers.claim import problems, triggers
+from sandpool.controllers.claim import problems
 from sandpool.controllers.claim.assigner import Assigner, Lease
 from sandpool.controllers.claim.binding import Binder
-from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.decisions import (
     Adopt,
     Ask,
@@ -39,15 +39,16 @@ from sandpool.controllers.claim.decisions import (
     Rest,
 )
 from sandpool.controllers.claim.first_seen import FirstSeen
-from sandpool.controllers.claim.latency import Sample
-from sandpool.controllers.claim.lookup import names_to_find
+from sandpool.controllers.claim.noting import Noting
+from sandpool.controllers.claim.offering import Offering
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.references import names_to_find
 from sandpool.controllers.claim.settings import Settings
-from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.claim.surplus import deletions
+from sandpool.controllers.claim.voice import Voice
+from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.perform import Performer
-from sandpool.controllers.writes import Patch
-from sandpool.engine.backoff import Backoff
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -55,7 +56,6 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _AGAIN: Final = Result(0.0)
@@ -76,8 +76,6 @@ class ClaimController:
         self.caches = caches
         self.blueprints = blueprints
         self.performer = performer
-        self.recorder = recorder
-        self.metrics = metrics
         self.clock = clock
         self.settings = settings = settings or Settings()
         self.assigner = Assigner(self._wake)
@@ -94,81 +92,27 @@ class ClaimController:
             observer=ControllerMetrics(queue.name, settings.workers, metrics),
             retried=queue.retried,
         )
-        self.notes: Controller[Key] = Controller(
-            "sandboxclaim-notes", self._note, clock, random, workers=settings.note_workers
-        )
-        # What is to be noted on claims that are served. While a claim is here, its passes leave its metadata alone.
-        self._notes: dict[Key, Patch] = {}
-        self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
         self._first_seen = FirstSeen()
-        # Of claims with a problem that is tried again later and later; it is no failure of the pass.
-        self._pauses: Backoff[Key] = Backoff(random)
-        caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
-        caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
-        caches.sandboxes.subscribe(self._offer_changed)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=triggers.read_of_sandbox)
-        caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
-        caches.claims.subscribe(self._claim_changed, reads=_claim_reads)
+        self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
+        self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
+        self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
+        Offering(caches, blueprints, self.assigner)
+        Waking(caches, self.controller.enqueue, self._binding)
+        caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
 
-    # --- what wakes a claim ------------------------------------------------------------------------------------------
+    @property
+    def notes(self) -> Controller[Key]:
+        """Writes what is noted on claims that have been served; it is to be run beside ``controller``."""
+        return self._noting.controller
 
     def _wake(self, claim: tuple[str, str]) -> None:
         self.controller.enqueue(Key(*claim))
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        if old is not None and (new is None or new.uid != old.uid):
-            self._notes.pop(key, None)  # they are about the old one
-        if new is not None:
-            self._first_seen.see(key, new.uid, self.clock.now())
-        self.controller.enqueue(key)
-
-    def _offer_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is None:
-            self.assigner.forget(key)
+            self._noting.drop(key)
         else:
-            self._offer(new)
-
-    def _offer(self, sandbox: SandboxView) -> None:
-        owner = sandbox.owner
-        pool = None
-        if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
-            pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
-        blueprint = None if pool is None else self.blueprints.of(pool.namespace, pool.template)
-        offer = offer_of(sandbox, pool, blueprint)
-        if offer is None:
-            self.assigner.forget(key_of(sandbox))
-        else:
-            self.assigner.offer(offer)
-
-    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        sandbox = new if new is not None else old
-        if sandbox is not None and sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_CLAIM):
-            self.controller.enqueue(Key(key.namespace, sandbox.owner.name))
-
-    def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        """Somebody else has made the sandbox a claim's; a pass that does it itself goes on from there."""
-        if old is not None and new is not None and new.owner is not None and new.owner.is_a(SANDBOX_CLAIM):
-            claim = Key(key.namespace, new.owner.name)
-            if claim not in self._binding:
-                self.controller.enqueue(claim)
-
-    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        self._offer_again(key)
-        for claim in self.caches.pool_claims(key.namespace, key.name):
-            if triggers.is_for_pool_news(claim):
-                self.controller.enqueue(key_of(claim))
-
-    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
-        for pool in self.caches.template_pools(key.namespace, key.name):
-            self._offer_again(key_of(pool))
-            for claim in self.caches.pool_claims(pool.namespace, pool.name):
-                if triggers.is_for_template_news(claim, is_new=old is None):
-                    self.controller.enqueue(key_of(claim))
-
-    def _offer_again(self, pool: Key) -> None:
-        """What the pool has may be worth something else now."""
-        for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name):
-            self._offer(sandbox)
+            self._first_seen.see(key, new.uid, self.clock.now())
 
     # --- one pass ----------------------------------------------------------------------------------------------------
 
@@ -176,7 +120,7 @@ class ClaimController:
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
-            self._pauses.forget(key)
+            self.voice.forget(key)
             self._first_seen.forget(key)
             return DONE
         observed = self._observe(claim)
@@ -193,20 +137,20 @@ class ClaimController:
             case Rest():
                 return DONE
             case Expire():
-                return await self._settle(observed, None, expired=True)
+                return await self.voice.settle(observed, None, expired=True)
             case Remove():
                 policy = "Foreground" if decision.foreground else "Background"
-                self._tell(claim, decision.event)
+                self.voice.tell(claim, decision.event)
                 await self.performer.delete(decision.delete, claim.namespace, propagation_policy=policy)
                 return DONE
             case Release():
                 for delete in decision.deletes:
                     await self.performer.delete(delete, claim.namespace)
-                return await self._settle(observed, decision.sandbox, expired=True)
+                return await self.voice.settle(observed, decision.sandbox, expired=True)
             case Keep():
                 return await self._keep(observed, decision)
             case Refuse():
-                return await self._settle(observed, None, decision.problem)
+                return await self.voice.settle(observed, None, decision.problem)
 
     def _observe(self, claim: ClaimView) -> Observed:
         namespace = claim.namespace
@@ -227,15 +171,40 @@ class ClaimController:
         )
 
     async def _keep(self, observed: Observed, decision: Keep) -> Result:
-        sandbox = decision.sandbox
+        sandbox, problem = decision.sandbox, decision.problem
         if decision.patch is not None:
             try:
                 answer = await self.performer.patch(decision.patch, sandbox.namespace)
             except NotFound:
                 self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
                 return _AGAIN
-            sandbox = SandboxView.from_object(answer)
-        return await self._settle(observed, sandbox, decision.problem)
+            except ApiError as error:
+                if not _is_refusal(error):
+                    raise
+                problem = problems.failure(error.message)
+            else:
+                sandbox = SandboxView.from_object(answer)
+        result = await self.voice.settle(observed, sandbox, problem)
+        if decision.surplus and not await self._dismiss(observed.claim, sandbox, decision.surplus):
+            return _AGAIN
+        return result
+
+    async def _dismiss(self, claim: ClaimView, stays: SandboxView, surplus: Sequence[SandboxView]) -> bool:
+        """Delete the sandboxes that are too many, and whether that could be decided."""
+        try:
+            answer = await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
+        except NotFound:
+            return True
+        self.caches.claims.wrote(answer)
+        deletes = deletions(claim, ClaimView.from_object(answer), stays, surplus)
+        for delete in deletes:
+            try:
+                await self.performer.delete(delete, claim.namespace)
+            except Conflict:
+                await self.performer.look_for(SANDBOX, delete.name, claim.namespace)
+                return False
+            self.voice.tell(claim, surplus_deleted(delete.name, stays.name))
+        return bool(deletes)
 
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
@@ -252,12 +221,12 @@ class ClaimController:
             if isinstance(adoption, Adopt):
                 return await self._adopt(observed, adoption, lease, is_reference_stale=ask.is_reference_stale)
             lease.give_back()
-            return await self._settle(observed, None, adoption.problem)
+            return await self.voice.settle(observed, None, adoption.problem)
         making = make(observed, is_reference_stale=ask.is_reference_stale)
         if isinstance(making, Make):
             return await self._make(observed, making)
         self.assigner.withdraw(key_of(observed.claim))
-        return await self._settle(observed, None, making.problem)
+        return await self.voice.settle(observed, None, making.problem)
 
     def _take(self, ask: Ask, *, booting: bool) -> Lease | None:
         return next((lease for wish in ask.wishes if (lease := self.assigner.take(wish, booting=booting))), None)
@@ -275,15 +244,15 @@ class ClaimController:
                 self.assigner.forget((claim.namespace, name))
             elif lease is not None and problem.retry is not Retry.BACKOFF:
                 lease.give_back()  # nobody comes back for it soon
-            return await self._settle(observed, None, problem, is_reference_stale=is_reference_stale)
+            return await self.voice.settle(observed, None, problem, is_reference_stale=is_reference_stale)
         finally:
             self._binding.discard(key_of(claim))
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))
-        self._measure(adoption.sample)
-        self._tell(claim, adoption.event)
-        return await self._settle(observed, sandbox, is_reference_stale=is_reference_stale)
+        self.voice.measure(adoption.sample)
+        self.voice.tell(claim, adoption.event)
+        return await self.voice.settle(observed, sandbox, is_reference_stale=is_reference_stale)
 
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
 
@@ -294,81 +263,16 @@ class ClaimController:
         try:
             answer = await self.performer.create(making.create, claim.namespace)
         except AlreadyExists:
-            return await self._settle(observed, None, problems.create_pending(), is_reference_stale=stale)
+            return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
         except ApiError as error:
-            if error.code >= 500 or error.code == 429:
+            if not _is_refusal(error):
                 raise
-            return await self._settle(observed, None, problems.failure(error.message), is_reference_stale=stale)
-        self._measure(making.sample)
-        self._tell(claim, making.event)
-        return await self._settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
-
-    # --- what the claim says -----------------------------------------------------------------------------------------
-
-    async def _settle(
-        self,
-        observed: Observed,
-        sandbox: SandboxView | None,
-        problem: Problem | None = None,
-        *,
-        expired: bool = False,
-        is_reference_stale: bool = False,
-    ) -> Result:
-        claim, key = observed.claim, key_of(observed.claim)
-        settled = settle(observed, sandbox, problem, expired=expired)
-        if settled.patch is not None:
-            try:
-                await self.performer.patch(settled.patch, claim.namespace)
-            except NotFound:
-                return DONE  # the claim is gone; its sandbox goes with it
-            except Conflict:
-                return await self._look_again(claim)
-        if settled.event is not None:
-            self._tell(claim, settled.event)
-        if key not in self._notes:
-            conclusion = conclude(observed, settled.status, sandbox, is_reference_stale=is_reference_stale)
-            for sample in conclusion.samples:
-                self._measure(sample)
-            if conclusion.patch is not None:
-                self._notes[key] = conclusion.patch
-                self.notes.enqueue(key)
-        if settled.is_failure:
-            pause = self._pauses.pause(key)
-            return Result(pause if settled.requeue_after is None else min(pause, settled.requeue_after))
-        self._pauses.forget(key)
-        return Result(settled.requeue_after)
-
-    async def _look_again(self, claim: ClaimView) -> Result:
-        """Somebody has written the claim since we looked, perhaps something that would not have woken us."""
-        try:
-            self.caches.claims.wrote(await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
-        except NotFound:
-            return DONE
-        return _AGAIN
-
-    async def _note(self, key: Key) -> Result:
-        patch = self._notes.get(key)
-        if patch is not None:
-            await self.performer.patch_if_there(patch, key.namespace)
-            self._notes.pop(key, None)
-            self._first_seen.forget(key)
-        return DONE
-
-    def _measure(self, sample: Sample) -> None:
-        if sample.metric.kind == "counter":
-            self.metrics.count(sample.metric).add(*sample.labels, amount=sample.value)
-        else:
-            self.metrics.distribution(sample.metric).observe(sample.value, *sample.labels)
-
-    def _tell(self, claim: ClaimView, happening: Happening) -> None:
-        self.recorder.event(_reference(claim), happening)
+            return await self.voice.settle(observed, None, problems.failure(error.message), is_reference_stale=stale)
+        self.voice.measure(making.sample)
+        self.voice.tell(claim, making.event)
+        return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
 
 
-def _reference(claim: ClaimView) -> Reference:
-    type = SANDBOX_CLAIM
-    return Reference(type.api_version, type.kind, claim.name, claim.namespace, claim.uid, claim.resource_version)
-
-
-def _claim_reads(claim: ClaimView) -> tuple[object, ...]:
-    """The spec and what people write; not the status and the notes, which are ours."""
-    return claim.uid, claim.generation, claim.deleting, claim.labels
+def _is_refusal(error: ApiError) -> bool:
+    """Whether the API has understood and will not have it, which people are to know. Else it just cannot, now."""
+    return error.code < 500 and error.code != 429

@@ -22,7 +22,7 @@ class Observed:
 
     claim: ClaimView
     owned: Sequence[SandboxView]  # whose controller is the claim
-    named: Mapping[str, SandboxView]  # those of ``lookup.names_to_find`` that exist
+    named: Mapping[str, SandboxView]  # those of ``references.names_to_find`` that exist
     pool: WarmPoolView | None
     template: TemplateView | None
     blueprint: Blueprint | None  # of the template, None if that is
@@ -63,11 +63,12 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """The claim has its sandbox, to be patched if there is a ``patch``."""
+    """The claim has its sandbox, to be patched if there is a ``patch``. It should not have the ``surplus``."""
 
     sandbox: SandboxView
     patch: Patch | None
     problem: Problem | None = None
+    surplus: tuple[SandboxView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

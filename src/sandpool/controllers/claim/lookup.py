@@ -16,6 +16,8 @@ from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.candidates import is_pooled, refusal
 from sandpool.controllers.claim.problems import failure
+from sandpool.controllers.claim.references import assigned_name
+from sandpool.controllers.claim.surplus import one_that_stays
 
 
 class Way(Enum):
@@ -33,21 +35,11 @@ class Found:
     is_reference_stale: bool = False
 
 
-def assigned_name(claim: ClaimView) -> str:
-    """The sandbox that the claim's metadata name; it was a label once."""
-    return claim.annotations.get(labels.SANDBOX_NAME) or claim.labels.get(labels.SANDBOX_NAME) or ""
-
-
-def names_to_find(claim: ClaimView) -> tuple[str, ...]:
-    """The sandboxes to look for in the claim's namespace, best first, besides those the claim owns."""
-    names = (claim.sandbox_name, assigned_name(claim), claim.name)
-    return tuple(dict.fromkeys(name for name in names if name))
-
-
 def look_up(claim: ClaimView, owned: Sequence[SandboxView], named: Mapping[str, SandboxView]) -> Found:
-    """``owned`` are the sandboxes whose controller is the claim, ``named`` those of ``names_to_find`` that exist."""
+    """``owned`` are the sandboxes whose controller is the claim, ``named`` those of
+    ``references.names_to_find`` that exist."""
     if owned:
-        return Found(Way.BOUND, _best(claim, owned))
+        return Found(Way.BOUND, one_that_stays(claim, owned))
     assigned = assigned_name(claim)
     is_stale = False
     if assigned:
@@ -76,11 +68,3 @@ def launch_type(claim: ClaimView, sandbox: SandboxView) -> str:
         return written
     is_warm = sandbox.name == assigned_name(claim) or sandbox.name != claim.name
     return labels.LAUNCH_WARM if is_warm else labels.LAUNCH_COLD
-
-
-def _best(claim: ClaimView, owned: Sequence[SandboxView]) -> SandboxView:
-    by_name = {sandbox.name: sandbox for sandbox in owned}
-    for name in names_to_find(claim):
-        if name in by_name:
-            return by_name[name]
-    return by_name[min(by_name)]

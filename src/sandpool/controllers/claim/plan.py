@@ -36,6 +36,7 @@ from sandpool.controllers.claim.decisions import (
 from sandpool.controllers.claim.expiry import Phase
 from sandpool.controllers.claim.lookup import Way
 from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.claim.surplus import surplus
 from sandpool.controllers.writes import Create, Delete, Patch
 
 #: How old a claim may become while it waits for a sandbox that is on its way.
@@ -86,13 +87,14 @@ def _serve(observed: Observed) -> Decision:
 
 def _keep(observed: Observed, sandbox: SandboxView) -> Keep:
     claim = observed.claim
+    others = surplus(claim, observed.owned, sandbox)
     try:
         if observed.blueprint is None and (claim.additional_labels or claim.additional_annotations):
             _template(observed)
         body = adopting.upkeep(claim, sandbox, observed.blueprint)
     except Problem as problem:
-        return Keep(sandbox, None, problem)
-    return Keep(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body))
+        return Keep(sandbox, None, problem, others)
+    return Keep(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body), surplus=others)
 
 
 def _patience(claim: ClaimView, now: datetime) -> float:

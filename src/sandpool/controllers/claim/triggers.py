@@ -24,6 +24,11 @@ _UP_TO_THE_TEMPLATE: Final = frozenset(
 )
 
 
+def read_of_claim(claim: ClaimView) -> tuple[object, ...]:
+    """The spec and what people write; not the status and the notes, which are ours."""
+    return claim.uid, claim.generation, claim.deleting, claim.labels
+
+
 def read_of_sandbox(sandbox: SandboxView) -> tuple[bool, tuple[str, ...], Condition | None, Condition | None]:
     """What a claim repeats of its sandbox; nothing else about it matters to the claim."""
     status = sandbox.status

@@ -1,0 +1,54 @@
+"""Keeps the assigner told of what pools have to give away, as the watch shows it."""
+
+from __future__ import annotations
+
+from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.blueprints import Blueprints
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.claim import triggers
+from sandpool.controllers.claim.assigner import Assigner
+from sandpool.controllers.claim.candidates import offer_of
+from sandpool.engine.cache import Key
+
+
+class Offering:
+    """Subscribes to what decides about an offer: the sandbox, its pool and the pool's template."""
+
+    def __init__(self, caches: Caches, blueprints: Blueprints, assigner: Assigner) -> None:
+        self.caches = caches
+        self.blueprints = blueprints
+        self.assigner = assigner
+        caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
+        caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
+        caches.sandboxes.subscribe(self._sandbox_changed)
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        if new is None:
+            self.assigner.forget(key)
+        else:
+            self._offer(new)
+
+    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        self._offer_again(key)
+
+    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in self.caches.template_pools(key.namespace, key.name):
+            self._offer_again(key_of(pool))
+
+    def _offer_again(self, pool: Key) -> None:
+        """What the pool has may be worth something else now."""
+        for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name):
+            self._offer(sandbox)
+
+    def _offer(self, sandbox: SandboxView) -> None:
+        owner = sandbox.owner
+        pool = None
+        if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
+            pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
+        blueprint = None if pool is None else self.blueprints.of(pool.namespace, pool.template)
+        offer = offer_of(sandbox, pool, blueprint)
+        if offer is None:
+            self.assigner.forget(key_of(sandbox))
+        else:
+            self.assigner.offer(offer)

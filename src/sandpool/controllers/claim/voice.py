@@ -1,0 +1,107 @@
+"""Says what became of a claim: in its status, in events, in its metadata and in metrics. Decides nothing of it.
+
+The status is written for the version of the claim that was looked at. Only once the API has taken it is anything noted
+or measured: whose status was refused has been overtaken, and another pass knows better.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final
+
+from sandpool.api.events import Happening
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.claim.decisions import Observed
+from sandpool.controllers.claim.latency import Sample
+from sandpool.controllers.claim.noting import Noting
+from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.perform import Performer
+from sandpool.engine.backoff import Backoff
+from sandpool.engine.cache import Key
+from sandpool.engine.controller import DONE, Result
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.kube.errors import Conflict, NotFound
+
+_AGAIN: Final = Result(0.0)
+
+
+class Voice:
+    def __init__(
+        self,
+        caches: Caches,
+        performer: Performer,
+        recorder: Recorder,
+        metrics: Metrics,
+        noting: Noting,
+        random: Random,
+    ) -> None:
+        self.caches = caches
+        self.performer = performer
+        self.recorder = recorder
+        self.metrics = metrics
+        self.noting = noting
+        # Of claims with a problem that is tried again later and later; it is no failure of the pass.
+        self._pauses: Backoff[Key] = Backoff(random)
+
+    async def settle(
+        self,
+        observed: Observed,
+        sandbox: SandboxView | None,
+        problem: Problem | None = None,
+        *,
+        expired: bool = False,
+        is_reference_stale: bool = False,
+    ) -> Result:
+        """The end of a pass; see ``settling`` for what the arguments mean."""
+        claim, key = observed.claim, key_of(observed.claim)
+        settled = settle(observed, sandbox, problem, expired=expired)
+        if settled.patch is not None:
+            try:
+                await self.performer.patch(settled.patch, claim.namespace)
+            except NotFound:
+                return DONE  # the claim is gone; its sandbox goes with it
+            except Conflict:
+                return await self._look_again(claim)
+        if settled.event is not None:
+            self.tell(claim, settled.event)
+        if key not in self.noting:
+            conclusion = conclude(observed, settled.status, sandbox, is_reference_stale=is_reference_stale)
+            for sample in conclusion.samples:
+                self.measure(sample)
+            if conclusion.patch is not None:
+                self.noting.put(key, claim.uid, conclusion.patch)
+        if settled.is_failure:
+            pause = self._pauses.pause(key)
+            return Result(pause if settled.requeue_after is None else min(pause, settled.requeue_after))
+        self._pauses.forget(key)
+        return Result(settled.requeue_after)
+
+    async def _look_again(self, claim: ClaimView) -> Result:
+        """Somebody has written the claim since we looked, perhaps something that would not have woken us."""
+        try:
+            self.caches.claims.wrote(await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
+        except NotFound:
+            return DONE
+        return _AGAIN
+
+    def tell(self, claim: ClaimView, happening: Happening) -> None:
+        type = SANDBOX_CLAIM
+        self.recorder.event(
+            Reference(type.api_version, type.kind, claim.name, claim.namespace, claim.uid, claim.resource_version),
+            happening,
+        )
+
+    def measure(self, sample: Sample) -> None:
+        if sample.metric.kind == "counter":
+            self.metrics.count(sample.metric).add(*sample.labels, amount=sample.value)
+        else:
+            self.metrics.distribution(sample.metric).observe(sample.value, *sample.labels)
+
+    def forget(self, claim: Key) -> None:
+        """The claim is gone."""
+        self._pauses.forget(claim)

@@ -1,0 +1,67 @@
+"""What is noted on a claim: by whom, and on which one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
+from sandpool.api.resource import Object
+from sandpool.kube.transport import Request
+from sandpool.testing.watching import until
+from sandpool.testing.world import NAMESPACE, World
+
+
+def is_note(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine")
+
+
+async def noted(world: World) -> Object:
+    async def claim() -> Object | None:
+        found = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
+        return found if CLAIM_FIRST_READY_AT in found["metadata"].get("annotations", {}) else None
+
+    found = await until(claim)
+    assert found is not None
+    return found
+
+
+async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    send = world.wire.transport.request
+    held: list[Request] = []
+    answered: list[Exception | None] = []
+    let_go = asyncio.Event()
+
+    async def late(request: Request) -> Any:
+        """The first note arrives when there is another claim of the name."""
+        if is_note(request) and not held:
+            held.append(request)
+            await let_go.wait()
+            try:
+                answer = await send(request)
+            except Exception as error:
+                answered.append(error)
+                raise
+            answered.append(None)
+            return answer
+        return await send(request)
+
+    world.wire.transport.request = late  # type: ignore[method-assign]
+    await world.claim("mine")
+    first = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.eventually(lambda: held)
+
+    await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)
+    await world.claim("mine")
+    second = (await world.served(1))["mine"]["metadata"]["name"]
+    let_go.set()
+    found = await noted(world)
+
+    assert first != second
+    assert found["metadata"]["annotations"][SANDBOX_NAME] == second
+    assert answered[0] is not None, "the old note was refused"
+    await world.controllers.claims.notes.queue.settled()
+    assert world.controllers.claims.notes.failures == 0

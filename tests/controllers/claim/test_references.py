@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+from typing import Any
+
+from sandpool.api import labels
+from sandpool.api.views import ClaimView
+from sandpool.controllers.claim.references import assigned_name, names_to_find
+from sandpool.testing.claims import claim
+
+ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}
+LEGACY = {"labels": {labels.SANDBOX_NAME: "pool-abcde"}}
+
+
+def view(**fields: Any) -> ClaimView:
+    return ClaimView.from_object(claim(**fields))
+
+
+def test_the_names_to_look_for_are_those_of_status_annotation_and_claim() -> None:
+    bound = view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}})
+    assert names_to_find(bound) == ("bound", "pool-abcde", "claim")
+    assert names_to_find(view(status={"sandbox": {"name": "claim"}})) == ("claim",)
+
+
+def test_the_annotation_goes_before_the_label_of_former_times() -> None:
+    both = {"labels": {labels.SANDBOX_NAME: "old"}, "annotations": {labels.SANDBOX_NAME: "new"}}
+    assert assigned_name(view(metadata=both)) == "new"
+    assert assigned_name(view(metadata=LEGACY)) == "pool-abcde"
+    assert assigned_name(view()) == ""

@@ -1,0 +1,42 @@
+"""Who is looked at first when everything is there at once."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.claim.waking import Waking
+from sandpool.engine.cache import Key
+from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.testing.claims import claim
+from sandpool.testing.clock import ManualClock
+
+
+async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_served() -> None:
+    caches, clock = Caches(), ManualClock()
+    looked_at: list[str] = []
+
+    async def look(key: Key) -> Result:
+        looked_at.append(key.name)
+        if len(looked_at) == 10:
+            caches.claims.saw(claim("new", metadata={"resourceVersion": "20000"}))
+        return DONE
+
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
+    Waking(caches, controller.enqueue, binding=())
+    listing = caches.claims.listing(10_000)
+    for number in range(1000):
+        served = {"sandbox": {"name": f"box-{number}"}}
+        listing.add(claim(f"served-{number}", status=served, metadata={"resourceVersion": str(number + 1)}))
+    listing.add(claim("waiting", metadata={"resourceVersion": "5000"}))
+    listing.finish()
+
+    task = asyncio.create_task(controller.run())
+    await clock.settle()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert looked_at[0] == "waiting"
+    assert looked_at[10] == "new"
+    assert len(looked_at) == 1002
