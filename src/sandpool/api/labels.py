@@ -57,6 +57,8 @@ TRACE_CONTEXT: Final = "opentelemetry.io/trace-context"
 #: On pod template and Pod: whether the cluster autoscaler may remove it. On a pool's Sandbox: the pool's word for its
 #: Pod, where the pod template has none.
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+#: On pod template and Pod: "true" lets the node freeze the pod while it waits in a pool. Only our node knows it.
+FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
 
 # --- field managers --------------------------------------------------------------------------------------------------
 
