@@ -3,6 +3,9 @@
 A process that waits for the lease knows the world already: it lists and watches from the start, so a successor works as
 soon as it leads. It contends only once it has seen everything, because a leader that cannot see is worse than none.
 
+Before that it looks whether the API has the kinds and grants the permissions it takes, says so if not, and waits: on
+Kubernetes such things are applied in any order, and a process that ends over it is only started again.
+
 The end has an order too. Passes that have begun are finished; then the lease is released, so that a successor need not
 wait for anything that follows; then the last events are written; and the pages go last, so that whoever watches over
 the process sees it to its end. A lease that was lost ends everything at once: what is left to do is the successor's.
@@ -11,12 +14,15 @@ the process sees it to its end. A lease that was lost ends everything at once: w
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from random import Random
 from typing import Final
 
+from sandpool.controllers.access import find_missing
 from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.run import Controllers, Settings
+from sandpool.engine.backoff import Backoff
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import Checks, Endpoint, metrics_page
 from sandpool.engine.lease import Election
@@ -28,6 +34,9 @@ from sandpool.engine.throttle import Rate, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 
+_log = logging.getLogger(__name__)
+
+_NOT_ASKED: Final = "the API has not answered yet"
 _LAST_WORDS: Final = 5.0  # seconds for events that are not written yet, when stopping
 
 
@@ -64,13 +73,15 @@ class Process:
         self.election = election
         self.working = asyncio.Event()
         self._stopping = False
-        self._client = Client(self._limited(FencedTransport(transport, self._leads)))
-        self.reflection = Reflection(Caches(), self._client, clock, random, namespace=settings.namespace)
+        self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
+        self._reading = Client(self._limited(transport))
+        self._writing = Client(self._limited(FencedTransport(transport, self._leads)))
+        self.reflection = Reflection(Caches(), self._reading, clock, random, namespace=settings.namespace)
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
         self.recorder = Recorder(Client(self._limited(telling)), clock, settings.instance)
         health = Checks("healthz", {"ping": lambda: ""})
-        ready = Checks("readyz", {"caches": self._unseen})
+        ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(surroundings.metrics_address, metrics_page(metrics))
         self.health_endpoint = Endpoint(surroundings.health_address, {**health.pages(), **ready.pages()})
         self._show()
@@ -101,6 +112,7 @@ class Process:
         await self.metrics_endpoint.stop()
 
     async def _live(self) -> None:
+        await self._admitted()
         reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
         self.recorder.start()
         try:
@@ -114,9 +126,19 @@ class Process:
             reflecting.cancel()
             await asyncio.gather(reflecting, return_exceptions=True)
 
+    async def _admitted(self) -> None:
+        """Wait until the API has what we need."""
+        pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
+        while missing := await find_missing(self._reading, self.settings.namespace):
+            if missing != self._missing:
+                _log.warning("waiting: %s", missing)
+                self._missing = missing
+            await self.clock.sleep(pauses.pause(None))
+        self._missing = ""
+
     async def _work(self) -> None:
         controllers = Controllers(
-            self._client,
+            self._writing,
             self.clock,
             self.random,
             self.settings,

@@ -1,0 +1,123 @@
+"""What the controllers must find in an API and be allowed to do there, and what a person can do if it is not so.
+
+It is looked at before anything else, all of it at once: whoever installs the controllers learns in one go which kinds
+and permissions are missing, instead of one by one from passes that fail. Nothing here is final. Definitions, roles and
+controllers are often applied together, in any order, so what is missing now is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api.kinds import (
+    EVENT,
+    NETWORK_POLICY,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+    SANDPOOL,
+    SELF_SUBJECT_ACCESS_REVIEW,
+    SERVICE,
+)
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """Something the controllers do with objects of a type, or with a subresource of them."""
+
+    type: ResourceType
+    verbs: tuple[str, ...]
+    subresource: str = ""
+
+    @property
+    def name(self) -> str:
+        """As ``kubectl auth can-i`` takes it, and kube-apiserver words its refusals."""
+        return f"{self.type.group_resource}/{self.subresource}" if self.subresource else self.type.group_resource
+
+
+_SEE: Final = ("get", "list", "watch")
+
+NEEDS: Final = (
+    Need(SANDBOX, (*_SEE, "create", "patch", "delete")),
+    Need(SANDBOX, ("patch",), "status"),
+    Need(SANDBOX_CLAIM, (*_SEE, "patch", "delete")),
+    Need(SANDBOX_CLAIM, ("patch",), "status"),
+    Need(SANDBOX_WARM_POOL, _SEE),
+    Need(SANDBOX_WARM_POOL, ("patch",), "status"),
+    Need(SANDBOX_TEMPLATE, (*_SEE, "patch")),
+    Need(POD, (*_SEE, "create", "patch", "delete")),
+    Need(SERVICE, (*_SEE, "create", "patch", "delete")),
+    Need(PERSISTENT_VOLUME_CLAIM, (*_SEE, "create", "patch")),
+    Need(NETWORK_POLICY, (*_SEE, "create", "patch", "delete")),
+    Need(EVENT, ("create", "patch")),
+)
+
+
+async def find_missing(client: Client, namespace: str | None = None) -> str:
+    """What keeps the controllers from working and what to do about it, in a sentence; empty if nothing does."""
+    try:
+        if absent := await _absent_kinds(client, namespace):
+            return absent
+        return await _missing_permissions(client, namespace)
+    except Unauthorized:
+        return "the API does not know these credentials: check the kubeconfig, or the service account of the pod"
+    except ApiError as error:
+        return f"the API refused to say what it has: {error}"
+    except OSError as error:
+        return str(error)
+
+
+async def _absent_kinds(client: Client, namespace: str | None) -> str:
+    async def absent(type: ResourceType) -> bool:
+        try:
+            await client.list(type, namespace, limit=1)
+        except NotFound:
+            return True
+        except Forbidden:
+            pass  # which permissions are missing is asked for all of them together
+        return False
+
+    found = await asyncio.gather(*(absent(type) for type in SANDPOOL))
+    missing = [type.group_resource for type, is_absent in zip(SANDPOOL, found, strict=True) if is_absent]
+    if not missing:
+        return ""
+    return f"the API does not serve {', '.join(missing)}: kubectl apply -f deploy/crds"
+
+
+async def _missing_permissions(client: Client, namespace: str | None) -> str:
+    async def denied(need: Need, verb: str) -> bool:
+        attributes = {"group": need.type.group, "resource": need.type.plural, "verb": verb}
+        if need.subresource:
+            attributes["subresource"] = need.subresource
+        if namespace:
+            attributes["namespace"] = namespace
+        review: Object = {
+            "apiVersion": SELF_SUBJECT_ACCESS_REVIEW.api_version,
+            "kind": SELF_SUBJECT_ACCESS_REVIEW.kind,
+            "spec": {"resourceAttributes": attributes},
+        }
+        answer = await client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
+        return not answer["status"]["allowed"]
+
+    asked = [(need, verb) for need in NEEDS for verb in need.verbs]
+    answers = await asyncio.gather(*(denied(need, verb) for need, verb in asked))
+    missing: dict[Need, list[str]] = {}
+    for (need, verb), is_denied in zip(asked, answers, strict=True):
+        if is_denied:
+            missing.setdefault(need, []).append(verb)
+    if not missing:
+        return ""
+    listed = "; ".join(f"{', '.join(verbs)} {need.name}" for need, verbs in missing.items())
+    return f"these permissions are missing, to be granted by a {_role(namespace)}: {listed}"
+
+
+def _role(namespace: str | None) -> str:
+    return f"Role in the namespace {namespace}" if namespace else "ClusterRole"
