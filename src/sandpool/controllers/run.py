@@ -30,6 +30,7 @@ from sandpool.engine.controller import Controller
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.recorder import Recorder
+from sandpool.engine.turnstile import CourteousTransport, Turnstile
 from sandpool.kube.client import Client
 
 
@@ -71,6 +72,9 @@ class Controllers:
         self.reflection = reflection or Reflection(Caches(), client, clock, random, namespace=settings.namespace)
         self.caches = self.reflection.caches
         self.recorder = recorder or Recorder(client, clock, settings.instance)
+        # Refilling pools must never be in the way of claims.
+        turnstile = Turnstile()
+        background = Client(CourteousTransport(client.transport, turnstile), field_manager=client.field_manager)
         performer = Performer(client, self.caches)
         blueprints = Blueprints(self.caches)
         self.sandboxes = SandboxController(
@@ -82,6 +86,7 @@ class Controllers:
             settings=settings.sandbox,
             workers=settings.sandbox_workers,
             observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
+            turnstile=turnstile,
         )
         self.templates = TemplateController(
             self.caches,
@@ -91,9 +96,16 @@ class Controllers:
             workers=settings.template_workers,
             observer=ControllerMetrics("sandboxtemplate", settings.template_workers, metrics),
         )
-        shared = (self.caches, blueprints, performer, self.recorder, metrics, clock, random)
-        self.warm_pools = WarmPoolController(*shared, settings.warm_pool, workers=settings.warm_pool_workers)
-        self.claims = ClaimController(*shared, settings.claim)
+        told = (self.recorder, metrics, clock, random)
+        self.warm_pools = WarmPoolController(
+            self.caches,
+            blueprints,
+            Performer(background, self.caches),
+            *told,
+            settings.warm_pool,
+            workers=settings.warm_pool_workers,
+        )
+        self.claims = ClaimController(self.caches, blueprints, performer, *told, settings.claim)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,

@@ -4,6 +4,9 @@
 
 **Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
 
+**Its turn.** Passes over sandboxes that are kept warm go through a turnstile, so that refilling a pool is never in the
+way of whoever waits for something.
+
 **What nobody saw.** A create that meets an object which the cache does not show, and a pod that only the annotation
 knows of, are read from the API, and the pass begins anew with them.
 """
@@ -16,7 +19,7 @@ from random import Random
 from typing import Final
 
 from sandpool.api.kinds import POD, SANDBOX
-from sandpool.api.labels import SANDBOX_FIELD_MANAGER
+from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.echoes import Echoes
@@ -32,6 +35,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
+from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError
 
@@ -108,10 +112,9 @@ class SandboxController:
     # --- a pass ------------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        sandbox = self.caches.sandboxes.get(key)
-        if sandbox is not None and is_kept_in_store(sandbox):
-            await self._turnstile.turn()
         with self._echoes.passing(key):
+            if not self._is_waited_for(key):
+                await self._turnstile.turn()
             return await self._pass(key)
 
     async def _pass(self, key: Key) -> Result:
@@ -134,6 +137,12 @@ class SandboxController:
                     return await self._finish(sandbox, conclusion)
         self._waiting.pop(key, None)
         return DONE
+
+    def _is_waited_for(self, key: Key) -> bool:
+        """Whether somebody may be waiting for this sandbox. Nobody waits for those that are kept warm, and whoever was
+        given one of them has it."""
+        sandbox = self.caches.sandboxes.get(key)
+        return sandbox is not None and sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM
 
     def _observe(self, sandbox: SandboxView) -> Observed:
         caches, namespace = self.caches, sandbox.namespace
