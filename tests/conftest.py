@@ -22,11 +22,19 @@ hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE
 pytest_plugins = ["sandpool.testing.homes"]
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
+NO_ISOLATION = "real sandboxes are made by root only"
 
 
 def pytest_configure() -> None:
     """Being told to end is like Ctrl-C: fixtures get to stop the processes they started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() != 0:
+        for item in items:
+            if item.get_closest_marker("isolation"):
+                item.add_marker(pytest.mark.skip(reason=NO_ISOLATION))
 
 
 @pytest.fixture(scope="session")
