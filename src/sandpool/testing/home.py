@@ -6,6 +6,7 @@ nothing else (``world``). Who asks is told apart by user, which is what audit lo
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -122,6 +123,8 @@ class KubernetesHome(HttpDoor):
         for manifest in sorted(_CRDS.glob("*.yaml")):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
+        # The garbage collector looks for new kinds every half a minute, and when it starts.
+        await asyncio.to_thread(plane.restart, plane.controller_manager)
         return home
 
     def client_for(self, user: str) -> Client:

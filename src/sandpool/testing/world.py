@@ -79,7 +79,8 @@ class World:
         return controllers
 
     async def start(self) -> None:
-        self._since = len(self.home.audit)
+        self._since = len(self.home.audit)  # where the audit log begins to be about this world
+        self._told_of = 0  # requests of the controllers that ``written`` has told of
         self._node_task = asyncio.create_task(self.node.run())
         await self.node.synced()
         await self.controllers.start()
@@ -297,6 +298,13 @@ class World:
             for request in self.wire.requests[since:]
             if request.method in WRITES and not request.path.endswith("/events")
         ]
+
+    def written(self) -> list[str]:
+        """What the controllers have written since this was last asked, as the audit log has it, Events aside; such as
+        ``patch sandboxes/status``."""
+        asked = self.asked()
+        new, self._told_of = asked[self._told_of :], len(asked)
+        return [str(each) for each in new if each.writes and each.resource != "events"]
 
     def asked(self, user: str | None = "controllers") -> list[Asked]:
         """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
