@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 def failed(scene: Scene, times: int) -> Breaker:
     breaker = Breaker()
     for _ in range(times):
-        breaker = breaker.attempted(0, "no", scene.now)
+        breaker = breaker.attempted(Attempt(0, "no"), scene.now)
     return breaker
 
 
@@ -26,15 +26,15 @@ def test_r27_pauses_grow_to_five_minutes(scene: Scene) -> None:
 
 
 def test_r27_a_success_closes_it(scene: Scene) -> None:
-    assert failed(scene, 7).attempted(1, "", scene.now) == Breaker()
+    assert failed(scene, 7).attempted(Attempt(1, ""), scene.now) == Breaker()
 
 
 def test_some_success_starts_the_count_anew(scene: Scene) -> None:
-    assert failed(scene, 7).attempted(3, "quota", scene.now) == Breaker(1, scene.at(1), "quota")
+    assert failed(scene, 7).attempted(Attempt(3, "quota"), scene.now) == Breaker(1, scene.at(1), "quota")
 
 
 def test_no_attempt_changes_nothing(scene: Scene) -> None:
-    assert failed(scene, 7).attempted(0, "", scene.at(3)) == failed(scene, 7)
+    assert failed(scene, 7).attempted(Attempt(0, ""), scene.at(3)) == failed(scene, 7)
 
 
 def test_the_pause_passes(scene: Scene) -> None:
@@ -44,3 +44,17 @@ def test_the_pause_passes(scene: Scene) -> None:
 
 def test_a_clock_set_back_does_not_stretch_the_pause(scene: Scene) -> None:
     assert failed(scene, 3).remaining(scene.at(-3600)) == 4
+
+
+def test_r23_pools_that_failed_together_come_back_apart(scene: Scene) -> None:
+    waits = [
+        failed(scene, 2).attempted(Attempt(0, "no", chance=chance), scene.now).remaining(scene.now)
+        for chance in (0.0, 0.25, 0.5, 1.0)
+    ]
+    assert waits == [4, 3.5, 3, 2]
+
+
+def test_what_the_api_asks_for_is_kept_in_full(scene: Scene) -> None:
+    breaker = Breaker().attempted(Attempt(0, "too many requests", retry_after=30, chance=0.9), scene.now)
+    assert breaker.pause == breaker.remaining(scene.now) == 30
+    assert breaker.attempted(Attempt(0, "no"), scene.at(30)).remaining(scene.at(30)) == 2

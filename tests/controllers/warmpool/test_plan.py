@@ -11,7 +11,7 @@ from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH
 from sandpool.api.resource import Object
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan
 from sandpool.controllers.warmpool.progress import Progress
@@ -110,13 +110,13 @@ def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> No
     pool = scene.pool(5)
     memory = Memory()
     for _ in range(3):
-        memory = memory.attempted(0, "admission webhook denied", scene.now)
+        memory = memory.attempted(Attempt(0, "admission webhook denied"), scene.now)
     plan = scene.plan(pool, memory=memory)
     assert (plan.create, plan.requeue) == (0, 4.0)
     assert condition(plan) == ("False", "CreationFailing")
     assert condition(plan, "Available") == ("False", "MinimumReplicasUnavailable")
     assert scene.plan(pool, memory=memory, now=scene.at(4)).create == 1
-    closed = plan.memory.attempted(1, "", scene.at(4))
+    closed = plan.memory.attempted(Attempt(1, ""), scene.at(4))
     plan = scene.plan(pool, scene.members(1), memory=closed, now=scene.at(5))
     assert plan.create == 4
     assert condition(plan) == ("True", "Replenishing")

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.bucket import Bucket
 from sandpool.controllers.warmpool.hold import Hold
 from sandpool.controllers.warmpool.refill import Refill, Supply, refill, slow_start
@@ -60,7 +60,7 @@ def test_as_fast_as_the_rate_allows(scene: Scene) -> None:
 
 
 def test_an_attempt_is_remembered(scene: Scene) -> None:
-    supply = Supply(hold=Hold(2)).attempted(3, "quota", scene.now)
+    supply = Supply(hold=Hold(2)).attempted(Attempt(3, "quota"), scene.now)
     assert supply == Supply(hold=Hold(5), breaker=Breaker(1, scene.at(1), "quota"))
 
 

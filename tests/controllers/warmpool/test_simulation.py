@@ -14,6 +14,7 @@ from sandpool.api.conditions import find_condition
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
 from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
@@ -246,7 +247,7 @@ class World:
                 self.check_population()
         self.created += succeeded
         self.expectations.settle_creations("pool", count - succeeded)
-        self.memory = self.memory.attempted(succeeded, error, self.time.now())
+        self.memory = self.memory.attempted(Attempt(succeeded, error), self.time.now())
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 

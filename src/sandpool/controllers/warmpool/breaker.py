@@ -3,6 +3,9 @@
 Creation may fail for reasons that stay: a quota, a template the API rejects, an admission policy. Every failed attempt
 is followed by a pause, each twice as long as the one before. After a few in a row the breaker is open: the pool says so
 in a condition, and each further attempt is a single sandbox. One success closes it.
+
+What fails for one pool often fails for many at the same moment. So a part of every pause is left to chance, and they
+come back apart. A pause the API has asked for is kept in full.
 """
 
 from __future__ import annotations
@@ -16,11 +19,26 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
 
 
+# The share of a pause that is left to chance.
+_JITTER: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """What came of creating members."""
+
+    succeeded: int
+    error: str = ""  # what the first failure said; empty if there was none
+    retry_after: float = 0.0  # seconds the API asked us to wait
+    chance: float = 0.0  # a random number from 0 to 1
+
+
 @dataclass(frozen=True, slots=True)
 class Breaker:
     failures: int = 0  # attempts in a row that created nothing, or ended with a failure
     until: datetime | None = None  # no attempt before that
     error: str = ""  # what the last failure said
+    retry_after: float = 0.0  # seconds the API asked us to wait then
 
     @property
     def is_open(self) -> bool:
@@ -28,8 +46,8 @@ class Breaker:
 
     @property
     def pause(self) -> float:
-        """How long creation rests after the last failure."""
-        return _pause_after(self.failures)
+        """How long creation rests after the last failure, at most."""
+        return max(_pause_after(self.failures), self.retry_after)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until the next attempt; 0 if it may be made now."""
@@ -38,12 +56,12 @@ class Breaker:
         # A wall clock that was set back must not turn a pause into an age.
         return min(self.pause, max(0.0, (self.until - now).total_seconds()))
 
-    def attempted(self, succeeded: int, error: str, now: datetime) -> Breaker:
-        """After an attempt. ``error`` is the first failure in it, empty if there was none."""
-        if not error:
-            return Breaker() if succeeded else self
-        failures = 1 if succeeded else self.failures + 1
-        return Breaker(failures, now + timedelta(seconds=_pause_after(failures)), error)
+    def attempted(self, attempt: Attempt, now: datetime) -> Breaker:
+        if not attempt.error:
+            return Breaker() if attempt.succeeded else self
+        failures = 1 if attempt.succeeded else self.failures + 1
+        pause = max(_pause_after(failures) * (1.0 - _JITTER * attempt.chance), attempt.retry_after)
+        return Breaker(failures, now + timedelta(seconds=pause), attempt.error, attempt.retry_after)
 
 
 def _pause_after(failures: int) -> float:

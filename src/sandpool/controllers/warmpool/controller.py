@@ -4,12 +4,7 @@
 wakes nobody. Of what was asked of the API, each answer is in the cache before the pass ends, so a pass sees all that
 its predecessors did.
 
-**What is not known is not repeated.** If the answer to a create or delete is lost, nobody knows whether it happened.
-The expectation stays, and the next pass begins by asking the API about exactly these objects, whose names were made up
-here. Until that is answered nothing is created or deleted for the pool.
-
-**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as the
-plan saw it; a claim that was faster has changed it, the API refuses, and the member is the claim's.
+What becomes of members, and what is not known about them, is kept in the ``ledger``.
 """
 
 from __future__ import annotations
@@ -20,30 +15,28 @@ from random import Random
 
 from sandpool.api.conditions import FINISHED
 from sandpool.api.events import Happening
-from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
-from sandpool.api.names import generate_name, name_hash
+from sandpool.api.names import name_hash
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.perform import Performer
-from sandpool.controllers.warmpool.creation import new_member
+from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
-from sandpool.controllers.warmpool.refill import slow_start
 from sandpool.controllers.warmpool.settings import Settings
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writes import Delete, Patch
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.expectations import Expectations
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
-from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.kube.errors import Conflict
 
 
 class WarmPoolController:
@@ -67,7 +60,7 @@ class WarmPoolController:
         self.clock = clock
         self.random = random
         self.settings = settings or Settings()
-        self.expectations: Expectations[str] = Expectations(clock)  # by the UID of the pool
+        self.ledger = Ledger(caches, performer, clock, random, enable_eviction=self.settings.enable_eviction)
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
             queue.name,
@@ -80,9 +73,6 @@ class WarmPoolController:
             retried=queue.retried,
         )
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
-        # By the UID of the pool: names and UIDs of members whose creation (then without UID) or deletion was asked for
-        # and not answered. As long as there are any, the expectations of the pool are not satisfied.
-        self._in_doubt: dict[str, dict[str, str]] = {}
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
         caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
@@ -98,9 +88,8 @@ class WarmPoolController:
         else:
             self._labels[label] = key
         if old is not None and (new is None or new.uid != old.uid):
-            self.expectations.forget(old.uid)
+            self.ledger.forget(old.uid)
             self._memories.pop(old.uid, None)
-            self._in_doubt.pop(old.uid, None)
         self.controller.enqueue(key)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
@@ -116,7 +105,7 @@ class WarmPoolController:
             elif view.owner.is_a(SANDBOX_WARM_POOL):
                 pool = Key(view.namespace, view.owner.name)
                 if new is None or new.deleting:
-                    self.expectations.settle_deletion(view.owner.uid, view.uid)
+                    self.ledger.saw_going(view.owner.uid, view.uid)
             else:
                 pool = None
             if pool is not None:
@@ -128,7 +117,7 @@ class WarmPoolController:
         pool = self.caches.pools.get(key)
         if pool is None:
             return DONE
-        await self._resolve_doubts(pool)
+        await self.ledger.resolve_doubts(pool)
         blueprint = self.blueprints.of(pool.namespace, pool.template)
         seen = Seen(
             pool=pool,
@@ -136,8 +125,8 @@ class WarmPoolController:
             blueprint=blueprint,
             pod_of=self.caches.pod_of,
             now=self.clock.now(),
-            pending_deletions=self.expectations.pending_deletions(pool.uid),
-            settled=self.expectations.satisfied(pool.uid),
+            pending_deletions=self.ledger.pending_deletions(pool),
+            settled=self.ledger.is_settled(pool),
             chance=self.random.random(),
         )
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
@@ -157,7 +146,7 @@ class WarmPoolController:
         failures += await _attempt(*(self._patch(pool, patch) for patch in todo.patches))
         failures += await _attempt(*(self._discard(pool, delete) for delete in todo.discard))
         # Before the deletions, which are outstanding from then on: creations are only expected if nothing is.
-        if todo.create and blueprint is not None and self.expectations.try_expect(pool.uid, todo.create):
+        if todo.create and blueprint is not None:
             await self._create(pool, blueprint, todo.create)
         failures += await _attempt(*(self._delete(pool, delete) for delete in todo.delete))
         if todo.status is not None:
@@ -181,64 +170,25 @@ class WarmPoolController:
         reference = Reference(type.api_version, type.kind, pool.name, pool.namespace, pool.uid, pool.resource_version)
         self.recorder.event(reference, happening)
 
-    # --- creating ----------------------------------------------------------------------------------------------------
+    # --- members -----------------------------------------------------------------------------------------------------
 
     async def _create(self, pool: WarmPoolView, blueprint: Blueprint, count: int) -> None:
-        """Create members in batches, none after one with a failure. A failure is remembered, and the plan says when to
-        try again; it does not fail the pass."""
-        succeeded = attempted = 0
-        error = ""
-        for size in slow_start(count):
-            results = await asyncio.gather(*(self._create_one(pool, blueprint) for _ in range(size)))
-            attempted += size
-            succeeded += sum(not result for result in results)
-            error = next((result for result in results if result), "")
-            if error:
-                break
-        self.expectations.settle_creations(pool.uid, count - attempted)
+        """A failure is remembered, and the plan says when to try again; it does not fail the pass."""
+        attempt = await self.ledger.create(pool, blueprint, count)
         memory = self._memories.get(pool.uid)
         if memory is not None:  # else the pool has gone meanwhile
-            self._memories[pool.uid] = memory.attempted(succeeded, error, self.clock.now())
-        if error:
+            self._memories[pool.uid] = memory.attempted(attempt, self.clock.now())
+        if attempt.error:
             self.controller.enqueue(key_of(pool))
 
-    async def _create_one(self, pool: WarmPoolView, blueprint: Blueprint) -> str:
-        """What went wrong; empty if nothing did."""
-        name = generate_name(f"{pool.name}-", self.random)
-        member = new_member(pool, blueprint, name, enable_eviction=self.settings.enable_eviction)
-        try:
-            await self.performer.create(Create(SANDBOX, member), pool.namespace)
-        except ApiError as error:
-            if error.code >= 500:
-                self._doubt(pool, name, "")
-                return str(error)
-            self.expectations.settle_creations(pool.uid)
-            return str(error)
-        except (ConnectionError, TimeoutError) as error:
-            self._doubt(pool, name, "")
-            return str(error) or type(error).__name__
-        # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
-        self.expectations.settle_creations(pool.uid)
-        return ""
-
-    # --- deleting ----------------------------------------------------------------------------------------------------
-
     async def _delete(self, pool: WarmPoolView, delete: Delete) -> None:
-        self.expectations.expect_deletion(pool.uid, delete.uid)
         try:
-            await self._discard(pool, delete)
-        except (ConnectionError, TimeoutError):
-            self._doubt(pool, delete.name, delete.uid)
-            raise
-        except ApiError as error:
-            if error.code >= 500:
-                self._doubt(pool, delete.name, delete.uid)
-            else:
-                self.expectations.settle_deletion(pool.uid, delete.uid)
-            raise
-        self.expectations.settle_deletion(pool.uid, delete.uid)
+            await self.ledger.delete(pool, delete)
+        except Conflict:
+            await self._decide_anew(pool, delete.name, delete.uid)
 
     async def _discard(self, pool: WarmPoolView, delete: Delete) -> None:
+        """Delete what is not a member, so that the books do not have it."""
         try:
             await self.performer.delete(delete, pool.namespace)
         except Conflict:
@@ -246,34 +196,8 @@ class WarmPoolController:
 
     async def _decide_anew(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
         """The API refused: the sandbox is not as it was seen, it is claimed or has changed so that nobody wakes."""
-        await self._look_at(pool, name, uid)
+        await self.ledger.look_at(pool, name, uid)
         self.controller.enqueue(key_of(pool))
-
-    # --- what is not known -------------------------------------------------------------------------------------------
-
-    def _doubt(self, pool: WarmPoolView, name: str, uid: str) -> None:
-        self._in_doubt.setdefault(pool.uid, {})[name] = uid
-
-    async def _resolve_doubts(self, pool: WarmPoolView) -> None:
-        """Ask the API what became of requests that were not answered; raises if it still does not answer."""
-        doubts = self._in_doubt.get(pool.uid)
-        while doubts:
-            name, uid = next(iter(doubts.items()))
-            await self._look_at(pool, name, uid)
-            doubts.pop(name, None)
-            if uid:
-                self.expectations.settle_deletion(pool.uid, uid)
-            else:
-                self.expectations.settle_creations(pool.uid)
-        self._in_doubt.pop(pool.uid, None)
-
-    async def _look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
-        """Take a sandbox into the cache as the API has it now."""
-        try:
-            self.caches.sandboxes.wrote(await self.performer.client.get(SANDBOX, name, pool.namespace))
-        except NotFound:
-            if uid:
-                self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
 
 
 async def _attempt(*work: Coroutine[object, object, None]) -> list[BaseException]:

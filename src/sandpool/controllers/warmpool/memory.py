@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
 from sandpool.api.views import WarmPoolView
+from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.progress import Progress
 from sandpool.controllers.warmpool.refill import Supply
 
@@ -26,6 +27,5 @@ class Memory:
         has_warned = condition is not None and condition["reason"] == UNSCHEDULABLE
         return cls(progress=Progress.recalled(pool.status), has_warned=has_warned)
 
-    def attempted(self, succeeded: int, error: str, now: datetime) -> Memory:
-        """After creating: how many came to be, and what the first failure said, empty if there was none."""
-        return replace(self, supply=self.supply.attempted(succeeded, error, now))
+    def attempted(self, attempt: Attempt, now: datetime) -> Memory:
+        return replace(self, supply=self.supply.attempted(attempt, now))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.bucket import Bucket, take
 from sandpool.controllers.warmpool.hold import Hold
 from sandpool.controllers.warmpool.settings import Settings
@@ -26,10 +26,9 @@ class Supply:
     breaker: Breaker = field(default_factory=Breaker)
     bucket: Bucket | None = None
 
-    def attempted(self, succeeded: int, error: str, now: datetime) -> Supply:
-        """After an attempt to create; ``error`` is its first failure, empty if there was none."""
-        breaker = self.breaker.attempted(succeeded, error, now)
-        return replace(self, hold=self.hold.changed(succeeded), breaker=breaker)
+    def attempted(self, attempt: Attempt, now: datetime) -> Supply:
+        breaker = self.breaker.attempted(attempt, now)
+        return replace(self, hold=self.hold.changed(attempt.succeeded), breaker=breaker)
 
 
 @dataclass(frozen=True, slots=True)

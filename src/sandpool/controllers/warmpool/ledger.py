@@ -1,0 +1,143 @@
+"""Creates and deletes members of pools, and keeps the books of what was asked for and not answered.
+
+**What is not known is not repeated.** If the answer to a create or delete is lost, nobody knows whether it happened.
+The expectation stays, and the next pass begins by asking the API about exactly these objects, whose names were made up
+here. Until that is answered nothing is created or deleted for the pool.
+
+**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as the
+plan saw it; a claim that was faster has changed it, the API refuses, and the member is the claim's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Set
+from random import Random
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.names import generate_name
+from sandpool.api.views import WarmPoolView
+from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.warmpool.breaker import Attempt
+from sandpool.controllers.warmpool.creation import new_member
+from sandpool.controllers.warmpool.refill import slow_start
+from sandpool.controllers.writes import Create, Delete
+from sandpool.engine.cache import Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.expectations import Expectations
+from sandpool.kube.errors import ApiError, NotFound
+
+
+class Ledger:
+    """Everything is kept by the UID of the pool."""
+
+    def __init__(
+        self, caches: Caches, performer: Performer, clock: Clock, random: Random, *, enable_eviction: bool
+    ) -> None:
+        self.caches = caches
+        self.performer = performer
+        self.random = random
+        self.enable_eviction = enable_eviction
+        self.expectations: Expectations[str] = Expectations(clock)
+        # Names and UIDs of members whose creation (then without UID) or deletion was asked for and not answered. As
+        # long as there are any, the expectations of the pool are not satisfied.
+        self._in_doubt: dict[str, dict[str, str]] = {}
+
+    def is_settled(self, pool: WarmPoolView) -> bool:
+        """Whether everything that was asked for has been seen to happen."""
+        return self.expectations.satisfied(pool.uid)
+
+    def pending_deletions(self, pool: WarmPoolView) -> Set[str]:
+        return self.expectations.pending_deletions(pool.uid)
+
+    def saw_going(self, pool_uid: str, member_uid: str) -> None:
+        self.expectations.settle_deletion(pool_uid, member_uid)
+
+    def forget(self, pool_uid: str) -> None:
+        """The pool is gone."""
+        self.expectations.forget(pool_uid)
+        self._in_doubt.pop(pool_uid, None)
+
+    # --- creating ----------------------------------------------------------------------------------------------------
+
+    async def create(self, pool: WarmPoolView, blueprint: Blueprint, count: int) -> Attempt:
+        """Create members in batches, none after one with a failure. Nothing is tried while the books are open."""
+        if not self.expectations.try_expect(pool.uid, count):
+            return Attempt(0)
+        succeeded = attempted = 0
+        failure: Exception | None = None
+        for size in slow_start(count):
+            results = await asyncio.gather(*(self._create_one(pool, blueprint) for _ in range(size)))
+            attempted += size
+            succeeded += sum(result is None for result in results)
+            failure = next((result for result in results if result is not None), None)
+            if failure is not None:
+                break
+        self.expectations.settle_creations(pool.uid, count - attempted)
+        if failure is None:
+            return Attempt(succeeded)
+        asked = failure.retry_after if isinstance(failure, ApiError) else None
+        return Attempt(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
+
+    async def _create_one(self, pool: WarmPoolView, blueprint: Blueprint) -> Exception | None:
+        """What went wrong, if anything did."""
+        name = generate_name(f"{pool.name}-", self.random)
+        member = new_member(pool, blueprint, name, enable_eviction=self.enable_eviction)
+        try:
+            await self.performer.create(Create(SANDBOX, member), pool.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if _leaves_doubt(error):
+                self._doubt(pool, name, "")
+            else:
+                self.expectations.settle_creations(pool.uid)
+            return error
+        # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
+        self.expectations.settle_creations(pool.uid)
+        return None
+
+    # --- deleting ----------------------------------------------------------------------------------------------------
+
+    async def delete(self, pool: WarmPoolView, delete: Delete) -> None:
+        self.expectations.expect_deletion(pool.uid, delete.uid)
+        try:
+            await self.performer.delete(delete, pool.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if _leaves_doubt(error):
+                self._doubt(pool, delete.name, delete.uid)
+            else:
+                self.expectations.settle_deletion(pool.uid, delete.uid)
+            raise
+        self.expectations.settle_deletion(pool.uid, delete.uid)
+
+    # --- what is not known -------------------------------------------------------------------------------------------
+
+    def _doubt(self, pool: WarmPoolView, name: str, uid: str) -> None:
+        self._in_doubt.setdefault(pool.uid, {})[name] = uid
+
+    async def resolve_doubts(self, pool: WarmPoolView) -> None:
+        """Ask the API what became of requests that were not answered; raises if it still does not answer."""
+        doubts = self._in_doubt.get(pool.uid)
+        while doubts:
+            name, uid = next(iter(doubts.items()))
+            await self.look_at(pool, name, uid)
+            doubts.pop(name, None)
+            if uid:
+                self.expectations.settle_deletion(pool.uid, uid)
+            else:
+                self.expectations.settle_creations(pool.uid)
+        self._in_doubt.pop(pool.uid, None)
+
+    async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
+        """Take a sandbox into the cache as the API has it now."""
+        try:
+            self.caches.sandboxes.wrote(await self.performer.client.get(SANDBOX, name, pool.namespace))
+        except NotFound:
+            if uid:
+                self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
+
+
+def _leaves_doubt(error: Exception) -> bool:
+    """Whether it may have been carried out all the same. What the API has refused was not."""
+    return not isinstance(error, ApiError) or error.code >= 500
