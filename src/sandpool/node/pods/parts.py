@@ -47,7 +47,7 @@ class Image:
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     working_dir: str = ""
-    user: str = ""  # "uid", "uid:gid" or names; empty: nothing is said
+    user: str = ""  # "uid" or "uid:gid", with names looked up in the image's own files; empty: nothing is said
     stop_signal: str = ""
     pulled: bool = False  # it was not there before
 
@@ -114,8 +114,8 @@ class PodVolumes(Protocol):
     """The volumes of one pod, which are there."""
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
-        """What is mounted in a container of the pod, as its ``volumeMounts`` say; ``env`` is for ``subPathExpr``. Raises
-        ``VolumeFailure``."""
+        """What is mounted in a container of the pod, as its ``volumeMounts`` say; ``env`` is for ``subPathExpr``.
+        Raises ``VolumeFailure``."""
         ...
 
 

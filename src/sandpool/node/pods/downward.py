@@ -1,0 +1,82 @@
+"""What a pod may ask about itself: the downward API, for variables and for files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object
+
+_SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
+
+
+class UnknownField(Exception):
+    """The path does not name anything a pod may ask for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a pod runs, which its spec does not say. Addresses are empty until they are known."""
+
+    node_name: str
+    host_ips: tuple[str, ...] = ()
+    pod_ips: tuple[str, ...] = ()
+
+
+def field_value(pod: Object, path: str, place: Place) -> str:
+    """The value of a ``fieldRef``."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    if match := _SUBSCRIPT.fullmatch(path):
+        found: Mapping[str, str] = metadata.get(match[1]) or {}
+        return found.get(match[2], "")
+    match path:
+        case "metadata.name" | "metadata.namespace" | "metadata.uid":
+            text: str = metadata.get(path.removeprefix("metadata.")) or ""
+            return text
+        case "metadata.labels" | "metadata.annotations":
+            return _lines(metadata.get(path.removeprefix("metadata.")) or {})
+        case "spec.nodeName":
+            return place.node_name
+        case "spec.serviceAccountName":
+            account: str = spec.get("serviceAccountName") or ""
+            return account
+        case "status.hostIP":
+            return _first(place.host_ips)
+        case "status.hostIPs":
+            return ",".join(place.host_ips)
+        case "status.podIP":
+            return _first(place.pod_ips)
+        case "status.podIPs":
+            return ",".join(place.pod_ips)
+    raise UnknownField(f"unsupported fieldPath: {path}")
+
+
+def resource_value(container: Object, reference: Object, allocatable: Mapping[str, str]) -> str:
+    """The value of a ``resourceFieldRef``, rounded up to whole units of its divisor. A limit that is not set is what
+    the node has to give."""
+    kind, _, name = (reference.get("resource") or "").partition(".")
+    if kind not in ("limits", "requests") or not name:
+        raise UnknownField(f"unsupported container resource: {reference.get('resource')}")
+    amounts = (container.get("resources") or {}).get(kind) or {}
+    amount = amounts.get(name) or (allocatable.get(name, "0") if kind == "limits" else "0")
+    divisor = parse(reference.get("divisor") or "1").billionths or parse("1").billionths
+    return str(-(-parse(amount).billionths // divisor))
+
+
+def _first(addresses: Sequence[str]) -> str:
+    return addresses[0] if addresses else ""
+
+
+def _lines(entries: Mapping[str, str]) -> str:
+    """As files of the downward API have it: a line per entry, the values quoted as Go quotes them."""
+    return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(entries.items()))
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    for plain, escape in (("\n", "\\n"), ("\t", "\\t"), ("\r", "\\r")):
+        escaped = escaped.replace(plain, escape)
+    return f'"{escaped}"'

@@ -1,0 +1,114 @@
+"""The variables of a container, from all the places a pod may name, in the order in which a kubelet fills them in.
+
+The image's own come first and lose against everything else; then ``envFrom``, then ``env``, where a value may use what
+stands before it; service links only where nothing else has set the name.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from sandpool.api.kinds import CONFIG_MAP, SECRET
+from sandpool.api.resource import Object, ResourceType
+from sandpool.node.pods.downward import Place, UnknownField, field_value, resource_value
+from sandpool.node.pods.expansion import expand
+
+
+class ConfigError(Exception):
+    """A container cannot be made as it is asked for, until somebody changes what it refers to."""
+
+
+class Source(NamedTuple):
+    """An object that variables come from."""
+
+    type: ResourceType
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Everything outside a container that its variables may come from. A source that does not exist is None."""
+
+    pod: Object
+    place: Place
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[Source, Object | None] = field(default_factory=dict)
+    service_links: Mapping[str, str] = field(default_factory=dict)
+
+
+def sources_of(container: Object) -> frozenset[Source]:
+    """What must be fetched before the variables are known."""
+    found = set()
+    for each in container.get("envFrom") or ():
+        found |= {source for source, _ in _named(each, "configMapRef", "secretRef")}
+    for variable in container.get("env") or ():
+        found |= {source for source, _ in _named(variable.get("valueFrom") or {}, "configMapKeyRef", "secretKeyRef")}
+    return frozenset(found)
+
+
+def environment(container: Object, around: Surroundings) -> dict[str, str]:
+    """The variables the pod gives a container; those of its image go beneath them. Raises ``ConfigError``."""
+    found: dict[str, str] = {}
+    for each in container.get("envFrom") or ():
+        for source, reference in _named(each, "configMapRef", "secretRef"):
+            entries = _entries(source, reference, around)
+            prefix = each.get("prefix") or ""
+            found.update({prefix + key: value for key, value in entries.items()})
+    for variable in container.get("env") or ():
+        known = {**around.service_links, **found}
+        value = _value(container, variable, known, around)
+        if value is not None:
+            found[variable["name"]] = value
+    return {**around.service_links, **found}
+
+
+def _value(container: Object, variable: Object, known: Mapping[str, str], around: Surroundings) -> str | None:
+    """None: there is nothing, and that was allowed for."""
+    origin = variable.get("valueFrom")
+    if not origin:
+        return expand(variable.get("value") or "", known)
+    for source, reference in _named(origin, "configMapKeyRef", "secretKeyRef"):
+        entries = _entries(source, reference, around)
+        key = reference["key"]
+        if key not in entries and not reference.get("optional"):
+            namespace = around.pod["metadata"]["namespace"]
+            raise ConfigError(f"couldn't find key {key} in {source.type.kind} {namespace}/{source.name}")
+        return entries.get(key)
+    try:
+        if "fieldRef" in origin:
+            return field_value(around.pod, origin["fieldRef"]["fieldPath"], around.place)
+        if "resourceFieldRef" in origin:
+            reference = origin["resourceFieldRef"]
+            asked = _container(around.pod, reference.get("containerName") or "") or container
+            return resource_value(asked, reference, around.allocatable)
+    except UnknownField as error:
+        raise ConfigError(str(error)) from None
+    raise ConfigError(f"the value of {variable['name']} comes from {', '.join(origin)}, which is not supported")
+
+
+def _named(holder: Object, config_map: str, secret: str) -> Iterator[tuple[Source, Object]]:
+    for type, member in ((CONFIG_MAP, config_map), (SECRET, secret)):
+        if reference := holder.get(member):
+            yield Source(type, reference.get("name") or ""), reference
+
+
+def _entries(source: Source, reference: Object, around: Surroundings) -> dict[str, str]:
+    found = around.sources.get(source)
+    if found is None:
+        if reference.get("optional"):
+            return {}
+        raise ConfigError(f'{source.type.kind.lower()} "{source.name}" not found')
+    if source.type is SECRET:
+        # Variables are bytes to the system; what is no text keeps its bytes this way.
+        data = found.get("data") or {}
+        return {key: base64.b64decode(value).decode(errors="surrogateescape") for key, value in data.items()}
+    return dict(found.get("data") or {})
+
+
+def _container(pod: Object, name: str) -> Object | None:
+    spec = pod["spec"]
+    every = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
+    return next((container for container in every if container["name"] == name), None)

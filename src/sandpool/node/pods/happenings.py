@@ -1,0 +1,71 @@
+"""The events a node reports about pods, with kubelet's reasons."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.events import NORMAL, WARNING, Happening
+from sandpool.node.pods.spec import ProbeKind
+
+NODE_AGENT: Final = "sandpool-node"
+
+
+def _normal(reason: str, action: str, note: str) -> Happening:
+    return Happening(NODE_AGENT, NORMAL, reason, action, note)
+
+
+def _warning(reason: str, action: str, note: str) -> Happening:
+    return Happening(NODE_AGENT, WARNING, reason, action, note)
+
+
+def refused(message: str) -> Happening:
+    return _warning("UnsupportedField", "Admitting", message)
+
+
+def pulled(image: str, fetched: bool) -> Happening:
+    words = (
+        f'Successfully pulled image "{image}"' if fetched else f'Container image "{image}" already present on machine'
+    )
+    return _normal("Pulled", "Pulling", words)
+
+
+def created(container: str) -> Happening:
+    return _normal("Created", "Creating", f"Created container: {container}")
+
+
+def started(container: str) -> Happening:
+    return _normal("Started", "Starting", f"Started container {container}")
+
+
+def failed(reason: str, message: str) -> Happening:
+    return _warning("Failed", "Starting", f"Error: {reason}: {message}" if message else f"Error: {reason}")
+
+
+def not_prepared(reason: str, message: str) -> Happening:
+    """``reason`` is FailedMount or FailedCreatePodSandBox."""
+    return _warning(reason, "Preparing", message)
+
+
+def killing(container: str) -> Happening:
+    return _normal("Killing", "Killing", f"Stopping container {container}")
+
+
+def killing_unhealthy(container: str, kind: ProbeKind) -> Happening:
+    return _normal("Killing", "Killing", f"Container {container} failed {kind.value} probe, will be restarted")
+
+
+def unhealthy(kind: ProbeKind, message: str) -> Happening:
+    return _warning("Unhealthy", "Probing", f"{kind.title} probe failed: {message}")
+
+
+def back_off(container: str, pod: str) -> Happening:
+    return _warning("BackOff", "Restarting", f"Back-off restarting failed container {container} in pod {pod}")
+
+
+def hook_failed(reason: str, message: str) -> Happening:
+    """``reason`` is FailedPostStartHook or FailedPreStopHook."""
+    return _warning(reason, "Running hook", message)
+
+
+def deadline_exceeded(message: str) -> Happening:
+    return _normal("DeadlineExceeded", "Killing", message)

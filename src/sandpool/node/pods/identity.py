@@ -1,0 +1,52 @@
+"""Who the processes of a container are: the user and group its pod and its image ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.node.pods.environment import ConfigError
+
+# Who a container is if nobody says. Inside a sandbox root owns its files and nothing else.
+_ROOT: Final = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    uid: int
+    gid: int
+
+
+def identity(pod_security: Object, container_security: Object, image_user: str) -> Identity:
+    """The container's own words count before the pod's, and those before the image's. Raises ``ConfigError`` where
+    ``runAsNonRoot`` does not hold."""
+    uid, gid = _asked(pod_security, container_security, "runAsUser"), None
+    if uid is None and image_user:
+        uid, gid = _of_image(image_user)
+    gid = _asked(pod_security, container_security, "runAsGroup") if gid is None else gid
+    if _asked(pod_security, container_security, "runAsNonRoot"):
+        _check_not_root(pod_security, container_security, uid)
+    uid = _ROOT if uid is None else uid
+    return Identity(uid, uid if gid is None else gid)
+
+
+def _asked(pod: Object, container: Object, field: str) -> int | None:
+    found: int | None = container.get(field)
+    return pod.get(field) if found is None else found
+
+
+def _of_image(user: str) -> tuple[int | None, int | None]:
+    """What is still a name here is not known to the image's own files either."""
+    name, _, group = user.partition(":")
+    uid = _ROOT if name == "root" else int(name) if name.isdecimal() else None
+    if uid is None:
+        raise ConfigError(f"the user of the image ({user}) is a name its files do not know: set runAsUser")
+    return uid, int(group) if group.isdecimal() else None
+
+
+def _check_not_root(pod: Object, container: Object, uid: int | None) -> None:
+    if _asked(pod, container, "runAsUser") == _ROOT:
+        raise ConfigError("container's runAsUser breaks non-root policy")
+    if uid in (None, _ROOT):
+        raise ConfigError("container has runAsNonRoot and image will run as root")
