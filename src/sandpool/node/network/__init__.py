@@ -1,0 +1,1 @@
+"""Every pod its own network: a namespace, an address, a firewall and names."""

@@ -1,0 +1,108 @@
+"""Keeps the firewall of a node's pods what NetworkPolicies say.
+
+However many things change at once, they are enforced together, and whoever needs a change to be in force before going
+on (a pod must not start with an open network) waits for ``enforce``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.engine.cache import Cache, Key
+from sandpool.node.network import ruleset
+from sandpool.node.network.links import UPLINK
+from sandpool.node.network.policy import NOTHING, Endpoint, Firewall, compile_policies
+
+_log = logging.getLogger(__name__)
+
+TABLE: Final = "sandpool"
+
+#: Gives nft a script to carry out in the switchyard; fails if nft does.
+Run = Callable[[str], Awaitable[None]]
+
+
+class Enforcer:
+    def __init__(self, run: Run, policies: Cache[Object], namespaces: Cache[Object]) -> None:
+        self.run = run
+        self.policies = policies
+        self.namespaces = namespaces
+        self._endpoints: dict[str, Endpoint] = {}  # by UID of the pod
+        self._enforced: Firewall | None = None  # None: not known; everything is to be written
+        self._changes = 0  # announced so far
+        self._in_force = 0  # of those
+        self._lock = asyncio.Lock()
+        self._catching_up: asyncio.Task[None] | None = None
+        policies.subscribe(self._changed)
+        namespaces.subscribe(self._changed, reads=_labels)
+
+    @property
+    def endpoints(self) -> dict[str, Endpoint]:
+        return dict(self._endpoints)
+
+    async def add(self, uid: str, endpoint: Endpoint) -> None:
+        """Returns when the policies that hold for the pod are in force."""
+        self._endpoints[uid] = endpoint
+        await self.enforce()
+
+    async def remove(self, uid: str) -> None:
+        if self._endpoints.pop(uid, None) is not None:
+            await self.enforce()
+
+    def relabel(self, uid: str, labels: dict[str, str]) -> None:
+        """The pod's labels are others now, and with them perhaps its policies."""
+        endpoint = self._endpoints.get(uid)
+        if endpoint is not None and endpoint.labels != labels:
+            self._endpoints[uid] = replace(endpoint, labels=labels)
+            self._catch_up()
+
+    async def enforce(self) -> None:
+        """Returns when all that has changed before the call is in force."""
+        self._changes += 1
+        wanted = self._changes
+        async with self._lock:
+            if self._in_force >= wanted:
+                return  # somebody else's turn has covered it
+            covered = self._changes
+            firewall = compile_policies(self.policies, self._endpoints.values(), self._namespace_labels())
+            before, self._enforced = self._enforced, None
+            if before is None:
+                await self.run(ruleset.whole(firewall, TABLE, UPLINK))
+            elif script := ruleset.change(before, firewall, TABLE, UPLINK):
+                await self.run(script)
+            self._enforced, self._in_force = firewall, covered
+
+    async def close(self) -> None:
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+            await asyncio.gather(self._catching_up, return_exceptions=True)
+        self._endpoints.clear()
+        self._enforced = NOTHING
+
+    def _changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        self._changes += 1
+        if self._catching_up is None or self._catching_up.done():
+            self._catching_up = asyncio.create_task(self._until_in_force(), name="network policies")
+
+    async def _until_in_force(self) -> None:
+        while self._in_force < self._changes:
+            try:
+                await self.enforce()
+            except OSError as error:
+                # What was in force stays so; the next change, of which there is always one more, tries again.
+                _log.error("network policies could not be enforced: %s", error)
+                return
+
+    def _namespace_labels(self) -> dict[str, dict[str, str]]:
+        return {each["metadata"]["name"]: _labels(each) for each in self.namespaces}
+
+
+def _labels(obj: Object) -> dict[str, str]:
+    return obj["metadata"].get("labels") or {}

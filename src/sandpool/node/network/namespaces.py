@@ -1,0 +1,117 @@
+"""Network namespaces: made, given a name in the file system, entered by a thread.
+
+A namespace belongs to a thread. Whatever is done in one is done by a thread that was made for it and does nothing else
+afterwards, because a thread that comes back to other work in the wrong namespace is a hole in every wall we build.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+
+_CLONE_NEWNET: Final = 0x40000000
+_MS_BIND: Final = 4096
+_MNT_DETACH: Final = 2
+_MINE: Final = "/proc/thread-self/ns/net"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Namespace:
+    """A network namespace that lives as long as its file at ``path`` is a mount."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def make(cls, path: Path, prepare: Callable[[], T]) -> tuple[Namespace, T]:
+        """A new one, after ``prepare`` has run inside it. If that fails, there is none."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        namespace = cls(path)
+
+        def work() -> T:
+            _check(_libc.unshare(_CLONE_NEWNET))
+            prepared = prepare()
+            path.touch(mode=0o600)
+            _check(_libc.mount(_MINE.encode(), os.fsencode(path), None, _MS_BIND, None), path)
+            return prepared
+
+        try:
+            return namespace, _alone(work)
+        except BaseException:
+            namespace.remove()
+            raise
+
+    @property
+    def exists(self) -> bool:
+        # The file system of namespaces is not the one the directory is on.
+        with contextlib.suppress(FileNotFoundError):
+            return self.path.stat().st_dev != self.path.parent.stat().st_dev
+        return False
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Run something inside. Sockets made there stay there, whoever uses them."""
+
+        def work() -> T:
+            self.enter()
+            return function()
+
+        return _alone(work)
+
+    def executor(self) -> ThreadPoolExecutor:
+        """A thread that stays inside, for work that keeps state there."""
+        return ThreadPoolExecutor(1, thread_name_prefix=f"in {self.path.name}", initializer=self.enter)
+
+    def enter(self) -> None:
+        """Take the calling thread in, for good."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _check(_libc.setns(handle, _CLONE_NEWNET), self.path)
+        finally:
+            os.close(handle)
+
+    def remove(self) -> None:
+        """The kernel ends it, with the links in it, once nobody is inside any more. Removing twice is no mistake."""
+        while self.exists:
+            _check(_libc.umount2(os.fsencode(self.path), _MNT_DETACH), self.path)
+        self.path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def open_namespace(path: Path | None) -> Iterator[int]:
+    """A handle for the kernel's interfaces; None is where the calling thread is."""
+    handle = os.open(_MINE if path is None else path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _alone(work: Callable[[], T]) -> T:
+    """In a thread of its own."""
+    outcome: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised again where it is waited for
+            outcome.set_exception(error)
+
+    thread = threading.Thread(target=run, name="in a network namespace")
+    thread.start()
+    thread.join()
+    return outcome.result()
+
+
+def _check(result: int, path: Path | None = None) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), *([] if path is None else [str(path)]))

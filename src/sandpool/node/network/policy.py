@@ -1,0 +1,217 @@
+"""Who may talk to whom: NetworkPolicies and pods, made into the few tables a firewall looks things up in.
+
+Pods with the same policies share a chain, and a pod is an entry in a map from its address to that chain; so a template
+with a thousand sandboxes is one chain and a thousand entries, and one more sandbox is one more entry. Peers that are
+chosen by labels are named sets of addresses, shared by all rules that choose alike.
+
+What the API promises is kept: a direction without any policy is open, one with policies is closed but for what any of
+them allows. A pod that is in no map has no network at all, so nothing is open for the moment before its entry is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import ip_address, ip_network
+from typing import Any, Final, NamedTuple
+
+from sandpool.api.resource import Object
+from sandpool.kube.selectors import LabelSelector
+
+INGRESS: Final = "Ingress"
+EGRESS: Final = "Egress"
+
+#: The chain of pods whose traffic in a direction nobody restricts.
+OPEN: Final = "open"
+
+
+class Port(NamedTuple):
+    protocol: str  # "tcp", "udp" or "sctp"
+    first: int  # 0: any
+    last: int
+
+
+class Block(NamedTuple):
+    """A range of addresses with holes."""
+
+    cidr: str
+    holes: tuple[str, ...]
+
+
+class Rule(NamedTuple):
+    """Lets a packet through whose other end is ``peer``: a Block, the name of a set, or anybody."""
+
+    peer: Block | str | None
+    ports: tuple[Port, ...]  # empty: any
+
+    @property
+    def is_for_v4(self) -> bool:
+        return not isinstance(self.peer, Block) or ":" not in self.peer.cidr
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A pod as the firewall sees it. ``ports`` are those its containers have given names."""
+
+    namespace: str
+    name: str
+    address: str
+    labels: Mapping[str, str]
+    ports: Mapping[str, Port] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Firewall:
+    """``chains`` by name, and which chain the pod with an address has in each direction."""
+
+    chains: Mapping[str, tuple[Rule, ...]]
+    sets: Mapping[str, frozenset[str]]
+    ingress: Mapping[str, str]
+    egress: Mapping[str, str]
+
+
+NOTHING: Final = Firewall({}, {}, {}, {})
+
+
+def compile_policies(
+    policies: Iterable[Object], endpoints: Iterable[Endpoint], namespaces: Mapping[str, Mapping[str, str]]
+) -> Firewall:
+    """``namespaces`` are the labels of each."""
+    compiler = _Compiler(tuple(endpoints), namespaces)
+    known = [_Policy(policy) for policy in policies]
+    by_namespace: dict[str, list[_Policy]] = {}
+    for policy in known:
+        by_namespace.setdefault(policy.namespace, []).append(policy)
+    directions: dict[str, dict[str, str]] = {INGRESS: {}, EGRESS: {}}
+    for endpoint in compiler.endpoints:
+        selecting = [
+            policy for policy in by_namespace.get(endpoint.namespace, ()) if policy.selector.matches(endpoint.labels)
+        ]
+        for direction, chain_of in directions.items():
+            chain_of[endpoint.address] = compiler.chain(direction, selecting, endpoint)
+    return Firewall(compiler.chains, compiler.sets, directions[INGRESS], directions[EGRESS])
+
+
+class _Policy:
+    def __init__(self, policy: Object) -> None:
+        spec = policy["spec"]
+        self.namespace: str = policy["metadata"]["namespace"]
+        self.selector = _selector(spec.get("podSelector"))
+        self.rules: dict[str, list[Object]] = {INGRESS: spec.get("ingress") or [], EGRESS: spec.get("egress") or []}
+        self.types: list[str] = spec.get("policyTypes") or [INGRESS, *([EGRESS] if spec.get("egress") else [])]
+
+
+class _Compiler:
+    def __init__(self, endpoints: tuple[Endpoint, ...], namespaces: Mapping[str, Mapping[str, str]]) -> None:
+        self.endpoints = endpoints
+        self.namespaces = namespaces
+        self.chains: dict[str, tuple[Rule, ...]] = {}
+        self.sets: dict[str, frozenset[str]] = {}
+        # By what they were chosen with: the pods. Many pods have the same policies.
+        self._chosen: dict[str, list[Endpoint]] = {}
+
+    def chain(self, direction: str, policies: list[_Policy], endpoint: Endpoint) -> str:
+        restricting = [policy for policy in policies if direction in policy.types]
+        if not restricting:
+            return OPEN
+        rules: list[Rule] = []
+        for policy in restricting:
+            for rule in policy.rules[direction]:
+                rules += self._rules(direction, policy.namespace, rule, endpoint)
+        unique = tuple(dict.fromkeys(rules))
+        name = _name("in" if direction == INGRESS else "out", unique)
+        self.chains[name] = unique
+        return name
+
+    def _rules(self, direction: str, namespace: str, rule: Object, endpoint: Endpoint) -> Iterable[Rule]:
+        peers: list[Object] = rule.get("from" if direction == INGRESS else "to") or []
+        ports: list[Object] = rule.get("ports") or []
+        numbered = tuple(port for each in ports if (port := _numbered(each)) is not None)
+        named = [(_protocol(each), each["port"]) for each in ports if isinstance(each.get("port"), str)]
+        if direction == INGRESS:  # the name is of the pod that the policy is about
+            numbered += tuple(port for wanted in named if (port := _find(endpoint, *wanted)) is not None)
+            named = []
+        everyone: list[Object | None] = [*peers] or [None]
+        if numbered or not ports:
+            for peer in everyone:
+                yield Rule(self._peer(namespace, peer), numbered)
+        for protocol, name in named:  # the name is of the peer, and may be another port in each
+            for peer in everyone:
+                yield from self._rules_by_name(namespace, peer, protocol, name)
+
+    def _rules_by_name(self, namespace: str, peer: Object | None, protocol: str, name: str) -> Iterable[Rule]:
+        by_port: dict[Port, list[Endpoint]] = {}
+        for endpoint in self.endpoints if peer is None else self._choose(namespace, peer)[1]:
+            if (port := _find(endpoint, protocol, name)) is not None:
+                by_port.setdefault(port, []).append(endpoint)
+        for port, endpoints in by_port.items():
+            key = _name("port", (namespace, repr(peer), protocol, name, port))
+            self.sets[key] = frozenset(endpoint.address for endpoint in endpoints)
+            yield Rule(key, (port,))
+
+    def _peer(self, namespace: str, peer: Object | None) -> Block | str | None:
+        if peer is None:
+            return None
+        if (block := peer.get("ipBlock")) is not None:
+            return Block(block["cidr"], tuple(block.get("except") or ()))
+        key, endpoints = self._choose(namespace, peer)
+        self.sets[key] = frozenset(endpoint.address for endpoint in endpoints)
+        return key
+
+    def _choose(self, namespace: str, peer: Object) -> tuple[str, list[Endpoint]]:
+        in_namespaces = peer.get("namespaceSelector")
+        key = _name("peer", (repr(peer), namespace if in_namespaces is None else ""))
+        if key not in self._chosen:
+            block = peer.get("ipBlock")
+            is_chosen = self._choice(namespace, peer) if block is None else _within(block)
+            self._chosen[key] = [endpoint for endpoint in self.endpoints if is_chosen(endpoint)]
+        return key, self._chosen[key]
+
+    def _choice(self, namespace: str, peer: Object) -> Callable[[Endpoint], bool]:
+        in_namespaces = peer.get("namespaceSelector")
+        pods = _selector(peer.get("podSelector"))
+        if in_namespaces is None:
+            return lambda endpoint: endpoint.namespace == namespace and pods.matches(endpoint.labels)
+        spaces = _selector(in_namespaces)
+        return lambda endpoint: (
+            spaces.matches(self.namespaces.get(endpoint.namespace)) and pods.matches(endpoint.labels)
+        )
+
+
+def _within(block: Object) -> Callable[[Endpoint], bool]:
+    network, holes = ip_network(block["cidr"]), [ip_network(hole) for hole in block.get("except") or ()]
+
+    def is_within(endpoint: Endpoint) -> bool:
+        address = ip_address(endpoint.address)
+        return address in network and not any(address in hole for hole in holes)
+
+    return is_within
+
+
+def _selector(selector: Mapping[str, Any] | None) -> LabelSelector:
+    """In a NetworkPolicy a selector that says nothing selects everything."""
+    chosen = LabelSelector.from_object(selector or {})
+    assert chosen is not None
+    return chosen
+
+
+def _protocol(port: Object) -> str:
+    return str(port.get("protocol") or "TCP").lower()
+
+
+def _numbered(port: Object) -> Port | None:
+    number = port.get("port")
+    if isinstance(number, str):
+        return None
+    return Port(_protocol(port), number or 0, port.get("endPort") or number or 0)
+
+
+def _find(endpoint: Endpoint, protocol: str, name: str) -> Port | None:
+    port = endpoint.ports.get(name)
+    return port if port is not None and port.protocol == protocol else None
+
+
+def _name(kind: str, content: object) -> str:
+    """The same for the same content, and short enough for the kernel."""
+    return f"{kind}_{hashlib.sha256(repr(content).encode()).hexdigest()[:16]}"
