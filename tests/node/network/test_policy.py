@@ -202,9 +202,11 @@ def _promised(
             return False
         if isinstance(wanted.get("port"), str):
             return target.ports.get(wanted["port"]) == Port(protocol, port, port)
-        first = wanted.get("port")
-        last = wanted.get("endPort") or first
-        return first is None or bool(first <= port <= last)
+        if "port" not in wanted:
+            return True
+        first: int = wanted["port"]
+        last: int = wanted.get("endPort") or first
+        return first <= port <= last
 
     def direction(kind: str, subject: Endpoint, other: Endpoint) -> bool:
         mine = [
