@@ -24,6 +24,7 @@ from sandpool.api.kinds import (
 from sandpool.api.labels import ADOPTABLE, CREATED_BY, POD_NAME, SANDBOX_NAME_HASH, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views import SandboxView
 from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.plan import Settings
@@ -32,7 +33,7 @@ from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
 from sandpool.engine.recorder import Recorder
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import InternalError, NotFound
+from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
 from sandpool.server.app import ApiServer
 from sandpool.testing.clock import ManualClock
@@ -483,6 +484,32 @@ async def test_a_status_that_could_not_be_written_is_written_later(rig: Rig) -> 
     await rig.sandbox()
     await rig.wait(5)
     assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_it_waits_as_long_as_the_api_asks(rig: Rig) -> None:
+    busy = TooManyRequests("too many requests", details={"retryAfterSeconds": 30})
+    rig.wire.fault = lambda request: busy if request.method == "POST" else None
+    await rig.sandbox()
+    assert await rig.condition("Ready") == ("False", "ReconcilerError", "Error seen: too many requests")
+    rig.writes()
+    await rig.wait(29)
+    assert rig.writes() == []
+
+    rig.wire.fault = no_fault
+    await rig.wait(1)
+    assert (await rig.condition("Ready"))[0] == "True"
+
+
+async def test_a_status_that_hits_a_sandbox_made_again_does_not_stay(rig: Rig) -> None:
+    old = SandboxView.from_object(await rig.sandbox(operatingMode="Suspended"))
+    await rig.client.delete(SANDBOX, "box", "default")
+    await rig.sandbox(operatingMode="Suspended")
+    suspended = await rig.condition("Ready")
+
+    ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "", "lastTransitionTime": NOW}
+    await rig.sandboxes._say(old, {"status": {"conditions": [ready]}})
+    await rig.settle()
+    assert await rig.condition("Ready") == suspended
 
 
 async def test_a_pod_whose_answer_was_lost_is_not_made_twice(rig: Rig) -> None:

@@ -40,7 +40,7 @@ class Pass:
         now: datetime = START,
         later: datetime | None = None,
         settings: Settings = SETTINGS,
-        **failures: str,
+        **failures: Any,
     ) -> None:
         view = SandboxView.from_object(sandbox)
         found = [PodView.from_object(pod) for pod in pods]

@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER
+from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.echoes import Echoes
@@ -181,14 +182,19 @@ class SandboxController:
         if look_for and await self.performer.look_for(POD, look_for, namespace):
             raise _Unseen
         service = children.service.write if children.service is not None else None
-        volumes_error = await self._step(namespace, children.volumes.writes, can_begin_anew)
-        pod_error = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
-        service_error = await self._step(namespace, (service,), can_begin_anew)
-        pod = self._pod_after(sandbox, children)
-        return Performed(pod, volumes_error, pod_error, service_error)
+        volumes = await self._step(namespace, children.volumes.writes, can_begin_anew)
+        pod = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
+        services = await self._step(namespace, (service,), can_begin_anew)
+        return Performed(
+            self._pod_after(sandbox, children),
+            volumes.message,
+            pod.message,
+            services.message,
+            retry_after=max(each.retry_after for each in (volumes, pod, services)),
+        )
 
-    async def _step(self, namespace: str, writes: tuple[Write | None, ...], can_begin_anew: bool) -> str:
-        """Do the writes of one step until one fails; what that said, empty if all went well. Other steps go on."""
+    async def _step(self, namespace: str, writes: tuple[Write | None, ...], can_begin_anew: bool) -> _Failure:
+        """Do the writes of one step until one fails. Other steps go on."""
         for write in writes:
             try:
                 if write is not None:
@@ -196,10 +202,11 @@ class SandboxController:
             except AlreadyExists as error:
                 if can_begin_anew:
                     raise _Unseen from error
-                return error.message
+                return _Failure(error.message)
             except (ApiError, ConnectionError, TimeoutError) as error:
-                return str(error) or type(error).__name__
-        return ""
+                asked = error.retry_after if isinstance(error, ApiError) else None
+                return _Failure(str(error) or type(error).__name__, asked or 0.0)
+        return _WENT_WELL
 
     def _pod_after(self, sandbox: SandboxView, children: Children) -> PodView | None:
         """The pod after the writes: the cache has the answers. A pod that is gone after all is not there."""
@@ -218,25 +225,42 @@ class SandboxController:
         else:
             self._waiting[key] = conclusion.waiting
         if conclusion.status_patch is not None:
-            status = Patch(SANDBOX, sandbox.name, conclusion.status_patch, "status")
-            await self.performer.patch_if_there(status, sandbox.namespace)
+            await self._say(sandbox, conclusion.status_patch)
         if conclusion.event is not None:
             self.recorder.event(_reference(sandbox), conclusion.event)
         if conclusion.errors:
-            raise Unfinished("; ".join(conclusion.errors))
+            raise Unfinished("; ".join(conclusion.errors), retry_after=conclusion.retry_after)
         return Result(_seconds(conclusion.requeue_after))
 
     async def _expire(self, sandbox: SandboxView, expiry: ExpiryPlan) -> Result:
         self._waiting.pop(key_of(sandbox), None)
-        errors = [await self._step(sandbox.namespace, (child,), False) for child in expiry.children]
+        failures = [await self._step(sandbox.namespace, (child,), False) for child in expiry.children]
+        errors = [each.message for each in failures if each.message]
         if expiry.sandbox is not None:
             await self.performer.delete(expiry.sandbox, sandbox.namespace)
-        elif any(errors):
-            raise Unfinished("; ".join(filter(None, errors)))
+        elif errors:
+            raise Unfinished("; ".join(errors), retry_after=max(each.retry_after for each in failures))
         elif expiry.status_patch is not None:
-            status = Patch(SANDBOX, sandbox.name, expiry.status_patch, "status")
-            await self.performer.patch_if_there(status, sandbox.namespace)
+            await self._say(sandbox, expiry.status_patch)
         return DONE
+
+    async def _say(self, sandbox: SandboxView, status: Object) -> None:
+        """Write the status. A patch of it cannot be made for one UID only, and one for a version would fail whenever
+        somebody has changed a label. So if it has hit a sandbox made again under the name, that one is looked at."""
+        patch = Patch(SANDBOX, sandbox.name, status, "status")
+        answer = await self.performer.patch_if_there(patch, sandbox.namespace)
+        if answer is not None and answer["metadata"]["uid"] != sandbox.uid:
+            self.controller.enqueue(key_of(sandbox))
+
+
+class _Failure(NamedTuple):
+    """What went wrong in a step, nothing if that is empty, and how many seconds the API asked us to wait."""
+
+    message: str = ""
+    retry_after: float = 0.0
+
+
+_WENT_WELL: Final = _Failure()
 
 
 class _Unseen(Exception):

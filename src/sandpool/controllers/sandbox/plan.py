@@ -62,6 +62,7 @@ class Performed:
     volumes_error: str = ""
     pod_error: str = ""
     service_error: str = ""
+    retry_after: float = 0.0  # seconds the API asked us to wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,7 @@ class Conclusion:
     status_patch: Object | None = None  # of the status subresource
     event: Happening | None = None
     errors: tuple[str, ...] = ()  # to be tried again with back-off
+    retry_after: float = 0.0  # seconds the API asked us to wait before that
     requeue_after: timedelta | None = None
     waiting: Waiting = field(default_factory=Waiting)  # to be observed by the next pass
 
@@ -96,13 +98,16 @@ def conclude(
     after = status(sandbox, findings, format_time(now), settings.cluster_domain)
     event = _event(sandbox, findings)
     if expired(sandbox, now):
-        return replace(_expire(sandbox, after, now), event=event, errors=findings.errors)
+        return replace(
+            _expire(sandbox, after, now), event=event, errors=findings.errors, retry_after=performed.retry_after
+        )
     body, status_waits = _status_write(observed, after, settings, now)
     waits = (time_to_expiry(sandbox, now), children.pod_waits, status_waits)
     return Conclusion(
         status_patch=body,
         event=event,
         errors=findings.errors,
+        retry_after=performed.retry_after,
         requeue_after=min((wait for wait in waits if wait is not None), default=None),
         waiting=Waiting(
             pod=_pod_waiting_since(observed, children, findings, now),
