@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,9 @@ def test_a_failure_shows_the_log() -> None:
     with pytest.raises(ServerFailed, match=r"(?s)did not start.*No such option"):
         server.start()
     assert not server.directory.exists()
+
+
+def test_the_data_stays_where_it_was_asked_to_be(tmp_path: Path) -> None:
+    with ServerProcess(data_dir=tmp_path / "data") as server:
+        assert 0 < server.seconds < 30
+    assert (tmp_path / "data" / "admin-token").exists()

@@ -23,13 +23,14 @@ import uvloop
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDBOX
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.steps import patch_steps
-from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox, sandpool_server
+from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import AlreadyExists, ApiError
 from sandpool.kube.kubeconfig import load
 from sandpool.server import memory
 from sandpool.server.app import ApiServer
+from sandpool.testing.server_process import ServerProcess
 
 NAMESPACE_NAME = "bench"
 _NUMBERS = itertools.count()  # names are never used twice
@@ -89,15 +90,15 @@ async def create_and_patch(client: Client, connections: int, seconds: float) -> 
     return len(latencies) / (clock() - started), latencies
 
 
-async def http_throughput(directory: Path, seconds: float) -> list[Figure]:
+async def http_throughput(seconds: float) -> list[Figure]:
     say("create and patch over HTTP, 64 connections")
-    with sandpool_server(directory / "http") as (kubeconfig, process, _):
-        async with client_of(kubeconfig) as client:
+    with ServerProcess() as server:
+        async with client_of(server.kubeconfig) as client:
             await prepare(client)
             await create_and_patch(client, 64, 2)
-            busy = cpu_seconds(process.pid)
+            busy = cpu_seconds(server.process.pid)
             ours, latencies = await create_and_patch(client, 64, seconds)
-            busy = cpu_seconds(process.pid) - busy
+            busy = cpu_seconds(server.process.pid) - busy
     details = {
         "p50": f"{percentile(latencies, 50) * 1e3:.1f} ms",
         "p99": f"{percentile(latencies, 99) * 1e3:.1f} ms",
@@ -190,17 +191,17 @@ async def follow(connection: Connection, path: str, arrived: asyncio.Queue[float
         writer.close()
 
 
-async def fan_out(directory: Path, watches: int = 100, events: int = 300) -> list[Figure]:
+async def fan_out(watches: int = 100, events: int = 300) -> list[Figure]:
     say(f"one event to {watches} watches")
     latencies: list[float] = []
-    with sandpool_server(directory / "fan-out") as (kubeconfig, _, _):
-        async with client_of(kubeconfig) as client:
+    with ServerProcess() as server:
+        async with client_of(server.kubeconfig) as client:
             await prepare(client)
             await fill(client, 1)
             version = (await client.list(SANDBOX, NAMESPACE_NAME))["metadata"]["resourceVersion"]
             arrived: asyncio.Queue[float] = asyncio.Queue()
             path = f"{SANDBOX.path(NAMESPACE_NAME)}?watch=true&resourceVersion={version}"
-            connection = load(kubeconfig)
+            connection = load(server.kubeconfig)
             followers = [asyncio.create_task(follow(connection, path, arrived)) for _ in range(watches)]
             for number in range(events + 20):
                 started = time.perf_counter()
@@ -233,10 +234,10 @@ async def at_scale(directory: Path, count: int) -> list[Figure]:
         encoded = sum(len(entry.encoded) for entry in server.store.scan(SANDBOX.group_resource))
     ratio = many / few
     say(f"{count:,} objects: start and memory")
-    with sandpool_server(directory / "none") as (_, process, _):
-        empty = resident_bytes(process.pid)
-    with sandpool_server(data) as (_, process, seconds):
-        full = resident_bytes(process.pid)
+    with ServerProcess() as fresh:
+        empty = resident_bytes(fresh.process.pid)
+    with ServerProcess(data_dir=data) as filled:
+        full, seconds = resident_bytes(filled.process.pid), filled.seconds
     each = (full - empty - encoded) / count / 1024
     return [
         Figure(
@@ -259,22 +260,22 @@ async def at_scale(directory: Path, count: int) -> list[Figure]:
     ]
 
 
-async def start_up(directory: Path) -> list[Figure]:
+async def start_up() -> list[Figure]:
     say("start to serving, empty data directory")
     times = []
-    for attempt in range(5):
-        with sandpool_server(directory / f"empty-{attempt}") as (_, _, seconds):
-            times.append(seconds)
+    for _ in range(5):
+        with ServerProcess() as server:
+            times.append(server.seconds)
     best = min(times)
     details = {"runs": "/".join(f"{each:.2f}" for each in times)}
     return [Figure("start to serving, empty data directory", best, "s", "<= 1 s", best <= 1, details)]
 
 
 async def run(directory: Path, seconds: float, objects: int) -> list[Figure]:
-    figures = await start_up(directory)
+    figures = await start_up()
     figures += await in_process_patch(directory)
-    figures += await fan_out(directory)
-    figures += await http_throughput(directory, seconds)
+    figures += await fan_out()
+    figures += await http_throughput(seconds)
     figures += await at_scale(directory, objects)
     return figures
 

@@ -1,13 +1,10 @@
-"""What is measured against: API servers in processes of their own, and the object they are fed with."""
+"""What is measured: the object servers are fed with, a client of theirs, and what their processes use."""
 
 from __future__ import annotations
 
 import contextlib
 import resource
-import subprocess
-import sys
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 from sandpool.api.kinds import SANDBOX, SANDPOOL
@@ -48,23 +45,6 @@ def sandbox(name: str) -> Object:
             },
         },
     }
-
-
-@contextlib.contextmanager
-def sandpool_server(data_dir: Path) -> Iterator[tuple[Path, subprocess.Popen[str], float]]:
-    """A ``sandpool server`` of its own; yields its kubeconfig, the process, and how long it took to serve."""
-    kubeconfig = data_dir.parent / f"{data_dir.name}.kubeconfig"
-    command = [sys.executable, "-m", "sandpool.cli.main", "server", "--data-dir", str(data_dir), "--port", "0"]
-    started = time.perf_counter()
-    with subprocess.Popen([*command, "--kubeconfig", str(kubeconfig)], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            if not process.stdout.readline():
-                raise RuntimeError("the server did not start")
-            yield kubeconfig, process, time.perf_counter() - started
-        finally:
-            process.terminate()
-            process.wait()
 
 
 @contextlib.asynccontextmanager

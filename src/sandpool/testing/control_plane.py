@@ -7,7 +7,6 @@ validated and garbage-collected, and pods stay Pending.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import http.client
 import json
@@ -18,7 +17,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from cryptography.hazmat.primitives import serialization
@@ -26,6 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.component import Component, ReservedPort
+from sandpool.testing.rig import Rig
 from sandpool.testing.users import ADMIN, token_file
 
 # What the API alone does not do but a client sees: dependants are collected, namespaces empty themselves, every
@@ -42,7 +41,7 @@ class ControlPlaneFailed(Exception):
     """A component ended or did not become ready in time; the message carries the tails of the logs."""
 
 
-class ControlPlane:
+class ControlPlane(Rig):
     """Start with ``start`` or as a context manager, ``with`` or ``async with``; ``stop`` leaves nothing behind.
 
     ``users`` are further identities by name with their groups; each gets a token of its own in ``tokens``.
@@ -116,22 +115,6 @@ class ControlPlane:
 
     def wait_ready(self, within: float = 60.0) -> None:
         self._await(self._api_ready, "kube-apiserver", time.monotonic() + within)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
 
     # Reaching it
 

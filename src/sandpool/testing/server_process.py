@@ -1,8 +1,7 @@
-"""``sandpool server`` as a process of its own, for tests and measurements of the whole thing."""
+"""``sandpool server`` or ``sandpool up`` as a process of its own, for tests, measurements and demonstrations."""
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import shutil
 import sys
@@ -10,42 +9,56 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import yaml
 
 from sandpool.testing.component import Component
+from sandpool.testing.rig import Rig
 from sandpool.testing.users import ADMIN, token_file
+
+# How the line begins that is written when everything can be used.
+_GREETING: Final = b"serving https://"
 
 
 class ServerFailed(Exception):
     """The server ended or did not come up in time; the message carries the tail of its log."""
 
 
-class ServerProcess:
-    """Start with ``start`` or as a context manager, ``with`` or ``async with``; ``stop`` leaves nothing behind.
+class ServerProcess(Rig):
+    """The embedded API, alone (``server``) or with the controllers (``up``).
 
     Reached like a ``ControlPlane``: ``url``, ``ca``, ``tokens`` by user, and a ``kubeconfig`` of the administrator.
-    After ``restart`` it serves the same data, on another port.
+    After ``restart`` it serves the same data, on another port. ``seconds`` is how long the last start took. A
+    ``data_dir`` that is passed in stays when it stops.
     """
 
-    def __init__(self, *, users: Mapping[str, tuple[str, ...]] | None = None, options: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        command: str = "server",
+        *,
+        data_dir: Path | None = None,
+        users: Mapping[str, tuple[str, ...]] | None = None,
+        options: Sequence[str] = (),
+    ) -> None:
+        self.command = command
+        self.data_dir = data_dir
         self.users = dict(users or {})
         self.options = options
         self.tokens = {user: f"token-of-{user}" for user in self.users}
+        self.seconds = 0.0
 
     def start(self, within: float = 30.0) -> Self:
         self.directory = Path(tempfile.mkdtemp(prefix="sandpool-server-"))
         self.kubeconfig = self.directory / "kubeconfig"
         (self.directory / "tokens.csv").write_text(token_file(self.tokens, self.users))
         command: list[str | Path] = [
-            *(sys.executable, "-m", "sandpool.cli.main", "server"),
-            *("--data-dir", self.directory / "data", "--port", "0"),
+            *(sys.executable, "-m", "sandpool.cli.main", self.command),
+            *("--data-dir", self.data_dir or self.directory / "data", "--port", "0"),
             *("--kubeconfig", self.kubeconfig, "--token-file", self.directory / "tokens.csv"),
             *self.options,
         ]
-        self.process = Component("sandpool server", command, self.directory / "log")
+        self.process = Component(f"sandpool {self.command}", command, self.directory / "log")
         try:
             self._start(within)
         except BaseException:
@@ -58,18 +71,19 @@ class ServerProcess:
         if crash:
             self.process.kill()
         else:
-            self.process.stop()
+            self.process.stop(within)
         self._start(within)
 
     def _start(self, within: float) -> None:
-        """It writes the kubeconfig when it serves, with the port the system gave it."""
-        self.kubeconfig.unlink(missing_ok=True)
+        log = self.process.log
+        logged = log.stat().st_size if log.exists() else 0
+        started = time.monotonic()
         self.process.start()
-        deadline = time.monotonic() + within
-        while not self.kubeconfig.exists():
-            if not self.process.running or time.monotonic() > deadline:
-                raise ServerFailed(f"sandpool server did not start\n{self.process.tail()}")
-            time.sleep(0.05)
+        while not _greets(log, logged):
+            if not self.process.running or time.monotonic() > started + within:
+                raise ServerFailed(f"{self.process.name} did not start\n{self.process.tail()}")
+            time.sleep(0.005)
+        self.seconds = time.monotonic() - started
         config = yaml.safe_load(self.kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
         self.url: str = cluster["server"]
@@ -80,18 +94,9 @@ class ServerProcess:
         self.process.stop()
         shutil.rmtree(self.directory)
 
-    def __enter__(self) -> Self:
-        return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)
+def _greets(log: Path, logged: int) -> bool:
+    """Whether the greeting is in what was logged since."""
+    with log.open("rb") as file:
+        file.seek(logged)
+        return any(line.startswith(_GREETING) for line in file)
