@@ -10,6 +10,10 @@ import time
 from datetime import UTC, datetime
 from typing import Protocol
 
+from sandpool.api.times import micro_timestamp, timestamp
+
+__all__ = ["Clock", "SystemClock", "micro_timestamp", "timestamp"]
+
 
 class Clock(Protocol):
     def now(self) -> datetime:
@@ -32,13 +36,3 @@ class SystemClock:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
-
-
-def timestamp(moment: datetime) -> str:
-    """RFC 3339 with whole seconds, the form of metav1.Time."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def micro_timestamp(moment: datetime) -> str:
-    """RFC 3339 with microseconds, the form of metav1.MicroTime."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -13,7 +13,7 @@ from sandpool.api.views.pod import PodView, Scheduling
 from sandpool.api.views.sandbox import SandboxStatus, SandboxView
 from sandpool.api.views.service import ServiceView
 from sandpool.api.views.template import TemplateView
-from sandpool.api.views.times import format_time, parse_time
+from sandpool.api.views.times import parse_time
 from sandpool.api.views.volume_claim import VolumeClaimView
 from sandpool.api.views.warmpool import WarmPoolStatus, WarmPoolView
 
@@ -34,6 +34,5 @@ __all__ = [
     "WarmPoolView",
     "adopted_by",
     "controller_reference",
-    "format_time",
     "parse_time",
 ]

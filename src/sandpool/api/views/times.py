@@ -17,8 +17,3 @@ def parse_time(text: str | None) -> datetime | None:
         return datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-
-
-def format_time(moment: datetime) -> str:
-    """The form of ``metav1.Time``: UTC, whole seconds."""
-    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -18,9 +18,9 @@ from sandpool.api.conditions import (
     set_condition,
 )
 from sandpool.api.resource import Object
+from sandpool.api.times import timestamp
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.problems import Problem, Status
-from sandpool.engine.clock import timestamp
 from sandpool.kube.patches import merge_diff
 
 

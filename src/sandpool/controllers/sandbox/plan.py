@@ -15,7 +15,8 @@ from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
 from sandpool.api.events import Happening, multiple_pods
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.api.resource import Object
-from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView, format_time
+from sandpool.api.times import timestamp
+from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.sandbox.conditions import Findings
 from sandpool.controllers.sandbox.deferral import Waiting, time_left, write_behind_window
 from sandpool.controllers.sandbox.expiry import AT_ONCE, ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
@@ -86,7 +87,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Children | Ex
     if not marked(sandbox):
         return _expire(sandbox, sandbox.status, now)
     owned = owned_pods(sandbox, observed.pods, observed.tracked_pod)
-    return plan_expiry(sandbox, owned, observed.service, format_time(now))
+    return plan_expiry(sandbox, owned, observed.service, timestamp(now))
 
 
 def conclude(
@@ -95,7 +96,7 @@ def conclude(
     """What follows from the steps. ``now`` is when they were done; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
     findings = _findings(children, performed)
-    after = status(sandbox, findings, format_time(now), settings.cluster_domain)
+    after = status(sandbox, findings, timestamp(now), settings.cluster_domain)
     event = _event(sandbox, findings)
     if expired(sandbox, now):
         return replace(
@@ -170,5 +171,5 @@ def _pod_waiting_since(observed: Observed, children: Children, findings: Finding
 
 
 def _expire(sandbox: SandboxView, before: SandboxStatus, now: datetime) -> Conclusion:
-    after = mark(sandbox, before, format_time(now))
+    after = mark(sandbox, before, timestamp(now))
     return Conclusion(status_patch=status_patch(sandbox.status, after), requeue_after=AT_ONCE)

@@ -12,6 +12,7 @@ from sandpool.api.events import go_duration
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
+from sandpool.api.times import timestamp
 from sandpool.api.views import WarmPoolStatus, WarmPoolView
 from sandpool.controllers.warmpool.breaker import Breaker
 
@@ -79,7 +80,7 @@ def status_of(pool: WarmPoolView, census: Census, circumstances: Circumstances, 
             type,
             *finding,
             observed_generation=pool.generation,
-            now=now.strftime("%Y-%m-%dT%H:%M:%SZ"),
+            now=timestamp(now),
         )
         status = replace(status, conditions=known)
     return status

@@ -1,0 +1,15 @@
+"""Moments as the API writes them, always in UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+
+def timestamp(moment: datetime) -> str:
+    """RFC 3339 with whole seconds, the form of ``metav1.Time``."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_timestamp(moment: datetime) -> str:
+    """RFC 3339 with microseconds, the form of ``metav1.MicroTime``."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
