@@ -14,12 +14,14 @@ or is adopted again as it is, or is lost and forgotten. It is given back if the 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from random import Random
 from typing import Final
 
 from sandpool.api.events import surplus_deleted
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
@@ -39,6 +41,7 @@ from sandpool.controllers.claim.decisions import (
     Rest,
 )
 from sandpool.controllers.claim.first_seen import FirstSeen
+from sandpool.controllers.claim.legacy import policy_to_delete
 from sandpool.controllers.claim.noting import Noting
 from sandpool.controllers.claim.offering import Offering
 from sandpool.controllers.claim.plan import adopt, decide, make
@@ -49,6 +52,7 @@ from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.perform import Performer
+from sandpool.controllers.writes import Delete
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -57,6 +61,8 @@ from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+
+_log = logging.getLogger(__name__)
 
 _AGAIN: Final = Result(0.0)
 
@@ -123,6 +129,8 @@ class ClaimController:
             self.voice.forget(key)
             self._first_seen.forget(key)
             return DONE
+        if (leftover := self._leftover(claim)) is not None:
+            await self._clean_up(leftover, claim)
         observed = self._observe(claim)
         decision = decide(observed)
         match decision:
@@ -169,6 +177,16 @@ class ClaimController:
             is_observability_noted=self.settings.note_observability,
             label_domains=self.settings.label_domains,
         )
+
+    def _leftover(self, claim: ClaimView) -> Delete | None:
+        policy = Key(claim.namespace, network_policy_name(claim.name))
+        return policy_to_delete(claim, self.caches.network_policies.get(policy))
+
+    async def _clean_up(self, leftover: Delete, claim: ClaimView) -> None:
+        try:
+            await self.performer.delete(leftover, claim.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), error)
 
     async def _keep(self, observed: Observed, decision: Keep) -> Result:
         sandbox, problem = decision.sandbox, decision.problem

@@ -1,0 +1,87 @@
+"""The NetworkPolicy that claims had in former times."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import NETWORK_POLICY
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, NetworkPolicyView
+from sandpool.controllers.claim.legacy import policy_to_delete
+from sandpool.controllers.writes import Delete
+from sandpool.kube.errors import NotFound
+from sandpool.kube.transport import Request
+from sandpool.testing.claims import claim
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import stored
+from sandpool.testing.watching import until
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import NAMESPACE, World
+
+NAME = "claim-network-policy"
+GOING = {"deletionTimestamp": "2026-11-01T12:00:00Z"}
+
+
+def policy(owner: Object | None = None, **metadata: Any) -> NetworkPolicyView:
+    return NetworkPolicyView.from_object(stored(NETWORK_POLICY, NAME, owner=owner, spec={}, metadata=metadata))
+
+
+def test_the_claims_own_goes() -> None:
+    mine = ClaimView.from_object(claim())
+    assert policy_to_delete(mine, policy(claim())) == Delete(NETWORK_POLICY, NAME, f"networkpolicy-{NAME}")
+
+
+@pytest.mark.parametrize("found", [None, policy(), policy(claim("other")), policy(claim(), **GOING)])
+def test_everything_else_stays(found: NetworkPolicyView | None) -> None:
+    assert policy_to_delete(ClaimView.from_object(claim()), found) is None
+
+
+@pytest.mark.parametrize("is_refused", [False, True])
+async def test_it_is_deleted_without_being_in_the_way_of_the_claim(world: World, is_refused: bool) -> None:
+    await world.template()
+    await world.pool(1)
+    owner = await world.claim("mine", warmPoolRef={"name": "none-yet"})
+    reference = owner_reference(owner, controller=True)
+    body = new(
+        NETWORK_POLICY, "mine-network-policy", metadata={"ownerReferences": [reference]}, spec={"podSelector": {}}
+    )
+    await world.client.create(NETWORK_POLICY, body, NAMESPACE)
+    await world.eventually(lambda: any(each.name == body["metadata"]["name"] for each in policies(world)))
+
+    asked: list[Request] = []
+
+    def refuse(request: Request) -> Fault | None:
+        if request.method == "DELETE" and request.path.endswith("/mine-network-policy"):
+            asked.append(request)
+            return Fault.CUT if is_refused else None
+        return None
+
+    world.wire.fault = refuse
+    await world.pool(1, name="none-yet", filled=False)
+    await world.served(1)
+
+    async def gone() -> bool:
+        try:
+            await world.client.get(NETWORK_POLICY, "mine-network-policy", NAMESPACE)
+        except NotFound:
+            return True
+        return False
+
+    assert asked
+    if not is_refused:
+        await until(gone)
+
+
+def policies(world: World) -> list[NetworkPolicyView]:
+    return list(world.controllers.caches.network_policies)
+
+
+async def test_a_claim_without_one_costs_no_request(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    asked = [each for each in world.wire.requests if "mine-network-policy" in each.path]
+    assert asked == []
