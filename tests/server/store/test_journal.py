@@ -4,11 +4,12 @@ import contextlib
 import os
 import sqlite3
 import threading
+import zlib
 from pathlib import Path
 
 import pytest
 
-from sandpool.server.store.journal import DATABASE, Batch, Journal, Row, StoreDamaged, StoreInUse
+from sandpool.server.store.journal import DATABASE, Batch, Journal, Row, StoreDamaged, StoreInUse, checksum
 
 
 def row(id: int, value: bytes = b"{}", revision: int = 1) -> Row:
@@ -62,6 +63,18 @@ def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
     assert commit(journal, batch) is None
     journal.close()
     assert [(r.id, r.value) for r in reopen(tmp_path)] == [(2, b"new"), (3, b'{"n":3}')]
+
+
+@pytest.mark.parametrize("count", [1, 5, 63, 64, 65, 341])
+def test_batches_of_every_size_are_written_whole(tmp_path: Path, count: int) -> None:
+    filled(tmp_path, count)
+    assert [(r.id, r.value) for r in reopen(tmp_path)] == [(id, b'{"n":%d}' % id) for id in range(1, count + 1)]
+
+
+@pytest.mark.parametrize("size", [0, 1, 5119, 5120, 5121, 10240, 20000])
+def test_the_checksum_of_pieces_is_that_of_the_whole(size: int) -> None:
+    value = bytes(number % 251 for number in range(size))
+    assert checksum(value) == zlib.crc32(value)
 
 
 def test_a_batch_writes_the_last_state_of_a_row() -> None:

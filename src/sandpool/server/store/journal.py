@@ -46,9 +46,16 @@ CREATE TABLE objects (
     value BLOB NOT NULL
 );
 """
-_PUT = "INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?)"
+_PUT = "INSERT OR REPLACE INTO objects VALUES "
 _DELETE = "DELETE FROM objects WHERE id = ?"
 _REVISION = "UPDATE meta SET revision = ?, rows = ?"
+
+# The writer thread lets go of the interpreter's lock for every step of a statement, and while the event loop is busy it
+# gets it back milliseconds later. So rows are put many to a statement: a burst costs a handful of steps, not hundreds.
+_ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
+_PUTS = {count: _PUT + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_PER_STATEMENT}
+# For more bytes than that at a time zlib lets go of the lock, too.
+_CRC_BYTES = 5 * 1024
 
 
 class StoreDamaged(Exception):
@@ -77,8 +84,7 @@ class Row:
     value: bytes
 
     def columns(self) -> tuple[int, str, str, str, int, int, bytes]:
-        crc = zlib.crc32(self.value)
-        return self.id, self.resource, self.namespace, self.name, self.revision, crc, self.value
+        return self.id, self.resource, self.namespace, self.name, self.revision, checksum(self.value), self.value
 
 
 @dataclass(slots=True)
@@ -97,6 +103,16 @@ class Batch:
     def remove(self, id: int) -> None:
         self.puts.pop(id, None)
         self.deletes.add(id)
+
+
+def checksum(value: bytes) -> int:
+    """CRC-32, of large values piece by piece."""
+    if len(value) <= _CRC_BYTES:
+        return zlib.crc32(value)
+    crc, view = 0, memoryview(value)
+    for start in range(0, len(value), _CRC_BYTES):
+        crc = zlib.crc32(view[start : start + _CRC_BYTES], crc)
+    return crc
 
 
 class Log(Protocol):
@@ -211,7 +227,7 @@ class Journal:
         seen = 0
         try:
             for id, resource, namespace, name, revision, crc, value in self._db.execute("SELECT * FROM objects"):
-                if not isinstance(value, bytes) or zlib.crc32(value) != crc:
+                if not isinstance(value, bytes) or checksum(value) != crc:
                     raise self._damaged(
                         f'the stored bytes of {resource} "{namespace}/{name}" do not match their checksum'
                     )
@@ -245,15 +261,12 @@ class Journal:
         db.execute("BEGIN IMMEDIATE")
         if batch.deletes:
             db.executemany(_DELETE, [(id,) for id in batch.deletes])
-        if batch.puts:
-            crc = zlib.crc32
-            db.executemany(
-                _PUT,
-                [
-                    (r.id, r.resource, r.namespace, r.name, r.revision, crc(r.value), r.value)
-                    for r in batch.puts.values()
-                ],
-            )
+        rows = list(batch.puts.values())
+        start = 0
+        for count in _ROWS_PER_STATEMENT:
+            while len(rows) - start >= count:
+                db.execute(_PUTS[count], [column for row in rows[start : start + count] for column in row.columns()])
+                start += count
         db.execute(_REVISION, (batch.revision, batch.rows))
         db.execute("COMMIT")
         self.revision, self.rows = batch.revision, batch.rows
