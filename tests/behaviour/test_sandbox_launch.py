@@ -1,6 +1,5 @@
-"""A sandbox from its creation to its end: what becomes of the pod, and what the conditions say (sections 2.6, 3.2, 3.5).
-
-The pod's content, the exact words of every condition, and that neither a steady nor an ended sandbox is touched."""
+"""A sandbox from its creation to its end (reference sections 2.6, 3.2 and 3.5): what its pod is made of, what every
+condition says, word for word, and that neither a steady nor an ended sandbox is touched."""
 
 from __future__ import annotations
 

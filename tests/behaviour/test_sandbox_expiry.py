@@ -1,0 +1,152 @@
+"""The end of a sandbox's time, with both policies (reference section 3.7)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SERVICE
+from sandpool.api.resource import Object
+from sandpool.engine.clock import timestamp
+from sandpool.kube.transport import Request
+from sandpool.testing.node import Fate
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.world import World, is_ready
+
+EXPIRED = ("False", "SandboxExpired", "Sandbox has expired")
+CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+def after(world: World, seconds: float) -> str:
+    """A time as the API writes it, in whole seconds: up to a second before what was asked for."""
+    return timestamp(world.clock.now() + timedelta(seconds=seconds))
+
+
+async def test_an_expired_sandbox_is_kept_without_pod_and_service(world: World) -> None:
+    """Told first, then deleted; volumes are kept; the status has only conditions; and then there is peace."""
+    volumes = [{"metadata": {"name": "data"}, "spec": CLAIM}]
+    await world.sandbox(service=True, shutdownTime=after(world, 60), volumeClaimTemplates=volumes)
+    await world.wait(58)
+    assert is_ready(await world.get())
+    world.written()
+    await world.wait(4)
+    assert world.written() == [
+        "patch sandboxes/status",
+        "delete pods",
+        "delete services",
+        "patch sandboxes/status",
+    ]
+    assert await world.told() == {
+        "Suspended": ("False", "NotSuspended", "Sandbox is not suspended"),
+        "Ready": EXPIRED,
+    }
+    assert (await world.get())["status"].keys() == {"conditions"}
+    assert not await world.exists(POD)
+    assert not await world.exists(SERVICE)
+    assert await world.exists(PERSISTENT_VOLUME_CLAIM, "data-box")
+    assert (await world.get())["spec"]["shutdownPolicy"] == "Retain"
+    await world.wait(3600)
+    assert world.written() == []
+
+
+async def test_an_expired_sandbox_is_deleted_if_it_says_so(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 60), shutdownPolicy="Delete")
+    world.written()
+    await world.wait(62)
+    assert world.written() == ["patch sandboxes/status", "delete pods", "delete sandboxes"]
+    assert not await world.exists(SANDBOX)
+
+
+async def test_a_sandbox_that_is_born_expired_never_has_a_pod(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, -5))
+    await world.wait(1)
+    assert (await world.told())["Ready"] == EXPIRED
+    assert world.written() == ["patch sandboxes/status"]
+
+
+async def test_a_sandbox_that_is_given_more_time_lives_again(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 60), service=True)
+    await world.wait(62)
+    assert (await world.told())["Ready"] == EXPIRED
+    await world.patch(SANDBOX, "box", {"spec": {"shutdownTime": after(world, 60)}})
+    assert (await world.told())["Ready"] == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
+    await world.wait(62)
+    assert (await world.told())["Ready"] == EXPIRED
+
+
+async def test_a_time_that_is_put_off_is_not_the_end(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 60))
+    await world.patch(SANDBOX, "box", {"spec": {"shutdownTime": after(world, 600)}})
+    await world.wait(100)
+    assert is_ready(await world.get())
+
+
+async def test_a_policy_changed_after_the_end_is_followed(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 10))
+    await world.wait(12)
+    await world.patch(SANDBOX, "box", {"spec": {"shutdownPolicy": "Delete"}})
+    assert not await world.exists(SANDBOX)
+
+
+async def test_expiry_comes_before_suspension(world: World) -> None:
+    """2.6, Ready rule 6; that it was suspended is still to be read."""
+    await world.sandbox(shutdownTime=after(world, 60), operatingMode="Suspended")
+    await world.wait(62)
+    assert await world.told() == {
+        "Suspended": ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended"),
+        "Ready": EXPIRED,
+    }
+
+
+async def test_that_a_pod_had_ended_is_still_to_be_read(world: World) -> None:
+    world.node.fate = lambda pod: Fate.SUCCEEDED
+    await world.sandbox(shutdownTime=after(world, 60))
+    await world.wait(62)
+    assert (await world.told())["Finished"] == ("True", "PodSucceeded", "Pod completed successfully")
+
+
+async def test_a_service_of_somebody_else_survives(world: World) -> None:
+    owner = await world.create(CONFIG_MAP, "somebody")
+    references = [owner_reference(owner, controller=True)]
+    spec = {"clusterIP": "None", "selector": {"app": "x"}}
+    await world.create(SERVICE, "box", metadata={"ownerReferences": references}, spec=spec)
+    await world.sandbox(shutdownTime=after(world, 60), service=False)
+    await world.wait(62)
+    assert (await world.told())["Ready"] == EXPIRED
+    assert await world.exists(SERVICE)
+
+
+async def test_a_pod_that_cannot_be_deleted_keeps_the_status_and_is_tried_again(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 60))
+    world.wire.fault = lambda request: ConnectionError("no route") if _deletes(request, "/pods/box") else None
+    await world.wait(62)
+    assert (await world.told())["Ready"] == EXPIRED
+    assert (await world.get())["status"]["podIPs"]
+    world.wire.heal()
+    await world.wait(20)
+    assert not await world.exists(POD)
+    assert (await world.get())["status"].keys() == {"conditions"}
+
+
+async def test_a_sandbox_to_be_deleted_goes_whatever_becomes_of_its_pod(world: World) -> None:
+    """Its children go with it, so their failure is no reason to stay."""
+    await world.sandbox(shutdownTime=after(world, 60), shutdownPolicy="Delete")
+    world.wire.fault = lambda request: ConnectionError("no route") if _deletes(request, "/pods/box") else None
+    await world.wait(62)
+    assert not await world.exists(SANDBOX)
+    await world.gone(POD)
+
+
+async def test_a_controller_that_stops_in_between_is_followed_by_one_that_goes_on(world: World) -> None:
+    await world.sandbox(shutdownTime=after(world, 60))
+    world.wire.fault = lambda request: ConnectionError("no route") if request.method == "DELETE" else None
+    await world.wait(62)
+    assert await world.exists(POD)
+    world.wire.heal()
+    await world.restart()
+    await world.settle()
+    assert not await world.exists(POD)
+    assert (await world.get())["status"].keys() == {"conditions"}
+
+
+def _deletes(request: Request, path: str) -> bool:
+    return request.method == "DELETE" and request.path.endswith(path)

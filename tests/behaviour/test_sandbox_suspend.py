@@ -1,0 +1,104 @@
+"""Suspending and resuming a sandbox (reference sections 2.6 and 3.4, rule 5)."""
+
+from __future__ import annotations
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
+from sandpool.api.names import name_hash
+from sandpool.testing.node import Fate
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.world import World, is_ready
+
+SUSPENDED = ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")
+SUSPENDING = ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
+
+
+async def suspend(world: World) -> None:
+    await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Suspended"}})
+
+
+async def resume(world: World) -> None:
+    await world.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})
+
+
+async def test_a_sandbox_is_suspended_in_two_steps(world: World) -> None:
+    world.node.termination = 5
+    await world.sandbox()
+    world.written()
+    await suspend(world)
+    assert await world.told() == {
+        "Suspended": SUSPENDING,
+        "PodScheduled": ("True", "PodScheduled", ""),
+        "Ready": ("False", "SandboxSuspended", "Sandbox is suspending"),
+    }
+    assert "deletionTimestamp" in (await world.get(POD))["metadata"]
+    await world.wait(5)
+    assert await world.told() == {
+        "Suspended": SUSPENDED,
+        "Ready": ("False", "SandboxSuspended", "Sandbox is suspended"),
+    }
+    assert not await world.exists(POD)
+    assert world.written() == ["delete pods", "patch sandboxes/status", "patch sandboxes/status"]
+    status = (await world.get())["status"]
+    assert not {"podIPs", "nodeName"} & status.keys()
+    assert status["selector"] == f"{SANDBOX_NAME_HASH}={name_hash('box')}"
+
+
+async def test_a_suspended_sandbox_is_resumed(world: World) -> None:
+    await world.sandbox(operatingMode="Suspended")
+    assert (await world.told())["Suspended"] == SUSPENDED
+    assert not await world.exists(POD)
+    await resume(world)
+    assert await world.told() == {
+        "Suspended": ("False", "NotSuspended", "Sandbox is not suspended"),
+        "PodScheduled": ("True", "PodScheduled", ""),
+        "Ready": ("True", "DependenciesReady", "Pod is Ready"),
+    }
+    assert {each["observedGeneration"] for each in (await world.get())["status"]["conditions"]} == {2}
+
+
+async def test_a_sandbox_resumed_while_its_pod_still_ends_waits_for_the_end(world: World) -> None:
+    world.node.termination = 5
+    await world.sandbox()
+    first = (await world.get(POD))["metadata"]["uid"]
+    await suspend(world)
+    await resume(world)
+    await world.wait(4)
+    assert (await world.get(POD))["metadata"]["uid"] == first
+    await world.wait(2)
+    assert (await world.get(POD))["metadata"]["uid"] != first
+    assert is_ready(await world.get())
+
+
+async def test_a_pod_that_had_ended_goes_at_once_and_finished_with_it(world: World) -> None:
+    """2.6: Finished is about a pod that is there."""
+    world.node.fate = lambda pod: Fate.FAILED
+    world.node.termination = 5
+    await world.sandbox()
+    assert (await world.told())["Finished"] == ("True", "PodFailed", "Pod failed")
+    await suspend(world)
+    assert await world.told() == {
+        "Suspended": SUSPENDED,
+        "Ready": ("False", "SandboxSuspended", "Sandbox is suspended"),
+    }
+
+
+async def test_a_pod_that_was_adopted_under_another_name_is_suspended_as_well(world: World) -> None:
+    await world.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
+    await world.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
+    await suspend(world)
+    assert not await world.exists(POD, "prepared")
+    assert (await world.told())["Suspended"] == SUSPENDED
+    assert POD_NAME not in (await world.get())["metadata"].get("annotations", {})
+    await resume(world)
+    assert await world.exists(POD, "box")
+
+
+async def test_suspension_survives_a_restart_of_the_controllers(world: World) -> None:
+    world.node.termination = 60
+    await world.sandbox()
+    await suspend(world)
+    await world.restart()
+    assert (await world.told())["Suspended"] == SUSPENDING
+    await world.wait(61)
+    assert (await world.told())["Suspended"] == SUSPENDED
