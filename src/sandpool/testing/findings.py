@@ -1,0 +1,48 @@
+"""What tests look for in objects and requests: conditions as one line, and which request gives a claim its sandbox."""
+
+from __future__ import annotations
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
+from sandpool.api.resource import Object
+from sandpool.kube.transport import Request
+
+
+def said(object: Object, type: str) -> str:
+    """A condition as ``status/reason: message``; empty if the object has none of that type."""
+    found = condition_of(object, type)
+    return "" if found is None else f"{found['status']}/{found['reason']}: {found['message']}"
+
+
+def image_of(sandbox: Object) -> str:
+    image: str = sandbox["spec"]["podTemplate"]["spec"]["containers"][0]["image"]
+    return image
+
+
+def is_warm(sandbox: Object) -> bool:
+    return bool(sandbox["metadata"]["labels"].get(LAUNCH_TYPE) == LAUNCH_WARM)
+
+
+def is_adoption(request: Request) -> bool:
+    """Whether a request makes a pool's sandbox a claim's."""
+    body = request.body if isinstance(request.body, dict) else {}
+    references = (body.get("metadata") or {}).get("ownerReferences") or [{}]
+    return request.method == "PATCH" and "/sandboxes/" in request.path and references[0].get("kind") == "SandboxClaim"
+
+
+def is_creation(request: Request) -> bool:
+    """Whether a request creates a sandbox."""
+    return request.method == "POST" and request.path.endswith("/sandboxes")
+
+
+def is_deletion(request: Request) -> bool:
+    """Whether a request deletes a sandbox."""
+    return request.method == "DELETE" and "/sandboxes/" in request.path
+
+
+def named_in(request: Request) -> str:
+    """The name of the object a request is about."""
+    if request.method == "POST":
+        name: str = request.body["metadata"]["name"]
+        return name
+    return request.path.removesuffix("/status").rsplit("/", 1)[-1]
