@@ -6,6 +6,9 @@ import asyncio
 
 import pytest
 
+from sandpool.api.kinds import EVENT, POD
+from sandpool.controllers.run import Settings
+from sandpool.testing.objects import pod
 from sandpool.testing.world import World, owners
 
 
@@ -42,3 +45,27 @@ async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> 
 
     assert (await world.served(1))["mine"]["metadata"]["uid"] == before["mine"]["metadata"]["uid"]
     assert [each for each in world.writes(since) if "/sandboxwarmpools/" not in each.path] == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> None:
+    await world.restart(settings=Settings(claim_events=told))
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    await world.controllers.stop()
+    kinds = {event["regarding"]["kind"] for event in await world.all(EVENT)}
+    assert ("SandboxClaim" in kinds) is told
+
+
+async def test_pods_of_others_need_not_be_seen(world: World) -> None:
+    await world.client.create(POD, pod("foreign"), world.namespace)
+    await world.restart(settings=Settings(cache_label_selectors=True))
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+    names = {each.name for each in world.controllers.caches.pods}
+    assert box["metadata"]["name"] in names
+    assert "foreign" not in names

@@ -118,7 +118,8 @@ class Caches:
 
 
 class Reflection:
-    """Keeps caches up to date with an API, in one namespace or all."""
+    """Keeps caches up to date with an API, in one namespace or all. ``labelled`` leaves out pods and Services that are
+    not labelled as those of a sandbox, of which a large cluster has many."""
 
     def __init__(
         self,
@@ -128,10 +129,20 @@ class Reflection:
         random: Random,
         *,
         namespace: str | None = None,
+        labelled: bool = False,
     ) -> None:
         self.caches = caches
         self.reflectors = tuple(
-            Reflector(client, type, cache, clock, random, namespace=namespace) for type, cache in caches
+            Reflector(
+                client,
+                type,
+                cache,
+                clock,
+                random,
+                namespace=namespace,
+                label_selector=labels.SANDBOX_NAME_HASH if labelled and type in (POD, SERVICE) else "",
+            )
+            for type, cache in caches
         )
 
     async def run(self) -> None:

@@ -31,6 +31,7 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.throttle import Rate, ThrottledTransport
+from sandpool.engine.tracing import Tracing
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 
@@ -64,6 +65,7 @@ class Process:
         *,
         metrics: Metrics | None = None,
         election: Election | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.clock = clock
         self.random = random
@@ -71,12 +73,20 @@ class Process:
         self.surroundings = surroundings = surroundings or Surroundings()
         self.metrics = metrics = metrics or Metrics()
         self.election = election
+        self.tracing = tracing
         self.working = asyncio.Event()
         self._stopping = False
         self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
         self._reading = Client(self._limited(transport))
         self._writing = Client(self._limited(FencedTransport(transport, self._leads)))
-        self.reflection = Reflection(Caches(), self._reading, clock, random, namespace=settings.namespace)
+        self.reflection = Reflection(
+            Caches(),
+            self._reading,
+            clock,
+            random,
+            namespace=settings.namespace,
+            labelled=settings.cache_label_selectors,
+        )
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
         self.recorder = Recorder(Client(self._limited(telling)), clock, settings.instance)
@@ -145,6 +155,7 @@ class Process:
             self.metrics,
             reflection=self.reflection,
             recorder=self.recorder,
+            tracing=self.tracing,
         )
         await controllers.start()
         self.working.set()

@@ -15,21 +15,27 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from sandpool.api.events import Happening
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.claim import settings as claim
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.perform import Performer
+from sandpool.controllers.population import Population
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.controllers.template.controller import TemplateController
+from sandpool.controllers.traced import traced
 from sandpool.controllers.warmpool import settings as warmpool
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Controller
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
+from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.engine.tracing import Tracing
 from sandpool.engine.turnstile import CourteousTransport, Turnstile
 from sandpool.kube.client import Client
 
@@ -43,9 +49,18 @@ class Settings:
     sandbox_workers: int = 100
     template_workers: int = 1
     warm_pool_workers: int = 4
+    cache_label_selectors: bool = False  # see only pods and Services that are labelled as a sandbox's
+    claim_events: bool = True  # write Events about claims
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     warm_pool: warmpool.Settings = field(default_factory=warmpool.Settings)
     claim: claim.Settings = field(default_factory=claim.Settings)
+
+
+class Silence(Recorder):
+    """For those of whom nothing is to be told."""
+
+    def event(self, regarding: Reference, happening: Happening) -> None:
+        pass
 
 
 class Controllers:
@@ -64,12 +79,20 @@ class Controllers:
         *,
         reflection: Reflection | None = None,
         recorder: Recorder | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
         self.metrics = metrics = metrics or Metrics()
         self.clock = clock
         self._own_reflection, self._own_recorder = reflection is None, recorder is None
-        self.reflection = reflection or Reflection(Caches(), client, clock, random, namespace=settings.namespace)
+        self.reflection = reflection or Reflection(
+            Caches(),
+            client,
+            clock,
+            random,
+            namespace=settings.namespace,
+            labelled=settings.cache_label_selectors,
+        )
         self.caches = self.reflection.caches
         self.recorder = recorder or Recorder(client, clock, settings.instance)
         # Refilling pools must never be in the way of claims.
@@ -86,7 +109,9 @@ class Controllers:
             settings=settings.sandbox,
             workers=settings.sandbox_workers,
             observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
+            queue=MeasuredQueue("sandbox", metrics, clock),
             turnstile=turnstile,
+            tracing=tracing,
         )
         self.templates = TemplateController(
             self.caches,
@@ -95,17 +120,23 @@ class Controllers:
             random,
             workers=settings.template_workers,
             observer=ControllerMetrics("sandboxtemplate", settings.template_workers, metrics),
+            queue=MeasuredQueue("sandboxtemplate", metrics, clock),
         )
-        told = (self.recorder, metrics, clock, random)
+        measured = (metrics, clock, random)
         self.warm_pools = WarmPoolController(
             self.caches,
             blueprints,
             Performer(background, self.caches),
-            *told,
+            self.recorder,
+            *measured,
             settings.warm_pool,
             workers=settings.warm_pool_workers,
         )
-        self.claims = ClaimController(self.caches, blueprints, performer, *told, settings.claim)
+        noting = self.recorder if settings.claim_events else Silence(client, clock, settings.instance)
+        self.claims = ClaimController(
+            self.caches, blueprints, performer, noting, *measured, settings.claim, tracing=tracing
+        )
+        self.population = Population(self.caches.sandboxes, metrics)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,
@@ -114,8 +145,19 @@ class Controllers:
             self.templates.controller,
             self.claims.notes,
         )
+        if tracing is not None:
+            self._trace(tracing)
         self._reflecting: asyncio.Task[None] | None = None
         self._working: list[asyncio.Task[None]] = []
+
+    def _trace(self, tracing: Tracing) -> None:
+        """Pools are not traced: nobody asks for what they do."""
+        for span, controller, cache in (
+            ("ReconcileSandbox", self.sandboxes.controller, self.caches.sandboxes),
+            ("ReconcileSandboxClaim", self.claims.controller, self.caches.claims),
+            ("ReconcileSandboxTemplate", self.templates.controller, self.caches.templates),
+        ):
+            controller.reconcile = traced(controller.reconcile, span, cache, tracing)
 
     async def start(self) -> None:
         if self._own_recorder:

@@ -60,6 +60,7 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
+from sandpool.engine.tracing import NoTracing, Tracing
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _log = logging.getLogger(__name__)
@@ -78,12 +79,15 @@ class ClaimController:
         clock: Clock,
         random: Random,
         settings: Settings | None = None,
+        *,
+        tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
         self.blueprints = blueprints
         self.performer = performer
         self.clock = clock
         self.settings = settings = settings or Settings()
+        self.tracing = tracing or NoTracing()
         self.assigner = Assigner(self._wake)
         self.binder = Binder(caches, performer)
         # Namespaces take turns, so the burst of one is not in the way of the others.
@@ -176,6 +180,7 @@ class ClaimController:
             first_observed=self._first_seen.get(key_of(claim), claim.uid),
             is_observability_noted=self.settings.note_observability,
             label_domains=self.settings.label_domains,
+            trace_context=self.tracing.context(),
         )
 
     def _leftover(self, claim: ClaimView) -> Delete | None:

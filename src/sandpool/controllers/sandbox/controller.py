@@ -34,8 +34,10 @@ from sandpool.controllers.writes import Create, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
+from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
+from sandpool.engine.tracing import NoTracing, Span, Tracing
 from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError
@@ -60,15 +62,25 @@ class SandboxController:
         settings: Settings | None = None,
         workers: int = 100,
         observer: Observer | None = None,
+        queue: MeasuredQueue[Key] | None = None,
         turnstile: Turnstile | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
         self.recorder = recorder
         self.clock = clock
         self.settings = settings or Settings()
         self.performer = Performer(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
+        self.tracing = tracing or NoTracing()
         self.controller: Controller[Key] = Controller(
-            "sandbox", self.reconcile, clock, random, workers=workers, observer=observer
+            "sandbox",
+            self.reconcile,
+            clock,
+            random,
+            workers=workers,
+            queue=queue,
+            observer=observer,
+            retried=queue.retried if queue is not None else lambda: None,
         )
         self._turnstile = turnstile or Turnstile()
         # What the last pass over a sandbox put off; one that put off nothing is not here.
@@ -182,8 +194,12 @@ class SandboxController:
         if look_for and await self.performer.look_for(POD, look_for, namespace):
             raise _Unseen
         service = children.service.write if children.service is not None else None
-        volumes = await self._step(namespace, children.volumes.writes, can_begin_anew)
-        pod = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
+        with self.tracing.span("reconcilePVCs"):
+            volumes = await self._step(namespace, children.volumes.writes, can_begin_anew)
+        with self.tracing.span("reconcilePod") as span:
+            pod = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
+            if span.recording:
+                _tell_of_pod(span, children.pod.pod, self._pod_after(sandbox, children))
         services = await self._step(namespace, (service,), can_begin_anew)
         return Performed(
             self._pod_after(sandbox, children),
@@ -251,6 +267,12 @@ class SandboxController:
         answer = await self.performer.patch_if_there(patch, sandbox.namespace)
         if answer is not None and answer["metadata"]["uid"] != sandbox.uid:
             self.controller.enqueue(key_of(sandbox))
+
+
+def _tell_of_pod(span: Span, before: PodView | None, after: PodView | None) -> None:
+    if after is not None:
+        event = "NewPodStatusObserved" if before is None else "ExistingPodStatusObserved"
+        span.event(event, {"pod.Name": after.name, "pod.Phase": after.phase})
 
 
 class _Failure(NamedTuple):

@@ -16,6 +16,7 @@ from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
+from sandpool.engine.metrics_queue import MeasuredQueue
 
 _SUFFIX: Final = network_policy_name("")
 
@@ -32,11 +33,19 @@ class TemplateController:
         *,
         workers: int = 1,
         observer: Observer | None = None,
+        queue: MeasuredQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
         self.performer = performer
         self.controller: Controller[Key] = Controller(
-            "sandboxtemplate", self.reconcile, clock, random, workers=workers, observer=observer
+            "sandboxtemplate",
+            self.reconcile,
+            clock,
+            random,
+            workers=workers,
+            queue=queue,
+            observer=observer,
+            retried=queue.retried if queue is not None else lambda: None,
         )
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
         caches.templates.subscribe(self._template_changed, reads=_template_reads)

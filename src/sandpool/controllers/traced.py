@@ -1,0 +1,25 @@
+"""Passes that leave a trace: a span each, in the trace of whoever asked for the object."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sandpool.api.labels import TRACE_CONTEXT
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.controller import Result
+from sandpool.engine.tracing import Tracing
+
+Reconcile = Callable[[Key], Awaitable[Result]]
+
+
+def traced(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
+    """``cache`` has the objects the passes are about; an annotation of theirs says which trace they belong to."""
+
+    async def traced_reconcile(key: Key) -> Result:
+        view = cache.get(key)
+        parent = view.annotations.get(TRACE_CONTEXT, "") if view is not None else ""
+        with tracing.span(span, parent, {"namespace": key.namespace, "name": key.name}):
+            return await reconcile(key)
+
+    return traced_reconcile

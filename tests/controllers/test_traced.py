@@ -1,0 +1,77 @@
+"""Which spans the controllers leave, and that those of one claim and its sandbox are one trace."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import TRACE_CONTEXT
+from sandpool.controllers.run import Controllers
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.tracing_otel import OpenTelemetryTracing
+from sandpool.server.app import ApiServer
+from sandpool.testing.node import SimulatedNode
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.watching import until
+from sandpool.testing.world import is_ready
+
+
+def trace_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}"
+
+
+async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
+    server, clock, exporter = ApiServer(tmp_path), SystemClock(), InMemorySpanExporter()
+    await server.start()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing = OpenTelemetryTracing(provider)
+    controllers = Controllers(server.client(), clock, Random(1), tracing=tracing)
+    node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
+    await controllers.start()
+    client = server.client(name="people")
+    template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    await client.create(SANDBOX_TEMPLATE, template, "default")
+    pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})
+    await client.create(SANDBOX_WARM_POOL, pool, "default")
+    claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
+    await client.create(SANDBOX_CLAIM, claim, "default")
+
+    async def served() -> bool:
+        return is_ready(await client.get(SANDBOX_CLAIM, "mine", "default"))
+
+    await until(served)
+    await controllers.stop()
+    node.cancel()
+    await asyncio.gather(node, return_exceptions=True)
+    [box] = (await client.list(SANDBOX, "default"))["items"]
+    await server.stop()
+    tracing.close()
+
+    spans = exporter.get_finished_spans()
+    assert {span.name for span in spans} == {
+        "ReconcileSandboxTemplate",
+        "ReconcileSandboxClaim",
+        "ReconcileSandbox",
+        "reconcilePVCs",
+        "reconcilePod",
+    }
+    trace = json.loads(box["metadata"]["annotations"][TRACE_CONTEXT])["traceparent"].split("-")[1]
+    assert trace in {trace_of(span) for span in spans if span.name == "ReconcileSandboxClaim"}
+    assert {trace_of(span) for span in spans if span.name in ("ReconcileSandbox", "reconcilePod")} == {trace}
+    events = [(event.name, dict(event.attributes or {})) for span in spans for event in span.events]
+    assert ("NewPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Pending"}) in events
+    assert ("ExistingPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Running"}) in events
