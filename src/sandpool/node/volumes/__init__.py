@@ -1,0 +1,1 @@
+"""What pods find where they mount something: scratch space, configuration, and data that outlives them."""

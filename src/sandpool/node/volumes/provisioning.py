@@ -1,0 +1,204 @@
+"""Storage for claims: a directory of the node for each PersistentVolumeClaim that asks for our class.
+
+On a cluster the PersistentVolume is ours to make and the rest is done by the cluster's own controller, which binds the
+two; where there is none (the embedded API), we bind them as it would. Both write the same, so it does not matter who is
+first. When a claim is gone its volume is, as the class says, kept or removed with its data; data that a pod still has
+mounted is removed after the pod.
+
+The size of a claim is what it may ask for, not a limit: nothing here keeps a sandbox from writing more. (An emptyDir
+with a size has one, see ``disk``.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
+from sandpool.api.resource import Object
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
+
+PROVISIONER: Final = "sandpool.dev/local"
+CLASS: Final = "sandpool-local"
+
+_PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
+_BOUND_BY_US: Final = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
+_HOSTNAME: Final = "kubernetes.io/hostname"
+#: Seconds between looks at data that a pod still uses.
+_IN_USE_PAUSE: Final = 5.0
+
+STORAGE: Final[Object] = {
+    "apiVersion": STORAGE_CLASS.api_version,
+    "kind": STORAGE_CLASS.kind,
+    "metadata": {"name": CLASS, "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+    "provisioner": PROVISIONER,
+    "reclaimPolicy": "Delete",
+    "volumeBindingMode": "Immediate",
+}
+
+
+class Provisioner:
+    """Keeps volumes under ``directory``. ``binds`` is whether nobody else binds claims to volumes."""
+
+    def __init__(
+        self, client: Client, clock: Clock, random: Random, directory: Path, node: str, *, binds: bool = True
+    ) -> None:
+        self.client = client
+        self.directory = directory
+        self.node = node
+        self.binds = binds
+        self.claims: Cache[Object] = Cache(lambda obj: obj, name="volume claims")
+        self.volumes: Cache[Object] = Cache(lambda obj: obj, name="volumes")
+        self.in_use: set[str] = set()  # names of volumes that pods have mounted
+        self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, random, workers=4)
+        self._reflectors = [
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
+        ]
+        self.claims.subscribe(lambda key, old, new: self.controller.enqueue(key))
+        self.volumes.subscribe(self._volume_changed)
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        with contextlib.suppress(AlreadyExists):  # as we would make it, or as somebody wants it
+            await self.client.create(STORAGE_CLASS, STORAGE)
+        async with asyncio.TaskGroup() as group:
+            for reflector in self._reflectors:
+                group.create_task(reflector.run(), name=f"{reflector.type.plural} of the provisioner")
+            for reflector in self._reflectors:
+                await reflector.synced.wait()
+            group.create_task(self.controller.run(), name="provisioner")
+
+    def _volume_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        volume = new if new is not None else old
+        reference = ((volume or {}).get("spec") or {}).get("claimRef") or {}
+        if reference.get("name"):
+            self.controller.enqueue(Key(reference.get("namespace") or "", reference["name"]))
+
+    async def reconcile(self, key: Key) -> Result:
+        claim = self.claims.get(key)
+        for left in self._volumes_of(key):
+            if claim is None or left["spec"]["claimRef"].get("uid") != claim["metadata"]["uid"]:
+                return await self._reclaim(left)
+        if claim is None or not self._is_ours(claim) or claim["metadata"].get("deletionTimestamp"):
+            return DONE
+        volume = self.volumes.get(Key("", volume_name(claim))) or await self._make(claim)
+        if self.binds:
+            await self._bind(claim, volume)
+        return DONE
+
+    def _volumes_of(self, key: Key) -> list[Object]:
+        """Those of ours made for a claim of this name, perhaps an earlier one."""
+        return [
+            volume
+            for volume in self.volumes
+            if _is_made_by_us(volume)
+            and (volume["spec"].get("claimRef") or {}).get("namespace") == key.namespace
+            and volume["spec"]["claimRef"].get("name") == key.name
+        ]
+
+    def _is_ours(self, claim: Object) -> bool:
+        wanted = claim["spec"].get("storageClassName")
+        named: str = claim["spec"].get("volumeName") or ""
+        # A claim from before there was a default class names none; one that names "" wants none.
+        return wanted in (None, CLASS) and named in ("", volume_name(claim))
+
+    async def _make(self, claim: Object) -> Object:
+        path = self.directory / volume_name(claim)
+        path.mkdir(parents=True, exist_ok=True)
+        metadata = claim["metadata"]
+        expression = {"key": _HOSTNAME, "operator": "In", "values": [self.node]}
+        volume = {
+            "apiVersion": PERSISTENT_VOLUME.api_version,
+            "kind": PERSISTENT_VOLUME.kind,
+            "metadata": {"name": volume_name(claim), "annotations": {_PROVISIONED_BY: PROVISIONER}},
+            "spec": {
+                "capacity": {"storage": claim["spec"]["resources"]["requests"]["storage"]},
+                "accessModes": claim["spec"]["accessModes"],
+                "persistentVolumeReclaimPolicy": "Delete",
+                "storageClassName": CLASS,
+                "local": {"path": str(path)},
+                "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}},
+                "claimRef": {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolumeClaim",
+                    "namespace": metadata["namespace"],
+                    "name": metadata["name"],
+                    "uid": metadata["uid"],
+                },
+            },
+        }
+        try:
+            made = await self.client.create(PERSISTENT_VOLUME, volume)
+        except AlreadyExists:
+            made = await self.client.get(PERSISTENT_VOLUME, volume_name(claim))
+        self.volumes.wrote(made)
+        return made
+
+    async def _bind(self, claim: Object, volume: Object) -> None:
+        namespace, name = claim["metadata"]["namespace"], claim["metadata"]["name"]
+        uid = {"uid": claim["metadata"]["uid"]}
+        try:
+            if (volume.get("status") or {}).get("phase") != "Bound":
+                bound = MergePatch({"status": {"phase": "Bound"}})
+                self.volumes.wrote(
+                    await self.client.patch(PERSISTENT_VOLUME, volume["metadata"]["name"], bound, subresource="status")
+                )
+            if claim["spec"].get("volumeName") != volume["metadata"]["name"]:
+                spec = {"volumeName": volume["metadata"]["name"], "storageClassName": CLASS}
+                body = {"metadata": {**uid, "annotations": _BOUND_BY_US}, "spec": spec}
+                claim = await self.client.patch(PERSISTENT_VOLUME_CLAIM, name, MergePatch(body), namespace)
+            if (claim.get("status") or {}).get("phase") != "Bound":
+                status = {
+                    "phase": "Bound",
+                    "accessModes": volume["spec"]["accessModes"],
+                    "capacity": volume["spec"]["capacity"],
+                }
+                claim = await self.client.patch(
+                    PERSISTENT_VOLUME_CLAIM,
+                    name,
+                    MergePatch({"metadata": uid, "status": status}),
+                    namespace,
+                    subresource="status",
+                )
+            self.claims.wrote(claim)
+        except (NotFound, Conflict):
+            pass  # it is another one by now, or none; its own event is on the way
+
+    async def _reclaim(self, volume: Object) -> Result:
+        """The claim this volume was made for is gone."""
+        name = volume["metadata"]["name"]
+        if volume["spec"].get("persistentVolumeReclaimPolicy") != "Delete":
+            return DONE
+        if name in self.in_use:
+            return Result(_IN_USE_PAUSE)
+        await asyncio.to_thread(_remove, self.directory / name)
+        with contextlib.suppress(NotFound):
+            await self.client.delete(PERSISTENT_VOLUME, name, uid=volume["metadata"]["uid"])
+        self.volumes.deleted(Key("", name), volume["metadata"]["uid"])
+        return Result(0.0)  # the claim may be there again
+
+
+def volume_name(claim: Object) -> str:
+    """As provisioners name them: from the claim's UID, so that no two claims ever share one."""
+    return f"pvc-{claim['metadata']['uid']}"
+
+
+def _is_made_by_us(volume: Object) -> bool:
+    annotations = volume["metadata"].get("annotations") or {}
+    return bool(annotations.get(_PROVISIONED_BY) == PROVISIONER)
+
+
+def _remove(directory: Path) -> None:
+    """All of it, whatever a sandbox has put there. ``rmtree`` follows no links."""
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(directory)

@@ -1,0 +1,249 @@
+"""The volumes of a node's pods: made before the first container starts, gone after the last has ended.
+
+``emptyDir`` is a directory of the pod, a disk of its own if it has a size, or memory. Volumes made of API objects are
+written when the pod starts and again whenever ``refresh`` finds that the objects have changed. A claim's data is where
+its PersistentVolume says, if that is one of ours; the pod that mounts it owns it for that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object, ResourceType
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, NotFound
+from sandpool.node.pods.downward import Place, UnknownField
+from sandpool.node.pods.expansion import expand
+from sandpool.node.pods.parts import Owner, VolumeFailure
+from sandpool.node.runtimes.runtime import Bind, Mount
+from sandpool.node.volumes import disk, ownership, projection, publication
+
+_log = logging.getLogger(__name__)
+
+_VOLUMES: Final = "volumes"
+#: What an emptyDir in memory may hold if it does not say.
+_MEMORY: Final = 64 << 20
+#: The share of its life after which a token is replaced.
+_RENEWAL: Final = 0.8
+
+
+class Usage(Protocol):
+    """Who must know which persistent volumes are mounted."""
+
+    in_use: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """A volume that is a directory of the host."""
+
+    path: Path
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """The volumes of a pod by name."""
+
+    volumes: Mapping[str, Directory]
+
+    def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
+        wanted: list[Object] = container.get("volumeMounts") or []
+        # An outer directory before what is mounted inside it.
+        ordered = sorted(wanted, key=lambda mount: mount["mountPath"].rstrip("/").count("/"))
+        return tuple(self._mount(mount, env) for mount in ordered)
+
+    def _mount(self, mount: Object, env: Mapping[str, str]) -> Mount:
+        volume = self.volumes.get(mount["name"])
+        if volume is None:
+            raise VolumeFailure(f'there is no volume "{mount["name"]}"')
+        target: str = mount["mountPath"]
+        subpath: str = mount.get("subPath") or ""
+        if expression := mount.get("subPathExpr"):
+            subpath = expand(expression, env)
+        return Bind(volume.path, target, volume.read_only or bool(mount.get("readOnly")), subpath)
+
+
+@dataclass(slots=True)
+class _Held:
+    """What is kept for a pod while it lives."""
+
+    pod: Object
+    directory: Path
+    owner: Owner
+    persistent: set[str] = field(default_factory=set)  # names of PersistentVolumes
+    # By audience and seconds: a token, and until when it is used.
+    tokens: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+
+
+class Volumes:
+    """``root`` is where our PersistentVolumes are. ``usage`` is told which of them are mounted."""
+
+    def __init__(
+        self,
+        client: Client,
+        root: Path,
+        place: Place,
+        allocatable: Mapping[str, str],
+        clock: Clock,
+        usage: Usage | None = None,
+        *,
+        host_paths: bool = False,
+    ) -> None:
+        self.client = client
+        self.root = root
+        self.place = place
+        self.allocatable = allocatable
+        self.clock = clock
+        self.usage = usage
+        self.host_paths = host_paths
+        self._held: dict[str, _Held] = {}
+
+    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> Prepared:
+        held = self._held.setdefault(pod["metadata"]["uid"], _Held(pod, directory, owner))
+        prepared: dict[str, Directory] = {}
+        for volume in pod["spec"].get("volumes") or ():
+            try:
+                prepared[volume["name"]] = await self._prepare(volume, held)
+            except (ApiError, OSError, UnknownField) as error:
+                raise VolumeFailure(f'volume "{volume["name"]}": {error}') from error
+        return Prepared(prepared)
+
+    async def release(self, uid: str, directory: Path) -> None:
+        held = self._held.pop(uid, None)
+        await asyncio.to_thread(_remove_disks, directory / _VOLUMES)
+        if held is not None and self.usage is not None:
+            others = {name for each in self._held.values() for name in each.persistent}
+            self.usage.in_use -= held.persistent - others
+
+    async def refresh(self) -> None:
+        """Write again what has changed in the API. What cannot be had now stays as it is."""
+        for held in list(self._held.values()):
+            for volume in held.pod["spec"].get("volumes") or ():
+                if any(kind in volume for kind in projection.KINDS):
+                    try:
+                        await self._publish(volume, held)
+                    except (ApiError, OSError, VolumeFailure) as error:
+                        _log.warning("%s stays as it is: %s", _place(held, volume), error)
+
+    async def _prepare(self, volume: Object, held: _Held) -> Directory:
+        if any(kind in volume for kind in projection.KINDS):
+            return await self._publish(volume, held)
+        if (empty := volume.get("emptyDir")) is not None:
+            return await asyncio.to_thread(_empty, empty, _place(held, volume), held.owner)
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            return await self._persistent(claim, held)
+        if "hostPath" in volume and self.host_paths:
+            return Directory(Path(volume["hostPath"]["path"]))
+        kinds = ", ".join(key for key in volume if key != "name")
+        raise VolumeFailure(f'volume "{volume["name"]}" is of a kind that is not available here: {kinds}')
+
+    async def _publish(self, volume: Object, held: _Held) -> Directory:
+        files = await projection.project(volume, self._sources(held))
+        path = _place(held, volume)
+        await asyncio.to_thread(publication.publish, path, files, held.owner.uid, held.owner.gid)
+        return Directory(path, read_only=True)
+
+    async def _persistent(self, source: Object, held: _Held) -> Directory:
+        name, namespace = source["claimName"], held.pod["metadata"]["namespace"]
+        claim = await self._find(PERSISTENT_VOLUME_CLAIM, name, namespace)
+        if claim is None:
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" not found')
+        if claim["metadata"].get("deletionTimestamp"):
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" is being deleted')
+        if (claim.get("status") or {}).get("phase") != "Bound":
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" is not bound to a volume yet')
+        volume = await self._find(PERSISTENT_VOLUME, claim["spec"]["volumeName"], None)
+        path = Path(((volume or {}).get("spec", {}).get("local") or {}).get("path") or "/")
+        if volume is None or path.parent != self.root:
+            raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" is not one of this node')
+        self._take(volume["metadata"]["name"], held)
+        await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
+        return Directory(path, read_only=bool(source.get("readOnly")))
+
+    def _take(self, volume: str, held: _Held) -> None:
+        """Two pods are two users, and files can belong to one."""
+        for other in self._held.values():
+            if volume in other.persistent and other.owner.uid != held.owner.uid:
+                metadata = other.pod["metadata"]
+                raise VolumeFailure(
+                    f'persistent volume "{volume}" is mounted by pod {metadata["namespace"]}/{metadata["name"]}; '
+                    "a volume can be mounted by one pod at a time"
+                )
+        held.persistent.add(volume)
+        if self.usage is not None:
+            self.usage.in_use.add(volume)
+
+    def _sources(self, held: _Held) -> projection.Sources:
+        pod = held.pod
+        namespace = pod["metadata"]["namespace"]
+
+        async def token(audience: str, seconds: int) -> str:
+            text, until = held.tokens.get((audience, seconds), ("", 0.0))
+            now = self.clock.monotonic()
+            if not text or now >= until:
+                text = await self._token(pod, audience, seconds)
+                held.tokens[audience, seconds] = text, now + seconds * _RENEWAL
+            return text
+
+        return projection.Sources(
+            config_map=lambda name: self._find(CONFIG_MAP, name, namespace),
+            secret=lambda name: self._find(SECRET, name, namespace),
+            token=token,
+            pod=pod,
+            place=self.place,
+            allocatable=self.allocatable,
+        )
+
+    async def _token(self, pod: Object, audience: str, seconds: int) -> str:
+        """Bound to the pod: when that is gone, nobody takes it any more."""
+        metadata = pod["metadata"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        spec: Object = {"expirationSeconds": seconds, "boundObjectRef": bound}
+        if audience:
+            spec["audiences"] = [audience]
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        account = pod["spec"].get("serviceAccountName") or "default"
+        answer = await self.client.create(
+            SERVICE_ACCOUNT, request, metadata["namespace"], name=account, subresource="token"
+        )
+        text: str = answer["status"]["token"]
+        return text
+
+    async def _find(self, type: ResourceType, name: str, namespace: str | None) -> Object | None:
+        try:
+            return await self.client.get(type, name, namespace)
+        except NotFound:
+            return None
+
+
+def _place(held: _Held, volume: Object) -> Path:
+    path: Path = held.directory / _VOLUMES / volume["name"]
+    return path
+
+
+def _empty(source: Object, path: Path, owner: Owner) -> Directory:
+    limit = source.get("sizeLimit")
+    size = 0 if limit is None else -(-parse(str(limit)).billionths // 10**9)
+    if source.get("medium") == "Memory":
+        disk.make_in_memory(path, size or _MEMORY)
+    elif size:
+        disk.make(path, size)
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o777)
+    ownership.give(path, owner.uid, owner.gid)
+    return Directory(path)
+
+
+def _remove_disks(volumes: Path) -> None:
+    for volume in list(volumes.iterdir()) if volumes.exists() else ():
+        if volume.is_dir():
+            disk.remove(volume)

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.volumes import disk
+
+pytestmark = pytest.mark.isolation
+
+SIZE = 8 << 20
+KINDS = [pytest.param(disk.make, id="file"), pytest.param(disk.make_in_memory, id="memory")]
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "volume"
+    disk.remove(tmp_path / "volume")
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_a_disk_is_empty_and_has_its_size(make: Callable[[Path, int], None], target: Path) -> None:
+    make(target, SIZE)
+    assert list(target.iterdir()) == []
+    with pytest.raises(OSError, match="No space left") as full, (target / "big").open("wb") as file:
+        for _ in range(SIZE >> 19):
+            file.write(bytes(1 << 20))
+            file.flush()
+    assert full.value.errno == errno.ENOSPC
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_made_again_it_is_the_same(make: Callable[[Path, int], None], target: Path) -> None:
+    make(target, SIZE)
+    (target / "file").write_text("kept")
+    make(target, SIZE)
+    assert (target / "file").read_text() == "kept"
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_nothing_of_it_is_left(make: Callable[[Path, int], None], target: Path) -> None:
+    before = Path("/proc/self/mountinfo").read_text()
+    make(target, SIZE)
+    disk.remove(target)
+    disk.remove(target)
+    assert Path("/proc/self/mountinfo").read_text() == before
+    assert [path.name for path in target.parent.iterdir()] == ["volume"]
+
+
+def test_a_machine_without_the_tools_says_so(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    for make in (partial(disk.make, target, SIZE), partial(disk.make_in_memory, target, SIZE)):
+        with pytest.raises(VolumeFailure, match="is not installed, so a volume cannot be given a size"):
+            make()
+    monkeypatch.undo()
