@@ -1,0 +1,42 @@
+"""Reading objects the way laws do: from what the API holds, without any code of the controllers."""
+
+from __future__ import annotations
+
+from sandpool.api.resource import Object
+
+
+def condition(object: Object, type: str) -> Object:
+    """Empty if there is none of that type."""
+    conditions = (object.get("status") or {}).get("conditions") or []
+    return next((each for each in conditions if each["type"] == type), {})
+
+
+def is_ready(object: Object) -> bool:
+    return condition(object, "Ready").get("status") == "True"
+
+
+def is_deleting(object: Object) -> bool:
+    return bool(object["metadata"].get("deletionTimestamp"))
+
+
+def name_of(object: Object) -> str:
+    name: str = object["metadata"]["name"]
+    return name
+
+
+def uid_of(object: Object) -> str:
+    uid: str = object["metadata"]["uid"]
+    return uid
+
+
+def owner_uid(object: Object) -> str:
+    """The UID of what controls an object, empty if nothing does."""
+    owners = object["metadata"].get("ownerReferences") or []
+    return next((each["uid"] for each in owners if each.get("controller")), "")
+
+
+def image(spec: Object) -> str:
+    """What runs in a sandbox, by the spec of a sandbox or template. In a simulation templates differ by that."""
+    containers = spec["podTemplate"]["spec"]["containers"]
+    image: str = containers[0]["image"]
+    return image

@@ -1,0 +1,178 @@
+"""Nodes that run nothing: pods are placed, become ready, hang, fail, flap and go, at times that chance decides.
+
+Unlike ``testing.node.SimulatedNode`` these see the API's store itself. That they are told late is not what is tried
+here, and a watch for each of them would be most of the work of a simulation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock, timestamp
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import ApiError
+from sandpool.server.store.entry import Change
+from sandpool.testing.node import Fate
+
+_PAUSE = 0.5  # seconds before something is tried again that the API did not take
+
+
+@dataclass(slots=True)
+class _Pod:
+    namespace: str
+    name: str
+    uid: str
+    address: str
+    node: str = ""
+    is_dying: bool = False
+    is_ready: bool = False
+    life: asyncio.Task[None] | None = None
+
+
+class Nodes:
+    """``pace`` scales how long everything takes. ``fates`` are drawn from for every new pod, until ``heal``."""
+
+    def __init__(self, client: Client, clock: Clock, random: Random, *, pace: float, fates: tuple[Fate, ...]) -> None:
+        self.client = client
+        self.clock = clock
+        self.random = random
+        self.pace = pace
+        self.fates = fates
+        self.names = tuple(f"node-{number}" for number in range(random.randint(1, 3)))
+        self._pods: dict[str, _Pod] = {}  # by UID
+        self._addresses = 0
+        self._healed = asyncio.Event()
+
+    def witness(self, resource: str, change: Change, writer: str) -> None:
+        if resource != POD.group_resource:
+            return
+        metadata = change.object["metadata"]
+        pod = self._pods.get(metadata["uid"])
+        if change.type == "DELETED":
+            if pod is not None:
+                del self._pods[pod.uid]
+                if pod.life is not None:
+                    pod.life.cancel()
+            return
+        if pod is None:
+            self._addresses += 1
+            address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
+            pod = self._pods[metadata["uid"]] = _Pod(
+                metadata["namespace"], metadata["name"], metadata["uid"], address
+            )
+            self._begin(pod, self._live)
+        if metadata.get("deletionTimestamp") and not pod.is_dying:
+            pod.is_dying = True
+            self._begin(pod, self._die)
+
+    def heal(self) -> None:
+        """From now on every pod that can become ready does."""
+        self.fates = (Fate.READY,)
+        self._healed.set()
+
+    def disturb(self) -> str:
+        """Something happens to a pod that is ready: it is not for a while, or it ends. Says what."""
+        ready = [pod for pod in self._pods.values() if pod.is_ready and not pod.is_dying]
+        if not ready or self._healed.is_set():
+            return ""
+        pod = self.random.choice(ready)
+        phase = self.random.choice(("", "", "Failed", "Succeeded"))
+        pod.is_ready = False
+        self._begin(pod, lambda pod: self._report(pod, phase, ready=False) if phase else self._flap(pod))
+        return f"pod {pod.name} {phase or 'flaps'}"
+
+    def _begin(self, pod: _Pod, story: Callable[[_Pod], Awaitable[None]]) -> None:
+        if pod.life is not None:
+            pod.life.cancel()
+
+        async def told() -> None:
+            try:
+                await story(pod)
+            except ApiError as error:
+                if error.code not in (404, 409):  # else the pod has gone, or is another one by now
+                    raise
+
+        pod.life = asyncio.create_task(told(), name=f"pod {pod.name}")
+
+    async def _live(self, pod: _Pod) -> None:
+        fate = self.random.choice(self.fates)
+        await self._pause(1.0)
+        if fate is Fate.UNSCHEDULABLE:
+            words = {"reason": "Unschedulable", "message": "0/1 nodes are available."}
+            await self._status(pod, {"phase": "Pending", "conditions": [self._condition("PodScheduled", False, words)]})
+            await self._healed.wait()
+            await self._pause(1.0)
+        pod.node = self.random.choice(self.names)
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name, "uid": pod.uid}}
+        binding["target"] = {"apiVersion": "v1", "kind": "Node", "name": pod.node}
+        await self._insist(
+            lambda: self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
+        )
+        await self._pause(1.0)
+        if self.random.random() < 0.5 or fate is Fate.HANGING:
+            await self._report(pod, "Running", ready=False)
+            await self._pause(1.0)
+        if fate is Fate.HANGING:
+            await self._healed.wait()
+        if fate in (Fate.FAILED, Fate.SUCCEEDED):
+            await self._report(pod, "Failed" if fate is Fate.FAILED else "Succeeded", ready=False)
+            return
+        await self._report(pod, "Running", ready=True)
+
+    async def _flap(self, pod: _Pod) -> None:
+        await self._report(pod, "Running", ready=False)
+        await self._pause(3.0)
+        await self._report(pod, "Running", ready=True)
+
+    async def _die(self, pod: _Pod) -> None:
+        await self._pause(1.0)
+        await self._insist(
+            lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid)
+        )
+
+    async def _report(self, pod: _Pod, phase: str, *, ready: bool) -> None:
+        conditions = [
+            self._condition("PodScheduled", True),
+            self._condition("Ready", ready),
+        ]
+        await self._status(
+            pod,
+            {
+                "phase": phase,
+                "conditions": conditions,
+                "hostIP": "192.0.2.1",
+                "podIP": pod.address,
+                "podIPs": [{"ip": pod.address}],
+            },
+        )
+        pod.is_ready = ready
+
+    def _condition(self, type: str, status: bool, words: Object | None = None) -> Object:
+        since = timestamp(self.clock.now())
+        return {"type": type, "status": "True" if status else "False", "lastTransitionTime": since, **(words or {})}
+
+    async def _status(self, pod: _Pod, status: Object) -> None:
+        body = MergePatch({"metadata": {"uid": pod.uid}, "status": status})
+        await self._insist(lambda: self.client.patch(POD, pod.name, body, pod.namespace, subresource="status"))
+
+    async def _pause(self, seconds: float) -> None:
+        await self.clock.sleep(self.random.random() * seconds * self.pace)
+
+    async def _insist(self, request: Callable[[], Awaitable[Any]]) -> None:
+        """Send until the API has said yes or no."""
+        while True:
+            try:
+                await request()
+                return
+            except (ConnectionError, TimeoutError):
+                pass
+            except ApiError as error:
+                if error.code < 500 and error.code != 429:
+                    raise
+            await self.clock.sleep(_PAUSE)
