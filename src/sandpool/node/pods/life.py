@@ -140,7 +140,7 @@ class Life:
     freezing: bool = False  # being frozen or thawed
     touched: bool = False  # somebody uses it, whatever its labels say
     releasing: bool = False
-    released: bool = False  # nothing of it is left but its logs
+    released: bool = False  # nothing of it is left but its directory
     discarded: bool = False  # nothing of it is left at all
 
     @classmethod
@@ -153,9 +153,6 @@ class Life:
     def put(self, name: str, **changes: Any) -> Life:
         """With one container changed."""
         return replace(self, containers={**self.containers, name: replace(self.containers[name], **changes)})
-
-    def now(self, **changes: Any) -> Life:
-        return replace(self, **changes)
 
     @property
     def deleting(self) -> bool:
@@ -171,6 +168,10 @@ class Life:
     def changed(self, pod: Pod) -> Life:
         """The API shows another version of the pod."""
         return replace(self, pod=pod)
+
+    def refused(self, problem: Problem) -> Life:
+        """The node does not run such pods."""
+        return replace(self, refusal=problem)
 
     def prepared(self, addresses: tuple[str, ...]) -> Life:
         return replace(self, preparation=Preparation(done=True, addresses=addresses))
@@ -232,6 +233,12 @@ class Life:
         """The hook after its start has returned."""
         return self.put(name, hook=Hook.NONE)
 
+    def hook_failed(self, name: str, now: Moment) -> Life:
+        """The hook after its start did not do what it should: the container is not wanted like this."""
+        if self.containers[name].stage is not Stage.RUNNING:
+            return self
+        return self.put(name, hook=Hook.NONE, stop=Stop(now.at + self.pod.grace, Hook.NONE))
+
     def answered(self, name: str, kind: ProbeKind, good: bool, now: Moment) -> Life:
         """A probe's question has been answered. One that was asked of an earlier run means nothing."""
         container = self.containers[name]
@@ -240,6 +247,21 @@ class Life:
             return self
         tallies = {**container.tallies, kind: tally.answered(good, now.at)}
         return self.put(name, tallies=tallies)
+
+    def froze(self) -> Life:
+        return replace(self, frozen=True, freezing=False)
+
+    def thawed(self, now: Moment) -> Life:
+        """Whatever its probes missed meanwhile they ask now."""
+        life = replace(self, frozen=False, freezing=False)
+        for name, container in self.containers.items():
+            tallies = {kind: tally.resumed(now.at) for kind, tally in container.tallies.items()}
+            life = life.put(name, tallies=tallies)
+        return life
+
+    def cleared(self) -> Life:
+        """What it held has been given back."""
+        return replace(self, releasing=False, released=True)
 
     def stop_hook_done(self, name: str, now: Moment) -> Life:
         """The hook before its end has returned. However long it took, the container itself has a moment to react."""

@@ -16,7 +16,7 @@ from sandpool.node.pods.report import is_ready
 
 # How long a state that nobody waits for stays unreported, the first time and then.
 FIRST_DELAY: Final = 1.0
-LATER_DELAY: Final = 10.0
+LATER_DELAY: Final = 5.0
 
 # What a report consists of besides conditions; None in a patch would remove it, so what is missing is left alone.
 _WHOLE: Final = (
@@ -57,9 +57,9 @@ def _troubles(status: Object) -> set[tuple[str, str]]:
     found = set()
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
-            reason = ((container.get("state") or {}).get("waiting") or {}).get("reason")
-            if reason not in (None, CREATING, INITIALIZING):
-                found.add((container["name"], reason))
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting and (waiting.get("message") or waiting.get("reason") not in (CREATING, INITIALIZING)):
+                found.add((container["name"], waiting.get("reason") or ""))
     return found
 
 

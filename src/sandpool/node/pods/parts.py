@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 from sandpool.api.resource import Object
-from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers, Mount
+from sandpool.node.runtimes.runtime import Container, HostToolchain, ImageLayers, Mount
 
 
 class ImageFailure(Exception):
@@ -127,4 +127,21 @@ class Volumes(Protocol):
 
     async def release(self, uid: str, directory: Path) -> None:
         """Undo what ``prepare`` did, except for data that outlives the pod. The directory may be gone already."""
+        ...
+
+
+class Logs(Protocol):
+    """Keeps what containers write. A container waits when nobody reads, so reading begins with its start."""
+
+    def follow(self, container: Container, directory: Path, restarts: int) -> None:
+        """Read what a container writes from now on, into files in ``directory``, which is kept for the container of
+        this name, in all its runs. Called again for the same run, it goes on."""
+        ...
+
+    async def finish(self, container: Container) -> None:
+        """Take in what is still to be read of a container that has ended, and stop reading."""
+        ...
+
+    async def tail(self, container: Container, limit: int) -> bytes:
+        """The last ``limit`` bytes of what the present run wrote, as it wrote them."""
         ...

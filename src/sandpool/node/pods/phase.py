@@ -21,10 +21,11 @@ def init_finished(life: Life, container: Container) -> bool:
 
 
 def waiting_for(life: Life) -> Iterator[Container]:
-    """Init containers that are not through. Once a main container has run they all were, whatever a sidecar does."""
-    if any(life[container.name].ending or life[container.name].since for container in life.pod.containers):
-        return
-    yield from (container for container in life.pod.init if not init_finished(life, container))
+    """Init containers that are not through. Once a main container has run, nobody waits for a sidecar any more."""
+    beyond = any(life[container.name].ending or life[container.name].since for container in life.pod.containers)
+    for container in life.pod.init:
+        if not init_finished(life, container) and not (container.sidecar and beyond):
+            yield container
 
 
 def initialized(life: Life) -> bool:

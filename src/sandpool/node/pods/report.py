@@ -174,6 +174,8 @@ def _in_backoff(life: Life, container: Container, known: ContainerLife, now: Mom
 def _waiting(life: Life, container: Container, known: ContainerLife) -> Object:
     if known.problem is not None:
         return _words(known.problem.reason, known.problem.message)
+    if life.preparation.problem is not None:
+        return _words(CREATING, life.preparation.problem.message)
     if not container.init and life.pod.init and not initialized(life):
         return _words(INITIALIZING)
     return _words(CREATING if not container.init or container is life.pod.init[0] else INITIALIZING)

@@ -13,6 +13,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED
 from sandpool.api.views.times import parse_time
 from sandpool.node.pods.life import ContainerLife, Ending, Life, Moment, Problem, Stage
+from sandpool.node.pods.phase import work_finished
 from sandpool.node.pods.refusals import REASON
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
 from sandpool.node.pods.tally import Tally
@@ -34,17 +35,32 @@ def restored(pod: Pod, now: Moment) -> Life:
     return replace(life, containers={**life.containers, **found})
 
 
-def lost(known: ContainerLife, status: Object, now: Moment) -> ContainerLife:
-    """A container that ran when it was last reported, and of which nothing is left."""
-    began = parse_time(((status.get("state") or {}).get("running") or {}).get("startedAt"))
+def runs(pod: Pod, name: str) -> bool:
+    """Whether a container ran when it was last reported."""
+    return "running" in (_reported(pod, name).get("state") or {})
+
+
+def lost(life: Life, container: Container, now: Moment) -> Life:
+    """A container ran when it was last reported, and nothing is left of it."""
+    began = parse_time(((_reported(life.pod, container.name).get("state") or {}).get("running") or {}).get("startedAt"))
     message = "The container could not be located when the node came back"
-    ending = Ending(_LOST_CODE, _LOST, now, began, message)
-    return replace(known, stage=Stage.ENDED, ending=ending, previous=known.ending)
+    known = life[container.name]
+    ending = Ending(_LOST_CODE, _LOST, now, began, message, container_id=known.container_id)
+    return life.put(container.name, stage=Stage.ENDED, ending=ending, previous=known.ending)
+
+
+def started_over(life: Life) -> Life:
+    """Of a pod of which nothing runs any more, and which is to go on: what its init containers did may be gone, too."""
+    if work_finished(life):
+        return life
+    for container in life.pod.init:
+        life = life.put(container.name, stage=Stage.WAITING)
+    return life
 
 
 def found_running(life: Life, container: Container, since: datetime, now: Moment) -> Life:
     """A container that runs. It is as ready as it was said to be, until its probes say otherwise."""
-    status = reported(life.pod, container.name)
+    status = _reported(life.pod, container.name)
     ready, started = bool(status.get("ready")), bool(status.get("started"))
     age = max((now.time - since).total_seconds(), 0.0)
     begin = Moment(now.at - age, since)
@@ -59,7 +75,7 @@ def found_running(life: Life, container: Container, since: datetime, now: Moment
 _KINDS = ("initContainerStatuses", "containerStatuses")
 
 
-def reported(pod: Pod, name: str) -> Object:
+def _reported(pod: Pod, name: str) -> Object:
     """The last status of a container; empty if there is none."""
     status = pod.object.get("status") or {}
     found = (each for kind in _KINDS for each in status.get(kind) or () if each["name"] == name)

@@ -1,0 +1,287 @@
+"""The node: turns the pods that are bound to it into running containers, through nothing but a ``Client``.
+
+Behind the embedded API and behind a real kube-apiserver it is the same. It registers itself, says that it is alive, and
+gives every pod a worker of its own. The order at the start matters: first everything that is bound here is known, then
+what an earlier agent left is swept away as far as no pod owns it, and only then anything is started.
+
+An agent may be killed at any time. Its containers run on, and the next one adopts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from sandpool.api.kinds import POD, RUNTIME_CLASS, SERVICE
+from sandpool.api.resource import Object
+from sandpool.api.views import ServiceView
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.deadline import within
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client
+from sandpool.kube.errors import AlreadyExists
+from sandpool.node.heartbeat import Heartbeat
+from sandpool.node.machine import read_machine, read_remaining
+from sandpool.node.pods import happenings, workplace
+from sandpool.node.pods.estate import volume_directory
+from sandpool.node.pods.host_users import FIRST, HostUsers
+from sandpool.node.pods.ledger import Ledger, read_ledger
+from sandpool.node.pods.life import Life, Moment, Problem
+from sandpool.node.pods.parts import Images, Logs, Network, Volumes
+from sandpool.node.pods.phase import phase
+from sandpool.node.pods.refusals import REASON, message, refusals
+from sandpool.node.pods.restore import restored
+from sandpool.node.pods.service_links import service_links
+from sandpool.node.pods.spec import Pod
+from sandpool.node.pods.worker import PodWorker
+from sandpool.node.pods.workplace import Runtimes, Workplace
+from sandpool.node.registration import Ability, Offer, allocatable
+from sandpool.node.runtimes.runtime import PodSandbox
+
+_log = logging.getLogger(__name__)
+
+_NAMESPACE: Final = "namespace"
+_API_SERVICE: Final = Key("default", "kubernetes")
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What does the work on this machine."""
+
+    runtimes: Runtimes
+    images: Images
+    network: Network
+    volumes: Volumes
+    logs: Logs
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator decides. ``publish_classes`` makes a RuntimeClass for every handler this node knows of."""
+
+    directory: Path
+    offer: Offer
+    cluster_domain: str = "cluster.local"
+    allow_host_paths: bool = False
+    publish_classes: bool = False
+    first_host_user: int = FIRST
+
+
+class NodeAgent:
+    """``start`` returns when it serves, ``stop`` when nothing of it runs any more. ``wait`` raises if it breaks."""
+
+    def __init__(self, client: Client, clock: Clock, random: Random, settings: Settings, parts: Parts) -> None:
+        self.client = client
+        self.clock = clock
+        self.random = random
+        self.settings = settings
+        self.parts = parts
+        self.name = settings.offer.name
+        self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
+        self.services = Cache(ServiceView.from_object, name="services")
+        self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
+        self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
+        self.recorder = Recorder(client, clock, self.name)
+        self.workers: dict[str, PodWorker] = {}  # by UID of the pod; none of them has ended
+        self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
+        self._running: list[asyncio.Task[Any]] = []
+
+    async def start(self) -> None:
+        settings = self.settings
+        settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        machine = read_machine(settings.directory)
+        self.place = self._workplace(allocatable(machine, settings.offer))
+        self.place.settings.pods.mkdir(mode=0o711, exist_ok=True)
+        runtimes = self.parts.runtimes
+        self.heartbeat = Heartbeat(
+            self.client,
+            self.clock,
+            machine,
+            settings.offer,
+            Ability(
+                tuple(sorted(runtimes.available)),
+                runtimes.unavailable,
+                self.parts.network.weaknesses,
+                self.parts.network.host_addresses,
+            ),
+            lambda: read_remaining(settings.directory),
+        )
+        self.recorder.start()
+        if settings.publish_classes:
+            await self._publish_classes()
+        await self._reflect()
+        await self._sweep()
+        await self.heartbeat.register()
+        self._begin(self.heartbeat.run(), "heartbeat")
+        self.pods.subscribe(self._noticed)
+
+    async def wait(self) -> None:
+        """Until stopped. Raises what no part of it should."""
+        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            if not task.cancelled():
+                task.result()
+
+    async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
+        """Stop every container within ``grace`` seconds, or leave them running for the next agent to adopt."""
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        if not keep:
+            await self._halt(grace)
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        if not keep:
+            await self.heartbeat.stop()
+        await self.recorder.stop()
+
+    def find(self, namespace: str, name: str) -> PodWorker | None:
+        """The worker of a pod that is bound here."""
+        pod = self.pods.get(Key(namespace, name))
+        return None if pod is None else self.workers.get(pod["metadata"]["uid"])
+
+    # -- starting and stopping ---------------------------------------------------------------------------------------
+
+    def _workplace(self, amounts: Mapping[str, str]) -> Workplace:
+        parts, settings = self.parts, self.settings
+        own = workplace.Settings(
+            self.name, settings.directory, settings.cluster_domain, allow_host_paths=settings.allow_host_paths
+        )
+        ledgers = map(read_ledger, own.pods.iterdir() if own.pods.is_dir() else ())
+        taken = (ledger.host_uid for ledger in ledgers if ledger is not None)
+        return Workplace(
+            self.client,
+            self.clock,
+            self.random,
+            self.recorder,
+            own,
+            parts.runtimes,
+            parts.images,
+            parts.network,
+            parts.volumes,
+            parts.logs,
+            HostUsers(settings.first_host_user, taken=taken),
+            amounts,
+            self._service_links,
+            lambda name: self.classes.get(Key("", name)),
+            self.pods.wrote,
+        )
+
+    async def _reflect(self) -> None:
+        """Everything there is is known when this returns."""
+        mine = f"spec.nodeName={self.name}"
+        reflectors: list[Reflector[Any]] = [
+            Reflector(self.client, POD, self.pods, self.clock, self.random, field_selector=mine),
+            Reflector(self.client, SERVICE, self.services, self.clock, self.random),
+            Reflector(self.client, RUNTIME_CLASS, self.classes, self.clock, self.random),
+        ]
+        for reflector in reflectors:
+            self._begin(reflector.run(), f"reflector of {reflector.type}")
+        for reflector in reflectors:
+            await reflector.synced.wait()
+
+    def _begin(self, work: Any, name: str) -> None:
+        self._running.append(asyncio.create_task(work, name=f"{name} of node {self.name}"))
+
+    async def _publish_classes(self) -> None:
+        for handler in (*self.parts.runtimes.available, *self.parts.runtimes.unavailable):
+            body = {"apiVersion": RUNTIME_CLASS.api_version, "kind": RUNTIME_CLASS.kind, "handler": handler}
+            try:
+                await self.client.create(RUNTIME_CLASS, {**body, "metadata": {"name": handler}})
+            except AlreadyExists:
+                continue
+
+    async def _halt(self, grace: float) -> None:
+        for worker in self.workers.values():
+            worker.halt(grace)
+        waiting = [worker.settled.wait() for worker in self.workers.values()]
+        try:
+            # Beyond the grace period everything is killed; what takes longer than this is stuck.
+            await within(self.clock, grace + 10.0, _all(waiting))
+        except TimeoutError:
+            _log.warning("some pods of node %s could not be stopped", self.name)
+
+    # -- pods ----------------------------------------------------------------------------------------------------------
+
+    def _noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        if new is None:
+            if old is not None and (worker := self.workers.get(old["metadata"]["uid"])) is not None:
+                worker.vanished()
+        elif (worker := self.workers.get(new["metadata"]["uid"])) is not None:
+            worker.saw(new)
+        else:
+            self._take(Pod.read(new))
+
+    def _take(self, pod: Pod) -> None:
+        worker = self.workers[pod.uid] = PodWorker(self._admitted(pod), self.place)
+        task = self._tasks[pod.uid] = asyncio.create_task(worker.run(), name=f"pod {pod.key}")
+        task.add_done_callback(lambda task: self._ended(pod, task))
+
+    def _admitted(self, pod: Pod) -> Life:
+        """The life of a pod as it is now, or the refusal to run it."""
+        now = Moment(self.clock.monotonic(), self.clock.now())
+        life = restored(pod, now)
+        found = refusals(pod.object, host_paths=self.settings.allow_host_paths, resources=self.place.allocatable)
+        if not found or life.refusal is not None or phase(life) != "Pending":
+            return life
+        why = message(found)
+        self.recorder.event(Reference.to(pod.object), happenings.refused(why))
+        return Life.of(pod, begun=life.begun).refused(Problem(REASON, why))
+
+    def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
+        del self.workers[pod.uid], self._tasks[pod.uid]
+        if task.cancelled() or task.exception() is None:
+            return
+        _log.error("the worker of pod %s broke down and is replaced", pod.key, exc_info=task.exception())
+        if (now := self.pods.get(pod.key)) is not None and now["metadata"]["uid"] == pod.uid:
+            self._take(Pod.read(now))
+
+    def _service_links(self, namespace: str, enabled: bool) -> Mapping[str, str]:
+        api = self.services.get(_API_SERVICE)
+        found = list(self.services.by(_NAMESPACE, namespace)) if enabled else []
+        if api is not None and api not in found:
+            found.append(api)
+        return service_links(found, namespace, enabled)
+
+    # -- what no pod owns ----------------------------------------------------------------------------------------------
+
+    async def _sweep(self) -> None:
+        """Remove what is left of pods that are not bound here any more."""
+        owned = {pod["metadata"]["uid"] for pod in self.pods}
+        left = {path.name for path in self.place.settings.pods.iterdir()} | await self.parts.network.attached()
+        for runtime in self.parts.runtimes.available.values():
+            left |= await runtime.pods()
+        for uid in sorted(left - owned):
+            _log.info("removing what is left of pod %s", uid)
+            await self._remove(uid)
+
+    async def _remove(self, uid: str) -> None:
+        directory = self.place.settings.pod_directory(uid)
+        ledger = read_ledger(directory)
+        for runtime in self.parts.runtimes.available.values():
+            await runtime.close_pod(_remains(uid, directory, ledger))
+        await self.parts.network.detach(uid)
+        await self.parts.volumes.release(uid, volume_directory(directory))
+        await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+        if ledger is not None:
+            self.place.host_users.give_back(ledger.host_uid)
+
+
+def _remains(uid: str, directory: Path, ledger: Ledger | None) -> PodSandbox:
+    """Enough of a pod to have it closed."""
+    user = FIRST if ledger is None else ledger.host_uid
+    return PodSandbox(uid, directory, user, user, None, uid)
+
+
+async def _all(waiting: list[Any]) -> None:
+    await asyncio.gather(*waiting)

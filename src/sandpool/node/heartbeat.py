@@ -1,0 +1,124 @@
+"""Keeps the Node object of this machine, and says every few seconds that it is alive.
+
+The sign of life is a Lease, which is small. The Node itself is written when something about it changes, and every few
+minutes in any case.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from sandpool.api.kinds import LEASE, NODE
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client, MergePatch, StrategicPatch
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
+from sandpool.node.machine import Machine, Remaining
+from sandpool.node.registration import (
+    LEASE_NAMESPACE,
+    Ability,
+    Offer,
+    conditions,
+    lease,
+    lease_spec,
+    new_node,
+    node_labels,
+    node_status,
+    stopped,
+)
+
+_log = logging.getLogger(__name__)
+
+PERIOD: Final = 10.0
+# Without any change, how often the Node is written.
+_STATUS_PERIOD: Final = 300.0
+
+
+class Heartbeat:
+    """``remaining`` tells what is left of the machine."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        machine: Machine,
+        offer: Offer,
+        ability: Ability,
+        remaining: Callable[[], Remaining],
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.machine = machine
+        self.offer = offer
+        self.ability = ability
+        self.remaining = remaining
+        self._node: Object = {}
+        self._said: list[Object] = []  # the conditions as they were last written, without times
+        self._written_at = 0.0
+
+    async def register(self) -> None:
+        """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
+        try:
+            self._node = await self.client.create(NODE, new_node(self.machine, self.offer))
+        except AlreadyExists:
+            labels = MergePatch({"metadata": {"labels": node_labels(self.machine, self.offer)}})
+            self._node = await self.client.patch(NODE, self.offer.name, labels)
+        await self._write_status()
+        await self._renew()
+
+    async def run(self) -> None:
+        """Go on until cancelled, whatever the API says."""
+        while True:
+            await self.clock.sleep(PERIOD)
+            try:
+                await self._renew()
+                if self._has_news():
+                    await self._write_status()
+            except NotFound:
+                await self._register_again()
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                _log.warning("the node could not say that it is alive: %s", error)
+
+    async def stop(self) -> None:
+        """Say that this node runs nothing any more, if the API still listens."""
+        try:
+            await self._patch(stopped(self._known, self.clock.now()))
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            _log.info("the node could not say that it stops: %s", error)
+
+    @property
+    def _known(self) -> list[Object]:
+        found: list[Object] = (self._node.get("status") or {}).get("conditions") or []
+        return found
+
+    async def _register_again(self) -> None:
+        """Somebody deleted the Node."""
+        try:
+            await self.register()
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            _log.warning("the node could not be registered again: %s", error)
+
+    def _has_news(self) -> bool:
+        now = conditions(self.machine, self.ability, self.remaining())
+        return now != self._said or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
+
+    async def _write_status(self) -> None:
+        remaining = self.remaining()
+        status = node_status(self.machine, self.offer, self.ability, remaining, self._known, self.clock.now())
+        await self._patch(status)
+        self._said = conditions(self.machine, self.ability, remaining)
+        self._written_at = self.clock.monotonic()
+
+    async def _patch(self, status: Object) -> None:
+        body = StrategicPatch({"status": status})
+        self._node = await self.client.patch(NODE, self.offer.name, body, subresource="status")
+
+    async def _renew(self) -> None:
+        spec = lease_spec(self.offer, self.clock.now())
+        try:
+            await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), LEASE_NAMESPACE)
+        except NotFound:
+            new = lease(self.offer, self._node["metadata"]["uid"], self.clock.now())
+            await self.client.create(LEASE, new)

@@ -1,0 +1,159 @@
+"""Runs the containers of one pod: from a name in its spec to a process, and from its end to what is said about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from signal import SIGTERM, Signals
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.engine.clock import timestamp
+from sandpool.kube.errors import NotFound
+from sandpool.node.pods.compose import compose
+from sandpool.node.pods.downward import Place
+from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
+from sandpool.node.pods.ledger import Ledger, Run
+from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, Ending, Moment
+from sandpool.node.pods.parts import Image, PodVolumes
+from sandpool.node.pods.spec import Container, Pod
+from sandpool.node.pods.workplace import Workplace
+from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime, Scratch
+from sandpool.node.runtimes.runtime import Container as Running
+
+# Names no container can have.
+_LOGS: Final = "_logs"
+_MESSAGES: Final = "_messages"
+
+_LONGEST_MESSAGE: Final = 4096
+_FALLBACK_LENGTH: Final = 2048
+_DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
+_START_ERROR: Final = "StartError"
+
+
+class Containers:
+    """``running`` are the containers there are, by name, as their runtime knows them: those that run, and those that
+    ended and have not been replaced."""
+
+    def __init__(
+        self, place: Workplace, runtime: Runtime, sandbox: PodSandbox, volumes: PodVolumes, ledger: Ledger
+    ) -> None:
+        self.place = place
+        self.runtime = runtime
+        self.sandbox = sandbox
+        self.volumes = volumes
+        self.ledger = ledger
+        self.running: dict[str, Running] = {}
+        self._signals: dict[str, int] = {}
+
+    async def image(self, pod: Pod, container: Container) -> Image:
+        return await self.place.images.resolve(container.image, container.pull_policy, pod.object)
+
+    async def create(self, pod: Pod, container: Container, image: Image, restarts: int) -> None:
+        """Everything but the start. Raises ``ConfigError``, ``VolumeFailure`` or ``RuntimeFailure``."""
+        before = self.running.pop(container.name, None)
+        if before is not None:
+            await before.delete()
+        env = await self._environment(pod, container.spec)
+        mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
+        spec = compose(pod.object, container, image, env, mounts, scratch=Scratch(), pids=self.place.settings.pids)
+        self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
+        created = await self.runtime.create(self.sandbox, spec)
+        self.running[container.name] = created
+        self.place.logs.follow(created, self.log_directory(container.name), restarts)
+
+    async def start(self, container: Container, image: Image, restarts: int) -> str:
+        """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
+        id = f"{self.place.random.getrandbits(256):064x}"
+        run = Run(id, image.id, restarts, timestamp(self.place.clock.now()))
+        self.ledger = self.ledger.with_run(container.name, run)
+        self.ledger.write(self.sandbox.directory)
+        await self.running[container.name].start()
+        return id
+
+    async def adopt(self, container: Container) -> Running | None:
+        """The container as an earlier agent left it; None if there is none."""
+        found = await self.runtime.adopt(self.sandbox, container.name)
+        if found is not None:
+            self.running[container.name] = found
+            restarts = self.ledger.runs[container.name].restarts if container.name in self.ledger.runs else 0
+            self.place.logs.follow(found, self.log_directory(container.name), restarts)
+        return found
+
+    async def ending(self, container: Container, since: Moment | None, id: str) -> Ending:
+        """Wait for the end of a container."""
+        running = self.running[container.name]
+        exit = await running.wait()
+        await self.place.logs.finish(running)
+        now = Moment(self.place.clock.monotonic(), self.place.clock.now())
+        message = exit.message or await self._message(container, running, exit)
+        return Ending(exit.code, _reason(exit), now, None if since is None else since.time, message, container_id=id)
+
+    async def signal(self, name: str) -> None:
+        """Ask it to end, in the way its image or its spec wants to be asked."""
+        await self.running[name].signal(self._signals.get(name, SIGTERM))
+
+    def log_directory(self, name: str) -> Path:
+        return self.sandbox.directory / _LOGS / name
+
+    async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
+        wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))
+        found = await asyncio.gather(*(self._source(source, pod.key.namespace) for source in wanted))
+        settings, network = self.place.settings, self.place.network
+        links = pod.object["spec"].get("enableServiceLinks")
+        around = Surroundings(
+            pod.object,
+            Place(settings.node_name, network.host_addresses, self.ledger.addresses),
+            self.place.allocatable,
+            dict(zip(wanted, found, strict=True)),
+            self.place.service_links(pod.key.namespace, links is None or links),
+        )
+        return environment(spec, around)
+
+    async def _source(self, source: Source, namespace: str) -> Object | None:
+        try:
+            return await self.place.client.get(source.type, source.name, namespace)
+        except NotFound:
+            return None
+
+    # -- the last words of a container -----------------------------------------------------------------------------
+
+    def _message_mount(self, container: Container) -> Mount:
+        """An empty file for what a container has to say about its end."""
+        file = self._message_file(container.name)
+        file.parent.mkdir(mode=0o711, exist_ok=True)
+        file.write_bytes(b"")
+        if os.geteuid() == 0:
+            os.chown(file, self.sandbox.host_uid, self.sandbox.host_gid)
+        return Bind(file, container.spec.get("terminationMessagePath") or _DEFAULT_MESSAGE_PATH)
+
+    def _message_file(self, name: str) -> Path:
+        return self.sandbox.directory / _MESSAGES / name
+
+    async def _message(self, container: Container, running: Running, exit: Exit) -> str:
+        text = b""
+        with suppress(OSError), self._message_file(container.name).open("rb") as file:
+            text = file.read(_LONGEST_MESSAGE)
+        fallback = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
+        if not text and fallback and exit.code != 0:
+            text = await self.place.logs.tail(running, _FALLBACK_LENGTH)
+        return text.decode(errors="replace")
+
+
+def _reason(exit: Exit) -> str:
+    if exit.oom_killed:
+        return OOM_KILLED
+    if exit.message:
+        return _START_ERROR
+    return COMPLETED if exit.code == 0 else ERROR
+
+
+def _signal(name: str) -> int:
+    """The number of a signal given by name or number; SIGTERM if that means nothing here."""
+    if name.isdecimal():
+        return int(name)
+    known: Mapping[str, Signals] = Signals.__members__
+    return known.get(name if name.startswith("SIG") else f"SIG{name}", SIGTERM) if name else SIGTERM

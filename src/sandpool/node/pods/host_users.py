@@ -1,0 +1,35 @@
+"""Who pods are on the host: every pod has a user of its own there, which no other pod has and no person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop, heappush
+from typing import Final
+
+FIRST: Final = 200_000
+
+
+class HostUsers:
+    """Gives out the lowest number that is free, from ``first`` on; O(log n)."""
+
+    def __init__(self, first: int = FIRST, *, taken: Iterable[int] = ()) -> None:
+        self.first = first
+        self._taken = set(taken)
+        self._next = first  # never given out, unless it was taken from the start
+        self._returned: list[int] = []  # a heap of those below _next that are free again
+
+    def take(self) -> int:
+        while self._returned:
+            if (user := heappop(self._returned)) not in self._taken:
+                self._taken.add(user)
+                return user
+        while self._next in self._taken:
+            self._next += 1
+        self._taken.add(self._next)
+        self._next += 1
+        return self._next - 1
+
+    def give_back(self, user: int) -> None:
+        if user in self._taken:
+            self._taken.remove(user)
+            heappush(self._returned, user)

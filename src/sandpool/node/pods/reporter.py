@@ -1,0 +1,106 @@
+"""Tells the API how a pod is, no more often than needed, and at last that it is gone."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.kube.client import StrategicPatch
+from sandpool.kube.errors import ApiError, Conflict, NotFound
+from sandpool.node.pods.life import Life, Moment
+from sandpool.node.pods.news import FIRST_DELAY, LATER_DELAY, changes, is_urgent
+from sandpool.node.pods.report import report
+from sandpool.node.pods.spec import Pod
+from sandpool.node.pods.workplace import Workplace
+
+_log = logging.getLogger(__name__)
+
+# Before a write that failed is tried again, in seconds; the pause doubles.
+_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
+
+Spawn = Callable[[Coroutine[Any, Any, None], str], None]
+
+
+class Reporter:
+    """Of one pod. ``done`` is called after every write, ``vanished`` when the API knows no such pod."""
+
+    def __init__(self, place: Workplace, done: Callable[[], None], vanished: Callable[[], None]) -> None:
+        self.place = place
+        self.done = done
+        self.vanished = vanished
+        self.writes = 0  # that succeeded
+        self._writing = False
+        self._stale_since: float | None = None  # since when the API does not show how it is
+        self._failures = 0  # in a row
+        self._not_before = 0.0
+
+    def look(self, life: Life, now: Moment, spawn: Spawn) -> float | None:
+        """Report what is to be reported now. When to look again if nothing happens before."""
+        if life.gone or self._writing:
+            return None
+        before = life.pod.object.get("status") or {}
+        wanted = report(life, now, self.place.network.host_addresses, before)
+        patch = changes(before, wanted)
+        if not patch:
+            self._stale_since = None
+            return None
+        if self._stale_since is None:
+            self._stale_since = now.at
+        delay = 0.0 if is_urgent(before, wanted) else LATER_DELAY if self.writes else FIRST_DELAY
+        due = max(self._stale_since + delay, self._not_before)
+        if now.at < due:
+            return due
+        self._writing = True
+        spawn(self._write(life.pod, patch), "the status")
+        return None
+
+    async def _write(self, pod: Pod, patch: Object) -> None:
+        try:
+            answer = await self._send(pod, patch)
+        except (NotFound, Conflict):
+            self.vanished()  # there is none, or another one of its name
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            _log.warning("the status of pod %s could not be written: %s", pod.key, error)
+            self._failures += 1
+            pause = min(_PAUSE * 2.0 ** min(self._failures - 1, 16), _LONGEST_PAUSE)
+            self._not_before = self.place.clock.monotonic() + pause
+        else:
+            self.writes += 1
+            self._failures = 0
+            self.place.wrote(answer)
+        finally:
+            self._writing = False
+            self._stale_since = None
+            self.done()
+
+    async def _send(self, pod: Pod, patch: Object) -> Object:
+        # With the UID, what is said about this pod never ends up on the next one of its name.
+        body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
+        return await self.place.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
+
+    async def remove(self, life: Life, now: Moment) -> None:
+        """Have the API forget a pod of which nothing is left. If finalizers keep it, it shows how it ended."""
+        pod = life.pod
+        if pod.object["metadata"].get("finalizers"):
+            before = pod.object.get("status") or {}
+            patch = changes(before, report(life, now, self.place.network.host_addresses, before))
+            await self._insist(lambda: self._send(pod, patch))
+        await self._insist(
+            lambda: self.place.client.delete(POD, pod.key.name, pod.key.namespace, grace_period_seconds=0, uid=pod.uid)
+        )
+
+    async def _insist(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
+        """Send until the API has said yes or no."""
+        while True:
+            try:
+                await request()
+                return
+            except (NotFound, Conflict):
+                return  # there is none, or another one of its name
+            except (ApiError, ConnectionError, TimeoutError) as error:
+                _log.warning("a pod that has ended could not be removed: %s", error)
+            await self.place.clock.sleep(_PAUSE)

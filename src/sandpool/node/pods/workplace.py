@@ -1,0 +1,84 @@
+"""What the workers of a node share: the API, the clock, and the parts that do the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock
+from sandpool.engine.recorder import Recorder
+from sandpool.kube.client import Client
+from sandpool.node.pods.host_users import HostUsers
+from sandpool.node.pods.parts import Images, Logs, Network, Volumes
+from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
+
+# Below the state directory: one directory per pod, named by its UID.
+_PODS: Final = "pods"
+
+
+class NoRuntime(Exception):
+    """Nothing on this node runs pods of that class; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtimes:
+    """By handler, which is what RuntimeClasses name. Those that failed their self-test are there with what they failed
+    on. A pod is never run by another than the one it asks for."""
+
+    available: Mapping[str, Runtime]
+    default: str
+    unavailable: Mapping[str, str] = field(default_factory=dict)
+
+    def choose(self, handler: str) -> Runtime:
+        """The runtime of a handler, the default one if it is empty."""
+        found = self.available.get(handler or self.default)
+        if found is not None:
+            return found
+        wanted = handler or self.default
+        why = self.unavailable.get(wanted)
+        raise NoRuntime(f'no runtime for "{wanted}" is configured' if why is None else f'runtime "{wanted}": {why}')
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator decides about the pods of a node."""
+
+    node_name: str
+    directory: Path  # where everything of pods is kept
+    cluster_domain: str = "cluster.local"
+    allow_host_paths: bool = False
+    pids: int = DEFAULT_PIDS  # of one container
+    resolv_conf: Path = Path("/etc/resolv.conf")
+
+    def pod_directory(self, uid: str) -> Path:
+        return self.pods / uid
+
+    @property
+    def pods(self) -> Path:
+        return self.directory / _PODS
+
+
+@dataclass(frozen=True, slots=True)
+class Workplace:
+    """``service_links`` gives the variables for pods of a namespace, ``handler`` the handler of a RuntimeClass or None
+    if there is no such class. ``wrote`` is told the answer of every write of a pod."""
+
+    client: Client
+    clock: Clock
+    random: Random
+    recorder: Recorder
+    settings: Settings
+    runtimes: Runtimes
+    images: Images
+    network: Network
+    volumes: Volumes
+    logs: Logs
+    host_users: HostUsers
+    allocatable: Mapping[str, str]
+    service_links: Callable[[str, bool], Mapping[str, str]]
+    handler: Callable[[str], str | None]
+    wrote: Callable[[Object], None]

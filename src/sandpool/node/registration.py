@@ -1,0 +1,172 @@
+"""The Node object: what this machine offers, and how it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final
+
+from sandpool import __version__
+from sandpool.api.conditions import FALSE, READY, TRUE, find_condition
+from sandpool.api.kinds import LEASE, NODE
+from sandpool.api.quantity import Quantity
+from sandpool.api.resource import Object
+from sandpool.engine.clock import micro_timestamp, timestamp
+from sandpool.node.machine import Machine, Remaining
+
+LEASE_NAMESPACE: Final = "kube-node-lease"
+LEASE_DURATION: Final = 40  # seconds
+
+_UNIT: Final = 10**9
+# kubelet's thresholds.
+_LEAST_MEMORY: Final = 100 << 20
+_LEAST_STORAGE: Final = 0.10  # of all
+_LEAST_PIDS: Final = 1000
+_RUNTIMES_MISSING: Final = "RuntimesUnavailable"
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What the operator lets pods have of the machine."""
+
+    name: str
+    pods: int = 1000
+    reserved_cpu: float = 0.0  # cores that are kept for the machine itself
+    reserved_memory: int = 256 << 20
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Ability:
+    """What the parts of the node can do here. ``weaknesses`` are conditions that name what is missing."""
+
+    handlers: tuple[str, ...]
+    unavailable: Mapping[str, str]
+    weaknesses: Mapping[str, str]
+    addresses: tuple[str, ...]
+
+
+def capacity(machine: Machine, offer: Offer) -> dict[str, str]:
+    return {
+        "cpu": str(machine.cpus),
+        "memory": _bytes(machine.memory),
+        "ephemeral-storage": _bytes(machine.storage),
+        "pods": str(offer.pods),
+    }
+
+
+def allocatable(machine: Machine, offer: Offer) -> dict[str, str]:
+    """What is left for pods when the machine has its share."""
+    return {
+        **capacity(machine, offer),
+        "cpu": str(Quantity(int((machine.cpus - offer.reserved_cpu) * _UNIT)).rounded_up(10**6)),
+        "memory": _bytes(max(machine.memory - offer.reserved_memory, 0)),
+        "ephemeral-storage": _bytes(int(machine.storage * (1 - _LEAST_STORAGE))),
+    }
+
+
+def node_labels(machine: Machine, offer: Offer) -> dict[str, str]:
+    return {
+        "kubernetes.io/hostname": offer.name,
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": machine.architecture,
+        **offer.labels,
+    }
+
+
+def new_node(machine: Machine, offer: Offer) -> Object:
+    metadata = {"name": offer.name, "labels": node_labels(machine, offer)}
+    return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata, "spec": {}}
+
+
+def node_status(
+    machine: Machine, offer: Offer, ability: Ability, remaining: Remaining, known: list[Object], now: datetime
+) -> Object:
+    """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
+    addresses = [{"type": "InternalIP", "address": address} for address in ability.addresses]
+    return {
+        "capacity": capacity(machine, offer),
+        "allocatable": allocatable(machine, offer),
+        "addresses": [*addresses, {"type": "Hostname", "address": machine.hostname}],
+        "nodeInfo": _node_info(machine),
+        "runtimeHandlers": [{"name": handler} for handler in ability.handlers],
+        "conditions": [_timed(each, known, now) for each in conditions(machine, ability, remaining)],
+    }
+
+
+def conditions(machine: Machine, ability: Ability, remaining: Remaining) -> list[Object]:
+    memory = remaining.memory < _LEAST_MEMORY
+    storage = remaining.storage < machine.storage * _LEAST_STORAGE
+    pids = remaining.pids < _LEAST_PIDS
+    found = [
+        _pressure("MemoryPressure", memory, "InsufficientMemory", "SufficientMemory", "memory"),
+        _pressure("DiskPressure", storage, "DiskPressure", "NoDiskPressure", "disk space"),
+        _pressure("PIDPressure", pids, "InsufficientPID", "SufficientPID", "process numbers"),
+        {"type": READY, "status": TRUE, "reason": "KubeletReady", "message": "the node runs pods"}
+        if ability.handlers
+        else {"type": READY, "status": FALSE, "reason": "NoRuntime", "message": _missing(ability)},
+    ]
+    found += [
+        {"type": type, "status": TRUE, "reason": "WeakerFallback", "message": message}
+        for type, message in ability.weaknesses.items()
+    ]
+    if ability.unavailable:
+        message = _missing(ability)
+        found.append({"type": _RUNTIMES_MISSING, "status": TRUE, "reason": "SelfTestFailed", "message": message})
+    return found
+
+
+def stopped(known: list[Object], now: datetime) -> Object:
+    """The status of a node that is about to stop."""
+    condition = {"type": READY, "status": FALSE, "reason": "NodeStopped", "message": "the node agent has stopped"}
+    return {"conditions": [_timed(condition, known, now)]}
+
+
+def lease(offer: Offer, node_uid: str, now: datetime) -> Object:
+    owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": offer.name, "uid": node_uid}
+    metadata = {"name": offer.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}
+    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": lease_spec(offer, now)}
+
+
+def lease_spec(offer: Offer, now: datetime) -> Object:
+    return {
+        "holderIdentity": offer.name,
+        "leaseDurationSeconds": LEASE_DURATION,
+        "renewTime": micro_timestamp(now),
+    }
+
+
+def _missing(ability: Ability) -> str:
+    return "; ".join(f"{name}: {why}" for name, why in sorted(ability.unavailable.items())) or "no runtime works here"
+
+
+def _pressure(type: str, under: bool, bad: str, good: str, what: str) -> Object:
+    message = f"the node is short of {what}" if under else f"the node has enough {what}"
+    return {"type": type, "status": TRUE if under else FALSE, "reason": bad if under else good, "message": message}
+
+
+def _timed(condition: Object, known: Iterable[Object], now: datetime) -> Object:
+    before = find_condition(list(known), condition["type"])
+    same = before is not None and before.get("status") == condition["status"]
+    since = (before or {}).get("lastTransitionTime") if same else None
+    return {**condition, "lastHeartbeatTime": timestamp(now), "lastTransitionTime": since or timestamp(now)}
+
+
+def _node_info(machine: Machine) -> Object:
+    return {
+        "machineID": machine.machine_id,
+        "systemUUID": machine.machine_id,
+        "bootID": machine.boot_id,
+        "kernelVersion": machine.kernel,
+        "osImage": machine.os_image,
+        "containerRuntimeVersion": f"sandpool://{__version__}",
+        "kubeletVersion": f"sandpool-{__version__}",
+        "kubeProxyVersion": "",
+        "operatingSystem": "linux",
+        "architecture": machine.architecture,
+    }
+
+
+def _bytes(amount: int) -> str:
+    return str(Quantity(amount // 1024 * 1024 * _UNIT, "binary"))

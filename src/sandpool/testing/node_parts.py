@@ -1,0 +1,112 @@
+"""Images, volumes, network and logs for a node that runs nothing: what a pod asks of them is noted and granted, unless a
+test says otherwise."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sandpool.api.resource import Object
+from sandpool.node.pods.parts import Attachment, Image, Owner
+from sandpool.node.runtimes.runtime import Bind, Container, HostToolchain, Mount
+
+
+class FakeImages:
+    """Every image is there, and runs ``entrypoint``. ``failures`` are raised for images of these names."""
+
+    def __init__(self) -> None:
+        self.image = Image("sha256:0", HostToolchain(), entrypoint=("/init",), user="1000")
+        self.failures: dict[str, Exception] = {}
+        self.asked: list[tuple[str, str]] = []
+
+    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+        self.asked.append((name, pull_policy))
+        if (failure := self.failures.get(name)) is not None:
+            raise failure
+        return self.image
+
+
+class FakeNetwork:
+    """Pods get addresses one after the other, and keep them. ``open`` are the ports that answer: a dial to one gets
+    the other end of a socket whose peer is in ``dialled``."""
+
+    nameservers: tuple[str, ...] = ("10.96.0.10",)
+    host_addresses: tuple[str, ...] = ("192.0.2.1",)
+
+    def __init__(self) -> None:
+        self.weaknesses: dict[str, str] = {}
+        self.failure: Exception | None = None
+        self.addresses: dict[str, str] = {}  # of the pods that are attached, by UID
+        self.open: set[int] = set()
+        self.dialled: list[socket.socket] = []
+        self.greeting = b"HTTP/1.1 200 OK\r\n\r\n"  # what every connection is told
+        self._given = 0
+
+    async def attach(self, pod: Object) -> Attachment:
+        if self.failure is not None:
+            raise self.failure
+        uid = pod["metadata"]["uid"]
+        if uid not in self.addresses:
+            self._given += 1
+            self.addresses[uid] = f"10.1.0.{self._given}"
+        return Attachment(None, (self.addresses[uid],))
+
+    async def detach(self, uid: str) -> None:
+        self.addresses.pop(uid, None)
+
+    async def attached(self) -> set[str]:
+        return set(self.addresses)
+
+    async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
+        if port not in self.open:
+            raise ConnectionRefusedError(f"dial tcp {self.addresses[uid]}:{port}: connect: connection refused")
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.sendall(self.greeting)
+        theirs.close()
+        return ours
+
+
+@dataclass
+class FakeVolumes:
+    """Every ``volumeMount`` is a directory. ``prepared`` are the pods that have volumes, by UID."""
+
+    failure: Exception | None = None
+    prepared: dict[str, Owner] = field(default_factory=dict)
+
+    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> FakePodVolumes:
+        if self.failure is not None:
+            raise self.failure
+        self.prepared[pod["metadata"]["uid"]] = owner
+        return FakePodVolumes(directory)
+
+    async def release(self, uid: str, directory: Path) -> None:
+        self.prepared.pop(uid, None)
+
+
+@dataclass(frozen=True)
+class FakePodVolumes:
+    directory: Path
+
+    def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
+        mounts = container.get("volumeMounts") or ()
+        return tuple(Bind(self.directory / each["name"], each["mountPath"]) for each in mounts)
+
+
+@dataclass
+class FakeLogs:
+    """``text`` is what every container wrote."""
+
+    text: bytes = b""
+    followed: list[tuple[str, int]] = field(default_factory=list)
+
+    def follow(self, container: Container, directory: Path, restarts: int) -> None:
+        self.followed.append((container.spec.name, restarts))
+
+    async def finish(self, container: Container) -> None:
+        pass
+
+    async def tail(self, container: Container, limit: int) -> bytes:
+        return self.text[-limit:]
