@@ -1,0 +1,1 @@
+"""Images: a name, and the files and settings a container starts with."""

@@ -1,0 +1,41 @@
+"""How an image wants to be run: the part of an OCI image configuration that we use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+
+class _Config(msgspec.Struct, rename="pascal"):
+    env: list[str] | None = None
+    entrypoint: list[str] | None = None
+    cmd: list[str] | None = None
+    working_dir: str | None = None
+    user: str | None = None
+    stop_signal: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    env: dict[str, str] = field(default_factory=dict)
+    entrypoint: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
+    working_dir: str = ""
+    user: str = ""
+    stop_signal: str = ""
+
+
+def from_oci(document: dict[str, Any]) -> Config:
+    """From an image configuration; what it does not say is empty."""
+    found = msgspec.convert(document.get("config") or {}, _Config)
+    pairs = (entry.partition("=") for entry in found.env or ())
+    return Config(
+        env={name: value for name, _, value in pairs},
+        entrypoint=tuple(found.entrypoint or ()),
+        command=tuple(found.cmd or ()),
+        working_dir=found.working_dir or "",
+        user=found.user or "",
+        stop_signal=found.stop_signal or "",
+    )

@@ -1,0 +1,82 @@
+"""Finds the image a container asks for: a built-in one, one that is here, or one that can be fetched."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.node.images import builtin, sources
+from sandpool.node.images.reference import InvalidImageName, Reference, parse
+from sandpool.node.images.store import ImageStore, StoredImage
+from sandpool.node.pods.parts import Image, ImageFailure
+from sandpool.node.runtimes.runtime import ImageLayers
+
+_ALWAYS: Final = "Always"
+_NEVER: Final = "Never"
+_DEFAULT_HOST: Final = "docker.io"
+
+
+class Images:
+    """Of many containers that want the same image at once, one fetches it and the others wait."""
+
+    def __init__(self, directory: Path) -> None:
+        self.store = ImageStore(directory)
+        self._fetching: dict[Reference, asyncio.Task[StoredImage]] = {}
+
+    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+        try:
+            reference = parse(name)
+        except InvalidImageName as error:
+            raise ImageFailure("InvalidImageName", str(error)) from error
+        if (image := builtin.find(reference)) is not None:
+            return image
+        stored = await asyncio.to_thread(self.store.find, reference)
+        # An image that was imported here under this name is what is meant, also if it is to be pulled always: there
+        # is no registry that could know a newer one.
+        if stored is not None and (pull_policy != _ALWAYS or not stored.source.startswith("docker://")):
+            return _image(stored, pulled=False)
+        if pull_policy == _NEVER:
+            raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
+        return _image(await self._fetch(reference), pulled=True)
+
+    async def _fetch(self, reference: Reference) -> StoredImage:
+        task = self._fetching.get(reference)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._pull, reference), name=f"pull {reference}")
+            self._fetching[reference] = task
+            task.add_done_callback(lambda _: self._fetching.pop(reference, None))
+        try:
+            return await asyncio.shield(task)
+        except sources.SourceFailure as error:
+            message = f'image "{reference}" is not on this machine and could not be pulled: {error}'
+            raise ImageFailure("ErrImagePull", message) from error
+
+    def _pull(self, reference: Reference) -> StoredImage:
+        host, path = reference.host or _DEFAULT_HOST, reference.path
+        if host == _DEFAULT_HOST and "/" not in path:
+            path = f"library/{path}"
+        return import_image(self.store, reference, f"docker://{Reference(host, path, reference.tag, reference.digest)}")
+
+
+def import_image(store: ImageStore, reference: Reference, source: str) -> StoredImage:
+    """Raises ``SourceFailure``; then nothing has changed."""
+    with store.incoming() as incoming:
+        unpacked = sources.unpack(source, incoming)
+        return store.add(reference, incoming, unpacked.id, unpacked.config, source)
+
+
+def _image(stored: StoredImage, *, pulled: bool) -> Image:
+    config = stored.config
+    return Image(
+        id=stored.id,
+        root=ImageLayers((stored.root,)),
+        env=config.env,
+        entrypoint=config.entrypoint,
+        command=config.command,
+        working_dir=config.working_dir,
+        user=config.user,
+        stop_signal=config.stop_signal,
+        pulled=pulled,
+    )

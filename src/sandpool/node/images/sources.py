@@ -1,0 +1,127 @@
+"""Where images come from: directories, archives and layouts on this machine, and registries.
+
+Taking apart what other tools have packed is their business: tar for file systems, skopeo for archives and registries,
+umoci for the layers of OCI images. Where one is missing, it is said which, and what else would do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from sandpool.node.images.config import Config, from_oci
+from sandpool.node.images.store import ROOT
+
+_LAYOUT: Final = "layout"
+_BUNDLE: Final = "bundle"
+_TAG: Final = "image"
+
+
+class SourceFailure(Exception):
+    """The image could not be had; the message says why."""
+
+
+class Unpacked(NamedTuple):
+    id: str
+    config: Config
+
+
+def unpack(source: str, directory: Path) -> Unpacked:
+    """Put the files of an image into ``directory``/rootfs. ``source`` is a path, or a name skopeo understands, such as
+    ``docker://registry/name:tag``."""
+    if "://" in source:
+        return _from_layout(_fetch(source, directory), directory)
+    path = Path(source)
+    if path.is_dir():
+        return _from_layout(path, directory) if (path / "oci-layout").is_file() else _from_directory(path, directory)
+    if not path.is_file():
+        raise SourceFailure(f"{source}: there is no such file or directory")
+    try:
+        with tarfile.open(path) as archive:
+            members = set(archive.getnames())
+    except tarfile.TarError as error:
+        raise SourceFailure(f"{source} is neither a directory nor an archive: {error}") from error
+    if "oci-layout" in members or "./oci-layout" in members:
+        return _from_layout(_fetch(f"oci-archive:{path}", directory), directory)
+    if "manifest.json" in members:
+        return _from_layout(_fetch(f"docker-archive:{path}", directory), directory)
+    return _from_tar(path, directory)
+
+
+def _from_directory(path: Path, directory: Path) -> Unpacked:
+    _run("cp", "-a", "--reflink=auto", f"{path}/.", f"{directory / ROOT}")
+    return Unpacked(_digest(str(path.resolve()), os.fsencode(directory.name)), Config())
+
+
+def _from_tar(path: Path, directory: Path) -> Unpacked:
+    (directory / ROOT).mkdir()
+    _run(
+        "tar",
+        "--extract",
+        "--numeric-owner",
+        "--preserve-permissions",
+        "--file",
+        str(path),
+        "-C",
+        f"{directory / ROOT}",
+    )
+    with path.open("rb") as file:
+        return Unpacked(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", Config())
+
+
+def _fetch(source: str, directory: Path) -> Path:
+    layout = directory / _LAYOUT
+    _run("skopeo", "--insecure-policy", "copy", "--quiet", source, f"oci:{layout}:{_TAG}")
+    return layout
+
+
+def _from_layout(layout: Path, directory: Path) -> Unpacked:
+    index = orjson.loads((layout / "index.json").read_bytes())
+    if not index.get("manifests"):
+        raise SourceFailure(f"{layout} holds no image")
+    chosen = index["manifests"][0]
+    names = chosen.get("annotations") or {}
+    tag = names.get("org.opencontainers.image.ref.name")
+    if tag is None:
+        raise SourceFailure(f"the image in {layout} has no name; give it one with: umoci tag")
+    manifest = _blob(layout, chosen["digest"])
+    config = _blob(layout, manifest["config"]["digest"])
+    bundle = directory / _BUNDLE
+    # Without root, owners cannot be kept; umoci then keeps them in attributes instead.
+    rootless = [] if os.geteuid() == 0 else ["--rootless"]
+    _run("umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(bundle))
+    (bundle / "rootfs").rename(directory / ROOT)
+    shutil.rmtree(bundle)
+    if layout.parent == directory:
+        shutil.rmtree(layout)
+    return Unpacked(str(manifest["config"]["digest"]), from_oci(config))
+
+
+def _blob(layout: Path, digest: str) -> dict[str, Any]:
+    kind, _, value = digest.partition(":")
+    document: dict[str, Any] = orjson.loads((layout / "blobs" / kind / value).read_bytes())
+    if "manifests" in document:
+        raise SourceFailure(f"{layout} holds images for several machines; choose one with: skopeo copy")
+    return document
+
+
+def _digest(*parts: str | bytes) -> str:
+    """For what has no digest of its own."""
+    content = b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def _run(tool: str, *arguments: str) -> None:
+    program = shutil.which(tool)
+    if program is None:
+        raise SourceFailure(f"{tool} is not installed; as root run: apt-get install {tool}, or import a directory")
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode != 0:
+        raise SourceFailure(f"{tool}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}")

@@ -1,0 +1,25 @@
+from __future__ import annotations
+
+from sandpool.node.images.config import Config, from_oci
+
+
+def test_what_an_image_says() -> None:
+    document = {
+        "architecture": "amd64",
+        "config": {
+            "Env": ["PATH=/bin", "EMPTY=", "WITH=a=b"],
+            "Entrypoint": ["/entry"],
+            "Cmd": ["serve", "--now"],
+            "WorkingDir": "/app",
+            "User": "1000:1000",
+            "StopSignal": "SIGINT",
+            "Labels": {"ignored": "yes"},
+        },
+    }
+    assert from_oci(document) == Config(
+        {"PATH": "/bin", "EMPTY": "", "WITH": "a=b"}, ("/entry",), ("serve", "--now"), "/app", "1000:1000", "SIGINT"
+    )
+
+
+def test_what_an_image_does_not_say_is_empty() -> None:
+    assert from_oci({}) == from_oci({"config": None}) == from_oci({"config": {"Env": None, "Cmd": None}}) == Config()

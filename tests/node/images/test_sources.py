@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.images.config import Config
+from sandpool.node.images.sources import SourceFailure, unpack
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    directory = tmp_path / "target"
+    directory.mkdir()
+    return directory
+
+
+def content(directory: Path) -> dict[str, str]:
+    root = directory / "rootfs"
+    files = (path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+    return {str(path.relative_to(root)): path.read_text() for path in files}
+
+
+def test_a_directory(tree: Path, target: Path) -> None:
+    assert unpack(str(tree), target).config == Config()
+    assert content(target) == {"etc/release": "tiny 1.0\n"}
+    assert (target / "rootfs/link").readlink() == Path("/etc/release")
+    (target / "rootfs/etc/release").write_text("changed")
+    assert (tree / "etc/release").read_text() == "tiny 1.0\n", "it is a copy"
+
+
+def test_a_tar_of_a_file_system(tar: Path, target: Path) -> None:
+    first = unpack(str(tar), target)
+    assert first.id.startswith("sha256:")
+    assert content(target) == {"etc/release": "tiny 1.0\n"}
+
+
+def test_an_oci_layout(layout: Path, target: Path) -> None:
+    unpacked = unpack(str(layout), target)
+    assert content(target) == {"etc/version": "tiny 1.0\n"}, "what a layer removes is gone"
+    assert unpacked.config.entrypoint == ("/bin/serve",)
+    assert unpacked.config.env["A"] == "b"
+    assert (unpacked.config.working_dir, unpacked.config.user) == ("/etc", "7:8")
+    assert [path.name for path in target.iterdir()] == ["rootfs"]
+
+
+@pytest.mark.parametrize("kind", ["oci-archive", "docker-archive"])
+def test_an_archive_of_an_image(kind: str, layout: Path, target: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo is not installed")
+    archive = layout.with_name("image.tar")
+    command = ["skopeo", "--insecure-policy", "copy", f"oci:{layout}:v1", f"{kind}:{archive}"]
+    subprocess.run(command, check=True, capture_output=True)
+    assert unpack(str(archive), target).config.entrypoint == ("/bin/serve",)
+    assert content(target) == {"etc/version": "tiny 1.0\n"}
+    assert [path.name for path in target.iterdir()] == ["rootfs"]
+
+
+def test_what_is_not_there_is_said(tmp_path: Path, target: Path) -> None:
+    with pytest.raises(SourceFailure, match="nowhere: there is no such file or directory"):
+        unpack(str(tmp_path / "nowhere"), target)
+
+
+def test_what_is_no_image_is_said(tmp_path: Path, target: Path) -> None:
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(SourceFailure, match="is neither a directory nor an archive"):
+        unpack(str(tmp_path / "text"), target)
+
+
+def test_a_missing_tool_is_named(layout: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(SourceFailure, match="umoci is not installed; as root run: apt-get install umoci"):
+        unpack(str(layout), target)
+
+
+def test_a_registry_that_cannot_be_reached_is_said(target: Path) -> None:
+    if shutil.which("skopeo") is None:
+        pytest.skip("skopeo is not installed")
+    with pytest.raises(SourceFailure, match="skopeo: "):
+        unpack("docker://127.0.0.1:1/nobody/home:latest", target)

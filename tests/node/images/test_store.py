@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.images.config import Config
+from sandpool.node.images.reference import parse
+from sandpool.node.images.store import ROOT, ImageInUse, ImageStore, StoredImage
+
+CONFIG = Config({"A": "b"}, ("/entry",), user="7")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    return ImageStore(tmp_path / "images")
+
+
+def add(store: ImageStore, name: str, id: str = "sha256:1", content: str = "x") -> StoredImage:
+    with store.incoming() as incoming:
+        (incoming / ROOT).mkdir()
+        (incoming / ROOT / "file").write_text(content)
+        return store.add(parse(name), incoming, id, CONFIG, "here")
+
+
+def test_an_image_is_found_by_its_name(store: ImageStore) -> None:
+    stored = add(store, "example.com/a:1")
+    assert store.find(parse("example.com/a:1")) == stored
+    assert (stored.config, stored.size, stored.source) == (CONFIG, 1, "here")
+    assert (stored.root / "file").read_text() == "x"
+    assert store.find(parse("example.com/a:2")) is None
+
+
+def test_names_of_the_same_image_share_it(store: ImageStore) -> None:
+    assert add(store, "a").directory == add(store, "b").directory
+    assert list(store.names()) == ["a:latest", "b:latest"]
+    assert store.remove(parse("a"))
+    assert store.find(parse("b")) is not None
+    assert store.remove(parse("b"))
+    assert list((store.directory / "images").iterdir()) == []
+
+
+def test_a_name_may_be_given_to_another_image(store: ImageStore) -> None:
+    first = add(store, "a", "sha256:1")
+    second = add(store, "a", "sha256:2", "y")
+    assert store.find(parse("a")) == second
+    assert not first.directory.exists()
+
+
+def test_what_is_not_there_cannot_be_removed(store: ImageStore) -> None:
+    assert not store.remove(parse("a"))
+
+
+def test_an_import_that_fails_leaves_nothing(store: ImageStore) -> None:
+    with pytest.raises(RuntimeError), store.incoming() as incoming:
+        (incoming / ROOT).mkdir()
+        raise RuntimeError("disk full")
+    assert store.names() == {}
+    assert list((store.directory / "incoming").iterdir()) == []
+
+
+def test_what_a_crash_has_left_is_swept(store: ImageStore) -> None:
+    (store.directory / "incoming/1234").mkdir(parents=True)
+    store.sweep()
+    assert not (store.directory / "incoming").exists()
+
+
+@pytest.mark.isolation
+def test_an_image_that_is_in_use_stays(store: ImageStore) -> None:
+    stored = add(store, "a")
+    script = 'mount --bind "$1" /mnt && echo ready && read line'
+    command = ["unshare", "--mount", "sh", "-c", script, "sh", str(stored.root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        with pytest.raises(ImageInUse, match="a:latest is in use by a running container"):
+            store.remove(parse("a"))
+        process.communicate(b"\n")
+    assert store.remove(parse("a"))
