@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds bench-api clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds bench-api bench-claims clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -37,6 +37,9 @@ crds: setup      ## write deploy/crds/ from the schema definitions
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
 	@$(BIN)/python -m sandpool.bench.api
+
+bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
+	@$(BIN)/sandpool bench claims --json build/bench-claims.json
 
 clean:           ## remove what the other targets made in this directory
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

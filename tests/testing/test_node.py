@@ -216,3 +216,19 @@ async def test_a_node_that_comes_back_goes_on(rig: Rig) -> None:
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("fate", "phase", "ready"),
+    [(Fate.READY, "Running", "True"), (Fate.HANGING, "Running", "False"), (Fate.FAILED, "Failed", "False")],
+)
+async def test_a_brief_node_reports_where_a_pod_has_got_to_in_two_writes(
+    rig: Rig, fate: Fate, phase: str, ready: str
+) -> None:
+    rig.node.brief = True
+    rig.node.fate = lambda pod: fate
+    await rig.create()
+    assert (await rig.get())["status"]["phase"] == phase
+    assert (await rig.conditions())["Ready"] == ready
+    written = [request.path.rpartition("/")[2] for request in rig.wire.requests if request.method != "GET"]
+    assert written == ["binding", "status"]

@@ -46,7 +46,12 @@ def table(figures: Sequence[Figure]) -> str:
         (f.name, f.shown, f.target, f.verdict, ", ".join(f"{key} {value}" for key, value in f.details.items()))
         for f in figures
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(5)]
+    return grid(rows)
+
+
+def grid(rows: Sequence[Sequence[str]]) -> str:
+    """A table in Markdown whose columns are aligned; the first row is its head."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     padded = [[cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows]
     padded.insert(1, ["-" * width for width in widths])
     return "\n".join("| " + " | ".join(row) + " |" for row in padded)

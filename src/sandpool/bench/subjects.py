@@ -15,8 +15,8 @@ from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
 
 
-def sandbox(name: str) -> Object:
-    """A Sandbox of the usual size: two containers, some environment, probes, a volume; about 3 KB as JSON."""
+def sandbox(name: str, containers: int = 2) -> Object:
+    """A Sandbox of the usual size: containers with some environment, probes, a volume; with two about 3 KB as JSON."""
 
     def container(which: str) -> Object:
         return {
@@ -39,7 +39,7 @@ def sandbox(name: str) -> Object:
             "podTemplate": {
                 "metadata": {"labels": {"app": "bench"}},
                 "spec": {
-                    "containers": [container("runtime"), container("sidecar")],
+                    "containers": [container(which) for which in ("runtime", "sidecar")[:containers]],
                     "volumes": [{"name": "work", "emptyDir": {}}],
                 },
             },

@@ -10,8 +10,10 @@ from sandpool import __version__
 
 # Command -> where it is and what ``sandpool --help`` says about it.
 _COMMANDS = {
+    "bench": ("sandpool.cli.bench", "Put a load on the system and see what it does."),
     "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
     "demo": ("sandpool.cli.demo", "Show the embedded API at work, with kubectl."),
+    "image": ("sandpool.cli.image", "Show, import and remove images on this machine."),
     "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
     "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API and the controllers."),
 }

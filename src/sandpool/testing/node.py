@@ -65,8 +65,9 @@ def all_ready(pod: PodView) -> Fate:
 
 class SimulatedNode:
     """A node named ``name``. ``delays`` are the seconds before each report, ``termination`` those between the request
-    to delete a pod and its end; what is not given takes no time. It serves one ``namespace``, or all. ``run`` is to be
-    started as a task."""
+    to delete a pod and its end; what is not given takes no time. It serves one ``namespace``, or all. A ``brief`` node
+    reports only where a pod has got to in the end, in one write beside the binding, where a kubelet reports every stage.
+    ``run`` is to be started as a task."""
 
     def __init__(
         self,
@@ -78,10 +79,12 @@ class SimulatedNode:
         delays: Mapping[Stage, float] | None = None,
         termination: float = 0.0,
         fate: Callable[[PodView], Fate] = all_ready,
+        brief: bool = False,
     ) -> None:
         self.client = client
         self.clock = clock
         self.name = name
+        self.brief = brief
         self.delays = dict(delays or {})
         self.termination = termination
         self.fate = fate
@@ -145,13 +148,14 @@ class SimulatedNode:
             return
         if not await reports.scheduled():
             return
-        for stage in (Stage.INITIALIZED, Stage.ADDRESS, Stage.RUNNING):
-            await reports.reached(stage)
-        if fate in (Fate.FAILED, Fate.SUCCEEDED):
+        stages = [Stage.INITIALIZED, Stage.ADDRESS, Stage.RUNNING]
+        if fate is Fate.READY:
+            stages += [Stage.CONTAINERS_READY, Stage.READY]
+        ends = fate in (Fate.FAILED, Fate.SUCCEEDED)
+        for stage in stages:
+            await reports.reached(stage, told=not self.brief or (stage is stages[-1] and not ends))
+        if ends:
             await reports.ended(FAILED if fate is Fate.FAILED else SUCCEEDED)
-        elif fate is not Fate.HANGING:
-            await reports.reached(Stage.CONTAINERS_READY)
-            await reports.reached(Stage.READY)
 
     async def _die(self, pod: PodView, *, life: asyncio.Task[None] | None) -> None:
         if life is not None:
@@ -215,7 +219,7 @@ class _Reports:
         self._set(POD_SCHEDULED, FALSE, reason="Unschedulable", message=NO_NODE)
         await self._write()
 
-    async def reached(self, stage: Stage) -> None:
+    async def reached(self, stage: Stage, *, told: bool = True) -> None:
         node = self.node
         await node.pause(node.delays.get(stage, 0.0))
         match stage:
@@ -232,7 +236,8 @@ class _Reports:
                 self._set("ContainersReady", TRUE)
             case Stage.READY:
                 self._set(READY, TRUE)
-        await self._write()
+        if told:
+            await self._write()
 
     async def ended(self, phase: str) -> None:
         self.phase = phase

@@ -1,0 +1,49 @@
+"""What a load has cost the API: requests by who made them, refusals, and what that is per claim.
+
+The numbers come from the audit log of the API, which has every request, whoever made it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from sandpool.testing.audit import WRITES, Asked
+
+#: Who asks: those who make the load, the controllers, and the nodes.
+CLIENT: Final = "client"
+CONTROLLERS: Final = "controllers"
+NODES: Final = "nodes"
+WRITERS: Final = (CLIENT, CONTROLLERS, NODES)
+
+
+@dataclass(frozen=True, slots=True)
+class Ledger:
+    """``requests`` are counted by writer and what was asked for (``patch sandboxes``)."""
+
+    requests: Counter[tuple[str, str]] = field(default_factory=Counter)
+    conflicts: Counter[str] = field(default_factory=Counter)  # by writer: 409 with reason Conflict
+    missing: Counter[str] = field(default_factory=Counter)  # by writer: 404
+
+    @classmethod
+    def of(cls, asked: Iterable[Asked], writer: Callable[[Asked], str]) -> Ledger:
+        ledger = cls()
+        for each in asked:
+            who = writer(each)
+            ledger.requests[who, str(each)] += 1
+            if each.code == 404:
+                ledger.missing[who] += 1
+            elif each.code == 409 and not is_duplicate(each):
+                ledger.conflicts[who] += 1
+        return ledger
+
+    def writes(self, writer: str) -> int:
+        """How often somebody has written; events among them."""
+        return sum(n for (who, what), n in self.requests.items() if who == writer and what.split()[0] in WRITES)
+
+
+def is_duplicate(asked: Asked) -> bool:
+    """Whether a 409 is for a name that is taken; creating a subresource, as in binding a pod, makes no name."""
+    return asked.verb == "create" and not asked.subresource

@@ -1,0 +1,189 @@
+"""Makes claims and measures how long people wait for them.
+
+A claim's latency runs from the moment the client makes the create call until the client's own watch brings the first
+event that says Ready=True: what a user sees, answers and watch included. One watch serves all claims of a run, as the
+informer of a client would. The moment is the one the load asks for: if this process is too busy to send in time, the
+claim has waited already, and that counts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+from sandpool.api.conditions import READY, TRUE, find_condition
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.resource import Object
+from sandpool.bench.scenarios import Wave
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError
+from sandpool.kube.transport import WatchEvent
+
+#: How often progress is told, in seconds.
+TELLING: Final = 1.0
+
+# One line about how it goes, for whoever is waiting.
+Tell = Callable[[str], object]
+
+
+@dataclass(slots=True)
+class Claim:
+    """One claim of a run; times are the clock's monotonic seconds."""
+
+    name: str
+    due: float
+    sent: float = 0.0
+    ready: float | None = None
+    sandbox: str = ""
+
+    @property
+    def latency(self) -> float | None:
+        return None if self.ready is None else self.ready - self.due
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a load has come to. ``failed`` are create calls that were refused, with what was said."""
+
+    claims: list[Claim] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+
+    @property
+    def latencies(self) -> list[float]:
+        return [claim.latency for claim in self.claims if claim.latency is not None]
+
+    @property
+    def seconds(self) -> float:
+        """From the first create call to the last Ready."""
+        ready = [claim.ready for claim in self.claims if claim.ready is not None]
+        return max(ready) - min(claim.due for claim in self.claims) if ready else 0.0
+
+    @property
+    def throughput(self) -> float:
+        """Claims per second, of the middle 80 % in the order in which they became ready."""
+        ready = sorted(claim.ready for claim in self.claims if claim.ready is not None)
+        tenth = len(ready) // 10
+        middle = ready[tenth : len(ready) - tenth]
+        return (len(middle) - 1) / (middle[-1] - middle[0]) if len(middle) > 1 and middle[-1] > middle[0] else 0.0
+
+
+class Load:
+    """Claims on one pool. To be used as ``async with``: the watch is open inside."""
+
+    def __init__(
+        self, client: Client, clock: Clock, namespace: str, pool: str, *, tell: Tell = lambda text: None
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.namespace = namespace
+        self.pool = pool
+        self.tell = tell
+        self.outcome = Outcome()
+        self._waiting: dict[str, Claim] = {}  # by name, claims that are not known to be ready
+        self._settled = asyncio.Event()  # set whenever nobody waits
+        self._watching: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Load:
+        version = (await self.client.list(SANDBOX_CLAIM, self.namespace, limit=1))["metadata"]["resourceVersion"]
+        self._watching = asyncio.create_task(self._watch(version), name="watch of the load")
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._watching is not None
+        self._watching.cancel()
+        await asyncio.gather(self._watching, return_exceptions=True)
+
+    async def run(self, waves: list[Wave], *, patience: float = 60.0) -> Outcome:
+        """Make all claims. Those that are not ready ``patience`` seconds after the last of their wave stay without a
+        time."""
+        for number, wave in enumerate(waves, 1):
+            title = f"wave {number} of {len(waves)}: " if len(waves) > 1 else ""
+            before = len(self.outcome.claims)
+            telling = asyncio.create_task(self._report(title, before, len(wave)), name="progress")
+            try:
+                await self._make(wave)
+                await self._until_settled(patience)
+            finally:
+                telling.cancel()
+                await asyncio.gather(telling, return_exceptions=True)
+        return self.outcome
+
+    async def _make(self, wave: Wave) -> None:
+        begin = self.clock.monotonic()
+        sending: set[asyncio.Task[None]] = set()
+        for offset in wave:
+            wait = begin + offset - self.clock.monotonic()
+            if wait > 0:
+                await self.clock.sleep(wait)
+            claim = Claim(f"claim-{len(self.outcome.claims)}", begin + offset)
+            self.outcome.claims.append(claim)
+            self._waiting[claim.name] = claim
+            task = asyncio.create_task(self._send(claim))
+            sending.add(task)
+            task.add_done_callback(sending.discard)
+        await asyncio.gather(*sending)
+
+    async def _send(self, claim: Claim) -> None:
+        claim.sent = self.clock.monotonic()
+        try:
+            await self.client.create(SANDBOX_CLAIM, new_claim(claim.name, self.pool), self.namespace)
+        except (ApiError, OSError) as error:
+            self.outcome.failed.append(f"{claim.name}: {error}")
+            del self._waiting[claim.name]
+
+    async def _until_settled(self, patience: float) -> None:
+        """Wait until every claim is ready, or for long enough."""
+        if not self._waiting:
+            return
+        self._settled.clear()
+        assert self._watching is not None
+        settled = asyncio.create_task(self._settled.wait())
+        late = asyncio.create_task(self.clock.sleep(patience))
+        await asyncio.wait([settled, late, self._watching], return_when=asyncio.FIRST_COMPLETED)
+        for task in (settled, late):
+            task.cancel()
+        await asyncio.gather(settled, late, return_exceptions=True)
+        if self._watching.done():
+            await self._watching  # raises what ended it
+
+    async def _watch(self, version: str) -> None:
+        while True:
+            stream = self.client.watch(SANDBOX_CLAIM, self.namespace, resource_version=version)
+            async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
+                async for event in events:
+                    version = event.object["metadata"]["resourceVersion"]
+                    if event.type != "BOOKMARK":
+                        self._heard(event.object)
+
+    def _heard(self, object: Object) -> None:
+        claim = self._waiting.get(object["metadata"]["name"])
+        if claim is not None and is_ready(object):
+            claim.ready = self.clock.monotonic()
+            claim.sandbox = object["status"]["sandbox"]["name"]
+            del self._waiting[claim.name]
+            if not self._waiting:
+                self._settled.set()
+
+    async def _report(self, title: str, before: int, total: int) -> None:
+        while True:
+            await self.clock.sleep(TELLING)
+            made = len(self.outcome.claims) - before
+            self.tell(f"{title}{made:,} of {total:,} claims made, {len(self._waiting):,} waiting")
+
+
+def new_claim(name: str, pool: str) -> Object:
+    return {
+        "apiVersion": SANDBOX_CLAIM.api_version,
+        "kind": SANDBOX_CLAIM.kind,
+        "metadata": {"name": name},
+        "spec": {"warmPoolRef": {"name": pool}},
+    }
+
+
+def is_ready(object: Object) -> bool:
+    condition = find_condition((object.get("status") or {}).get("conditions") or [], READY)
+    return condition is not None and condition["status"] == TRUE

@@ -1,0 +1,74 @@
+"""The load: when claims are made, and how large a pool they meet.
+
+A scenario is waves of claims. Each claim of a wave is made at its own time, whether or not those before it have been
+served (an open loop: a slow server does not slow down those who come), and a wave begins when the claims of the one
+before are all ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+Wave = Sequence[float]  # seconds after its beginning, in order, at which a claim is made
+
+
+@dataclass(frozen=True, slots=True)
+class Bursts:
+    """``count`` times ``size`` claims, ``qps`` of them per second; 0 means all of a burst at once."""
+
+    size: int
+    count: int = 1
+    qps: float = 0.0
+
+    def waves(self, random: Random) -> list[Wave]:
+        spacing = 1 / self.qps if self.qps else 0.0
+        return [[number * spacing for number in range(self.size)] for _ in range(self.count)]
+
+    @property
+    def claims(self) -> int:
+        return self.size * self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """``rate`` claims per second on average for so many seconds, at random like those of people who do not know of each
+    other (a Poisson process)."""
+
+    rate: float
+    seconds: float
+
+    def waves(self, random: Random) -> list[Wave]:
+        arrivals: list[float] = []
+        moment = random.expovariate(self.rate)
+        while moment < self.seconds:
+            arrivals.append(moment)
+            moment += random.expovariate(self.rate)
+        return [arrivals]
+
+    @property
+    def claims(self) -> int:
+        return round(self.rate * self.seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    name: str
+    load: Bursts | Stream
+    pool: int  # replicas of the warm pool
+    # Milliseconds that percentiles of the claim latency should not exceed.
+    targets: tuple[tuple[float, float], ...] = ()
+
+
+#: Names and parameters are those of the load tests people know, so that figures can be compared.
+SCENARIOS: Final = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario("single", Bursts(1, 10, 1), 2),
+        Scenario("burst-300", Bursts(300), 600, ((50, 40), (99, 100))),
+        Scenario("burst-300x5", Bursts(300, 5, 300), 600),
+        Scenario("sustained", Stream(1500, 60), 600, ((99, 150),)),
+    )
+}

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from sandpool.bench.accounting import CONTROLLERS, NODES, Ledger
+from sandpool.testing.audit import Asked
+
+
+def asked(verb: str, resource: str, *, code: int = 200, subresource: str = "", agent: str = CONTROLLERS) -> Asked:
+    return Asked("admin", verb, resource, subresource, "ns", "name", code, agent)
+
+
+def ledger(*requests: Asked) -> Ledger:
+    return Ledger.of(requests, lambda each: each.agent)
+
+
+def test_requests_are_counted_by_writer_and_kind() -> None:
+    found = ledger(
+        asked("patch", "sandboxes"),
+        asked("patch", "sandboxes"),
+        asked("patch", "sandboxes", subresource="status"),
+        asked("list", "sandboxes"),
+        asked("patch", "pods", agent=NODES),
+    )
+    assert found.requests == {
+        (CONTROLLERS, "patch sandboxes"): 2,
+        (CONTROLLERS, "patch sandboxes/status"): 1,
+        (CONTROLLERS, "list sandboxes"): 1,
+        (NODES, "patch pods"): 1,
+    }
+    assert (found.writes(CONTROLLERS), found.writes(NODES)) == (3, 1)
+
+
+def test_a_conflict_is_not_a_name_that_is_taken() -> None:
+    found = ledger(
+        asked("create", "pods", code=409),
+        asked("patch", "sandboxes", code=409),
+        asked("create", "pods", subresource="binding", code=409, agent=NODES),
+    )
+    assert found.conflicts == {CONTROLLERS: 1, NODES: 1}
+
+
+def test_what_was_not_there() -> None:
+    assert ledger(asked("delete", "pods", code=404), asked("get", "pods")).missing == {CONTROLLERS: 1}

@@ -1,0 +1,146 @@
+"""Claims are made when they are due, and measured until the watch says Ready."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.bench.load import Load
+from sandpool.kube.client import Client
+from sandpool.kube.errors import Forbidden
+from sandpool.kube.transport import Request, WatchEvent
+from sandpool.testing.clock import ManualClock
+
+
+class Desk:
+    """An API that makes claims ready when a test says so."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.made: list[tuple[float, str]] = []
+        self.refuses: set[str] = set()
+        self.events: asyncio.Queue[WatchEvent] = asyncio.Queue()
+
+    async def request(self, request: Request) -> Any:
+        if request.method == "GET":
+            return {"metadata": {"resourceVersion": "7"}, "items": []}
+        name = request.body["metadata"]["name"]
+        if name in self.refuses:
+            raise Forbidden("no")
+        self.made.append((self.clock.monotonic(), name))
+        self.events.put_nowait(WatchEvent("ADDED", claim(name)))
+        return claim(name)
+
+    async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        assert request.query["resourceVersion"] == "7"
+        while True:
+            yield await self.events.get()
+
+    async def close(self) -> None: ...
+
+    def serve(self, name: str) -> None:
+        conditions = [{"type": "Ready", "status": "True"}]
+        served = claim(name, status={"conditions": conditions, "sandbox": {"name": f"box-of-{name}"}})
+        self.events.put_nowait(WatchEvent("MODIFIED", served))
+
+
+def claim(name: str, **fields: Any) -> Object:
+    return {"metadata": {"name": name, "resourceVersion": "8"}, **fields}
+
+
+async def test_claims_are_made_when_they_are_due_and_wait_for_nobody() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    async with Load(Client(desk), clock, "ns", "pool") as load:
+        running = asyncio.create_task(load.run([[0.0, 0.0, 2.0]]))
+        await clock.advance(3)
+        assert desk.made == [(0, "claim-0"), (0, "claim-1"), (2, "claim-2")]
+        desk.serve("claim-2")
+        desk.serve("claim-0")
+        await clock.advance(1)
+        desk.serve("claim-1")
+        await clock.settle()
+        outcome = await running
+    assert outcome.latencies == [3.0, 4.0, 1.0]
+    assert [each.sandbox for each in outcome.claims] == ["box-of-claim-0", "box-of-claim-1", "box-of-claim-2"]
+    assert outcome.seconds == 4.0
+
+
+async def test_only_the_first_ready_counts() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    async with Load(Client(desk), clock, "ns", "pool") as load:
+        running = asyncio.create_task(load.run([[0.0, 5.0]]))
+        await clock.advance(1)
+        desk.serve("claim-0")
+        await clock.advance(1)
+        desk.serve("claim-0")
+        await clock.advance(3)
+        desk.serve("claim-1")
+        await clock.settle()
+        outcome = await running
+    assert outcome.latencies == [1.0, 0.0]
+
+
+async def test_a_wave_begins_when_the_one_before_is_served() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    async with Load(Client(desk), clock, "ns", "pool") as load:
+        running = asyncio.create_task(load.run([[0.0], [1.0]]))
+        await clock.advance(10)
+        assert [name for _, name in desk.made] == ["claim-0"]
+        desk.serve("claim-0")
+        await clock.advance(2)
+        assert desk.made[1:] == [(11, "claim-1")]
+        desk.serve("claim-1")
+        await clock.settle()
+        await running
+
+
+async def test_who_is_never_served_has_no_time_and_who_is_refused_no_claim() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    desk.refuses = {"claim-1"}
+    told: list[str] = []
+    async with Load(Client(desk), clock, "ns", "pool", tell=told.append) as load:
+        running = asyncio.create_task(load.run([[0.0, 0.0, 0.0]], patience=30))
+        await clock.advance(5)
+        desk.serve("claim-2")
+        await clock.advance(30)
+        outcome = await running
+    assert outcome.latencies == [5.0]
+    assert outcome.failed == ["claim-1: no"]
+    assert told[0] == "3 of 3 claims made, 2 waiting"
+
+
+async def test_a_watch_that_fails_ends_the_load() -> None:
+    clock = ManualClock()
+
+    class Broken(Desk):
+        async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+            yield WatchEvent("ADDED", claim("another"))
+            raise ConnectionError("gone")
+
+    async with Load(Client(Broken(clock)), clock, "ns", "pool") as load:
+        with pytest.raises(ConnectionError, match="gone"):
+            await load.run([[0.0]])
+
+
+async def test_throughput_is_that_of_the_middle() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    async with Load(Client(desk), clock, "ns", "pool") as load:
+        running = asyncio.create_task(load.run([[0.0] * 10]))
+        await clock.advance(100)  # the first one takes long
+        for number in range(9):
+            desk.serve(f"claim-{number}")
+            await clock.advance(1)
+        await clock.advance(100)  # and so does the last
+        desk.serve("claim-9")
+        await clock.settle()
+        outcome = await running
+    assert outcome.throughput == 1.0

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, Ledger
+from sandpool.bench.claims import Report
+from sandpool.bench.figures import grid
+from sandpool.bench.load import Claim, Outcome
+from sandpool.bench.report import document, tables, verdict
+from sandpool.bench.scenarios import Bursts, Scenario
+
+
+def report(latencies: list[float | None], targets: tuple[tuple[float, float], ...] = ()) -> Report:
+    claims = [
+        Claim(f"claim-{number}", 10.0, 10.0, None if latency is None else 10.0 + latency)
+        for number, latency in enumerate(latencies)
+    ]
+    ledger = Ledger()
+    ledger.requests.update({(CONTROLLERS, "patch sandboxes"): 2 * len(claims), (CLIENT, "list pods"): 1})
+    ledger.conflicts[CONTROLLERS] = 3
+    return Report(
+        Scenario("mine", Bursts(len(claims)), 5, targets),
+        "inprocess",
+        Outcome(claims),
+        len(claims),
+        0,
+        ledger,
+        {"sandboxclaim": 4, "sandbox": 2, "sandboxwarmpool": 1},
+        {"everything": 0.5},
+        1.25,
+    )
+
+
+@pytest.mark.parametrize(
+    ("latencies", "expected"),
+    [([0.01, 0.02], "reached"), ([0.01, 0.2], "MISSED"), ([0.01, None], "MISSED"), ([None], "MISSED")],
+)
+def test_targets_are_reached_if_everybody_was_served_in_time(latencies: list[float | None], expected: str) -> None:
+    assert verdict(report(latencies, ((99, 100.0),))) == expected
+
+
+def test_without_targets_there_is_no_verdict() -> None:
+    assert verdict(report([1.0])) == ""
+
+
+def test_the_tables_tell_latencies_and_costs() -> None:
+    text = tables([report([0.010, 0.020, 0.030, None])])
+    latencies, costs, requests = text.split("\n\n")
+    assert "| 3 of 4 | 20.0   | 30.0   | 30.0   | 30.0   |" in latencies
+    assert "| 2.00 " in costs
+    assert "| 3         | 0   | 1.00              | 0.50    | 0.25 | 125.00 (everything) | 1.2 s" in costs
+    assert "| controllers | patch sandboxes | 8        | 2.000     |" in requests
+
+
+def test_the_document_has_every_claim() -> None:
+    (run,) = json.loads(json.dumps(document([report([0.5, None])], "the command")))["runs"]
+    assert run["samples"] == [[0.0, 0.5], [0.0, None]]
+    assert run["requests"][1] == {"writer": "controllers", "what": "patch sandboxes", "count": 4}
+
+
+def test_a_grid_is_aligned() -> None:
+    assert grid([["a", "long"], ["longer", "b"]]).splitlines() == [
+        "| a      | long |",
+        "| ------ | ---- |",
+        "| longer | b    |",
+    ]
