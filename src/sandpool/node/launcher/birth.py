@@ -1,0 +1,131 @@
+"""From a forked child of the launcher to a container: what happens before bwrap is executed, and with which arguments.
+
+bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root that was put on the
+stage, drops every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root:
+what belongs to root is then out of reach for whoever is in the sandbox, however it looks from there. (``/proc/sys`` for
+one: in a sandbox that root has started it can be written, capabilities or not.)
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import termios
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from sandpool.node.launcher import kernel
+from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
+from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
+
+# What may be kept in /dev/shm, unless something is mounted there.
+_SHARED_MEMORY: Final = 64 << 20
+# What bwrap finds open. Standard input, output and error are the container's.
+_STATUS, _ARGUMENTS, _FILTER = 3, 4, 5
+_EVERY_DESCRIPTOR: Final = (1 << 31) - 1
+
+
+class Birth(NamedTuple):
+    pod: PodSandbox
+    spec: ContainerSpec
+    entrances: list[str]  # of its cgroups
+    programs: Path  # a directory with bwrap and its libraries
+    bwrap: str  # where bwrap is in that directory
+    status: str  # the file bwrap reports to
+    stdio: list[int]  # three descriptors
+    filter: bytes  # for system calls
+
+
+def become_container(order: Birth, report: int) -> None:
+    """Does not return. Raises if something fails before bwrap is executed; ``report`` is closed when it is."""
+    pod, spec = order.pod, order.spec
+    if pod.host_uid == 0 or pod.host_gid == 0:
+        raise PermissionError("a sandbox is never root's")
+    os.umask(0o022)
+    os.setsid()
+    enter_cgroups(order.entrances)
+    if pod.netns is not None:
+        enter_network(pod.netns)
+    status = os.open(order.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    stage = Stage(pod, spec, order.programs)
+    stage.build()
+    stage.check()
+    if spec.tty:
+        take_terminal(order.stdio[0])
+    arguments = _memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
+    arrange([*order.stdio, status, arguments, _memory(order.filter)], report)
+    limit_resources(spec.nofile)
+    os.setgroups([])
+    os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
+    os.setresuid(pod.host_uid, pod.host_uid, pod.host_uid)
+    program = f"{PROGRAMS}/{order.bwrap}"
+    os.execve(program, ["bwrap", "--args", str(_ARGUMENTS), "--", *spec.argv], {})
+
+
+def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> list[str]:
+    """Given in a file, not on the command line: that can be read in the sandbox, as the first process's."""
+    arguments = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--unshare-cgroup"]
+    if pod.netns is None:
+        arguments.append("--unshare-net")
+    arguments += ["--disable-userns", "--uid", str(spec.uid), "--gid", str(spec.gid), "--hostname", pod.hostname]
+    arguments += ["--cap-drop", "ALL", "--seccomp", str(_FILTER), "--json-status-fd", str(_STATUS)]
+    if not spec.tty:
+        arguments.append("--new-session")
+    arguments += ["--bind", SANDBOX, "/", "--proc", "/proc", "--dev", "/dev"]
+    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in stage.in_dev):
+        arguments += ["--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"]
+    for staged, mount in stage.in_dev:
+        is_read_only = isinstance(mount, DataFile) or (isinstance(mount, Bind) and mount.read_only)
+        arguments += ["--ro-bind" if is_read_only else "--bind", staged, mount.target]
+    # The directory itself is a tmpfs without a limit.
+    arguments += ["--remount-ro", "/dev"]
+    if spec.read_only_root:
+        arguments += ["--remount-ro", "/"]
+    arguments += ["--chdir", spec.cwd, "--clearenv"]
+    for name, value in spec.env.items():
+        arguments += ["--setenv", name, value]
+    return arguments
+
+
+def enter_cgroups(entrances: Sequence[str]) -> None:
+    for entrance in entrances:
+        descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
+        os.write(descriptor, b"0")
+        os.close(descriptor)
+
+
+def enter_network(netns: Path) -> None:
+    descriptor = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
+    kernel.setns(descriptor, kernel.CLONE_NEWNET)
+    os.close(descriptor)
+
+
+def limit_resources(nofile: int) -> None:
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    bound = nofile if most == resource.RLIM_INFINITY else min(nofile, most)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def arrange(descriptors: Sequence[int], report: int) -> None:
+    """Have these as 0, 1, 2 and so on, and no others but ``report``, which ends when something is executed."""
+    # Out of the way first, so that none is overwritten before it was copied.
+    away = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
+    for number, descriptor in enumerate(away):
+        os.dup2(descriptor, number)
+    os.closerange(len(away), report)
+    os.closerange(report + 1, _EVERY_DESCRIPTOR)
+
+
+def take_terminal(descriptor: int) -> None:
+    """Make it the controlling terminal of this session."""
+    fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+def _memory(content: bytes) -> int:
+    descriptor = os.memfd_create("sandpool")
+    os.write(descriptor, content)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

@@ -1,0 +1,167 @@
+"""System calls that Python does not offer. Every one raises OSError as those of ``os`` do."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from typing import Final
+
+CLONE_NEWNS: Final = 0x00020000
+CLONE_NEWCGROUP: Final = 0x02000000
+CLONE_NEWUTS: Final = 0x04000000
+CLONE_NEWIPC: Final = 0x08000000
+CLONE_NEWUSER: Final = 0x10000000
+CLONE_NEWPID: Final = 0x20000000
+CLONE_NEWNET: Final = 0x40000000
+CLONE_PARENT: Final = 0x00008000
+
+MS_RDONLY: Final = 0x1
+MS_NOSUID: Final = 0x2
+MS_NODEV: Final = 0x4
+MS_REMOUNT: Final = 0x20
+MS_BIND: Final = 0x1000
+MS_REC: Final = 0x4000
+MS_PRIVATE: Final = 0x40000
+
+RESOLVE_NO_MAGICLINKS: Final = 0x02
+RESOLVE_BENEATH: Final = 0x08
+RESOLVE_IN_ROOT: Final = 0x10
+
+_MNT_DETACH: Final = 0x2
+_O_PATH: Final = os.O_PATH | os.O_CLOEXEC
+_SIGCHLD: Final = 17
+_AT_FDCWD: Final = -100
+_AT_EMPTY_PATH: Final = 0x1000
+_OPEN_TREE_CLONE: Final = 0x1
+_MOVE_MOUNT_F_EMPTY_PATH: Final = 0x4
+_MOUNT_ATTR_IDMAP: Final = 0x00100000
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_NO_NEW_PRIVS: Final = 38
+_PR_CAP_AMBIENT: Final = 47
+_PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
+_SECCOMP_MODE_FILTER: Final = 2
+_CAPABILITY_VERSION_3: Final = 0x20080522
+
+_NUMBERS: Final = {
+    "x86_64": {"clone": 56, "capset": 126, "pivot_root": 155},
+    "aarch64": {"clone": 220, "capset": 91, "pivot_root": 41},
+}
+# The same everywhere.
+_OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _MountAttr(ctypes.Structure):
+    _fields_ = (
+        ("set", ctypes.c_uint64),
+        ("clear", ctypes.c_uint64),
+        ("propagation", ctypes.c_uint64),
+        ("userns", ctypes.c_uint64),
+    )
+
+
+class _Program(ctypes.Structure):
+    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def unshare(flags: int) -> None:
+    _checked(_libc.unshare(flags))
+
+
+def setns(descriptor: int, flags: int) -> None:
+    _checked(_libc.setns(descriptor, flags))
+
+
+def mount(source: str, target: str, type: str, flags: int, options: str = "") -> None:
+    _checked(
+        _libc.mount(
+            os.fsencode(source), os.fsencode(target), os.fsencode(type), ctypes.c_ulong(flags), os.fsencode(options)
+        ),
+        target,
+    )
+
+
+def change_root(directory: str) -> None:
+    """Make a mount the root of this process's mount namespace, and let go of the one before."""
+    os.chdir(directory)
+    # Onto itself: the old root is then mounted over the new one and can be taken off without a place to put it.
+    _checked(_libc.syscall(_NUMBERS[platform.machine()]["pivot_root"], b".", b"."))
+    _checked(_libc.umount2(b".", _MNT_DETACH))
+    os.chdir("/")
+
+
+def open_within(root: int, path: str, flags: int = _O_PATH, mode: int = 0, *, resolve: int = RESOLVE_IN_ROOT) -> int:
+    """Open ``path`` as if ``root`` were the root directory: no link, of whoever made it, leads out of it. With
+    RESOLVE_BENEATH a link that would is an error instead."""
+    how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve | RESOLVE_NO_MAGICLINKS)
+    found: int = _checked(_libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)), path)
+    return found
+
+
+def clone_mount(descriptor: int) -> int:
+    """A copy of the mount at an open file or directory, which is nowhere yet."""
+    flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
+    tree: int = _checked(_libc.syscall(_OPEN_TREE, descriptor, b"", flags))
+    return tree
+
+
+def map_ids(tree: int, userns: int) -> None:
+    """Have a mount show its files as owned by whom the user namespace maps their owners to."""
+    attributes = _MountAttr(_MOUNT_ATTR_IDMAP, 0, 0, userns)
+    _checked(
+        _libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), ctypes.sizeof(attributes))
+    )
+
+
+def attach_mount(tree: int, target: str) -> None:
+    _checked(_libc.syscall(_MOVE_MOUNT, tree, b"", _AT_FDCWD, os.fsencode(target), _MOVE_MOUNT_F_EMPTY_PATH), target)
+
+
+def fork_sibling() -> int:
+    """Fork a child of our own parent. 0 in the child."""
+    number = _NUMBERS[platform.machine()]["clone"]
+    pid: int = _checked(_libc.syscall(number, CLONE_PARENT | _SIGCHLD, 0, 0, 0, 0))
+    return pid
+
+
+def hide() -> None:
+    """Let nobody look into this process, whatever it has become, until it executes something."""
+    _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
+
+
+def drop_capabilities() -> None:
+    """For good: the bounding set is emptied too, so that not even uid 0 gets one by executing something."""
+    for capability in range(64):
+        if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
+            break  # there are no more of them
+    _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _checked(_libc.syscall(_NUMBERS[platform.machine()]["capset"], header, nothing))
+
+
+def no_new_privileges() -> None:
+    _checked(_libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
+
+
+def filter_system_calls(program: bytes) -> None:
+    instructions = ctypes.create_string_buffer(program, len(program))
+    loaded = _Program(len(program) // 8, ctypes.addressof(instructions))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.byref(loaded), 0, 0))
+
+
+def _checked(result: int, about: str | None = None) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), about)
+    return result

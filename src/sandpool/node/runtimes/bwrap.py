@@ -1,0 +1,328 @@
+"""The runtime that is always there: containers confined by bubblewrap, started through the launcher.
+
+See ``launcher.stage`` for what a container sees, ``launcher.birth`` for how it is confined, ``launcher.entry`` for
+commands in it, ``trace`` for how it is found again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sandpool.engine.clock import Clock
+from sandpool.node.cgroups.events import OutOfMemory
+from sandpool.node.cgroups.limits import Usage
+from sandpool.node.cgroups.mounts import NoCgroups
+from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.launcher.birth import Birth
+from sandpool.node.launcher.client import Child, LauncherClient
+from sandpool.node.launcher.entry import Entry
+from sandpool.node.runtimes import selftest
+from sandpool.node.runtimes.bubblewrap import Bubblewrap, NoBubblewrap, find
+from sandpool.node.runtimes.record import spec_from_json, spec_to_json
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.seccomp import NoFilter, program
+from sandpool.node.runtimes.terminal import Terminal, open_terminal
+from sandpool.node.runtimes.trace import Trace
+
+# Between looks whether bwrap has got to the program. It tells nobody.
+_LOOK: Final = 0.001
+# The exit code of a container whose program could not be executed, as container runtimes give it.
+_NOT_EXECUTED: Final = 128
+_KILLED: Final = 128 + signal.SIGKILL
+
+
+class BwrapRuntime:
+    """``cgroups`` and ``launcher`` may be shared with other runtimes; closing them is up to who made them."""
+
+    name = "bwrap"
+
+    def __init__(self, cgroups: Cgroups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
+        self.cgroups = cgroups
+        self.launcher = launcher
+        self.clock = clock
+        self.directory = directory  # for what the self-test needs
+        self._bubblewrap: Bubblewrap | None = None
+
+    @property
+    def bubblewrap(self) -> Bubblewrap:
+        if self._bubblewrap is None:
+            self._bubblewrap = find()
+        return self._bubblewrap
+
+    async def probe(self) -> str | None:
+        if os.geteuid() != 0:
+            return "bwrap sandboxes with limits and users of their own are made by root only"
+        try:
+            program()
+            self.cgroups.check()
+            version = await asyncio.to_thread(lambda: self.bubblewrap.version)
+        except (NoFilter, NoCgroups, NoBubblewrap) as error:
+            return str(error)
+        failure = await selftest.run(self, self.directory)
+        return failure and f"bwrap {'.'.join(map(str, version))}: {failure}"
+
+    async def open_pod(self, pod: PodSandbox) -> None:
+        self.cgroups.group(pod.uid).create(pod.limits)
+
+    async def close_pod(self, pod: PodSandbox) -> None:
+        await self.cgroups.group(pod.uid).remove()
+
+    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> BwrapContainer:
+        container = BwrapContainer(self, pod, spec)
+        container.make()
+        return container
+
+    async def adopt(self, pod: PodSandbox, name: str) -> BwrapContainer | None:
+        try:
+            spec = spec_from_json(json.loads((pod.directory / name / "spec.json").read_bytes()))
+        except (FileNotFoundError, ValueError):
+            return None
+        container = BwrapContainer(self, pod, spec)
+        return container if await container.find() else None
+
+    async def pods(self) -> set[str]:
+        return set(self.cgroups.group().children())
+
+    async def close(self) -> None:
+        pass
+
+
+class BwrapContainer:
+    def __init__(self, runtime: BwrapRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+        self.runtime = runtime
+        self.pod = pod
+        self.spec = spec
+        self.directory = pod.directory / spec.name
+        self.cgroup = runtime.cgroups.group(pod.uid, spec.name)
+        self.trace = Trace(self.directory / "status", self.cgroup)
+        self.terminal: int | None = None
+        self._exit: asyncio.Task[Exit] | None = None
+        self._memory: OutOfMemory | None = None
+        self._ran_out = False
+        self._child: Child | None = None
+
+    @property
+    def pod_uid(self) -> str:
+        return self.pod.uid
+
+    @property
+    def pid(self) -> int | None:
+        return self.trace.program()
+
+    def make(self) -> None:
+        self.directory.mkdir(mode=0o700)
+        (self.directory / "spec.json").write_text(json.dumps(spec_to_json(self.spec)))
+        for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
+            os.mkfifo(self.directory / name, 0o600)
+            os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
+        self.cgroup.create(self.spec.limits)
+
+    async def start(self) -> None:
+        self._memory = self.cgroup.watch_memory(self._out_of_memory)
+        terminal = open_terminal(self.pod.host_uid, self.pod.host_gid) if self.spec.tty else None
+        stdio = self._open_stdio(terminal)
+        bubblewrap = self.runtime.bubblewrap
+        order = Birth(
+            pod=self.pod,
+            spec=self.spec,
+            entrances=[str(file) for file in self.cgroup.entrances()],
+            programs=bubblewrap.directory,
+            bwrap=bubblewrap.program,
+            status=str(self.trace.status),
+            stdio=stdio,
+            filter=b"",
+        )
+        try:
+            child = await self.runtime.launcher.launch(order)
+        except BaseException:
+            self._close_memory()
+            if terminal is not None:
+                os.close(terminal.ours)
+            raise
+        finally:
+            for descriptor in stdio:
+                os.close(descriptor)
+        self.terminal = terminal.ours if terminal is not None else None
+        self._child = child
+        self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
+        await self._reach_program()
+
+    async def find(self) -> bool:
+        """Take up what another process has started. False if it was never started."""
+        watcher = self.trace.watcher()
+        pidfd = -1
+        if watcher is not None:
+            self._memory = self.cgroup.watch_memory(self._out_of_memory)
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(watcher)
+        elif self.trace.status.exists() is False:
+            await self.cgroup.kill()  # it may have been about to
+            return False
+        self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
+        return True
+
+    async def wait(self) -> Exit:
+        if self._exit is None:
+            raise RuntimeFailure(f"container {self.spec.name} was not started")
+        return await asyncio.shield(self._exit)
+
+    async def execute(self, command: Command, stdio: Stdio) -> BwrapProcess:
+        init = self.trace.init()
+        if init is None or self._exit is None or self._exit.done():
+            raise RuntimeFailure(f"container {self.spec.name} does not run")
+        if self.cgroup.is_frozen():
+            raise RuntimeFailure(f"container {self.spec.name} is paused")
+        spec = self.spec
+        order = Entry(
+            pid=init,
+            cgroup=self.cgroup.path,
+            entrances=[str(file) for file in self.cgroup.entrances()],
+            uid=spec.uid,
+            gid=spec.gid,
+            nofile=spec.nofile,
+            argv=list(command.argv),
+            env=dict(spec.env if command.env is None else command.env),
+            cwd=spec.cwd if command.cwd is None else command.cwd,
+            tty=command.tty,
+            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
+            filter=b"",
+        )
+        return BwrapProcess(await self.runtime.launcher.launch(order))
+
+    async def signal(self, number: int) -> None:
+        pid = self.trace.program()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if pid in self.cgroup.processes():
+                        signal.pidfd_send_signal(pidfd, number)
+                finally:
+                    os.close(pidfd)
+
+    async def kill(self) -> None:
+        await self.cgroup.kill()
+
+    async def pause(self) -> None:
+        await self.cgroup.freeze()
+
+    async def resume(self) -> None:
+        await self.cgroup.thaw()
+
+    async def is_paused(self) -> bool:
+        return self.cgroup.is_frozen()
+
+    async def usage(self) -> Usage:
+        return self.cgroup.usage()
+
+    async def delete(self) -> None:
+        await self.cgroup.kill()
+        if self._exit is not None:
+            await asyncio.wait([self._exit])
+        self._close_memory()
+        await self.cgroup.remove()
+        if self.terminal is not None:
+            os.close(self.terminal)
+            self.terminal = None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    async def _reach_program(self) -> None:
+        """Wait until bwrap has made everything and has forked the program, or has failed."""
+        assert self._exit is not None
+        while self.trace.program() is None:
+            if self._exit.done():
+                result = self._exit.result()
+                if result.message and not result.oom_killed:
+                    raise RuntimeFailure(result.message)
+                return  # it was quick
+            await self.runtime.clock.sleep(_LOOK)
+
+    async def _watch(self, pidfd: int, child: Child | None) -> Exit:
+        """Wait for the watcher's end, and see to it that nothing of the container is left after it."""
+        try:
+            if pidfd >= 0:
+                await readable(pidfd)
+        finally:
+            if child is not None:
+                child.close()
+            elif pidfd >= 0:
+                os.close(pidfd)
+        await self.cgroup.kill()
+        status = await child.ended if child is not None else None
+        oom_killed = self._ran_out or self.cgroup.oom_kills() > 0
+        self._close_memory()
+        code = self.trace.exit_code()
+        if code is not None:
+            return Exit(code, oom_killed)
+        if status is not None and os.WIFEXITED(status) and not oom_killed:
+            return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
+        return Exit(_KILLED, oom_killed)
+
+    def _complaint(self) -> str:
+        """What bwrap has written before it gave up, if nobody has read it."""
+        with suppress(OSError):
+            descriptor = os.open(self.directory / "stderr", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                return os.read(descriptor, 4096).decode(errors="replace").strip()
+            finally:
+                os.close(descriptor)
+        return ""
+
+    def _out_of_memory(self) -> None:
+        """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
+        self._ran_out = True
+        with suppress(OSError):
+            (self.cgroup.directory / "cgroup.kill").write_text("1")
+
+    def _close_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _open_stdio(self, terminal: Terminal | None) -> list[int]:
+        if terminal is not None:
+            return [terminal.theirs, os.dup(terminal.theirs), os.dup(terminal.theirs)]
+        # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
+        both = os.O_RDWR | os.O_CLOEXEC
+        stdin = os.open(self.directory / "stdin", both) if self.spec.stdin else os.open("/dev/null", os.O_RDONLY)
+        return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
+
+
+class BwrapProcess:
+    def __init__(self, child: Child) -> None:
+        self.pid = child.pid
+        self._child = child
+        self._code = asyncio.create_task(self._wait(), name=f"end of process {child.pid}")
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._code)
+
+    async def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self._child.pidfd >= 0:
+                signal.pidfd_send_signal(self._child.pidfd, number)
+
+    async def _wait(self) -> int:
+        await readable(self._child.pidfd)
+        status = await self._child.ended
+        self._child.close()
+        if status is None:
+            raise RuntimeFailure("how it ended is not known: the launcher is gone")
+        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+
+async def readable(descriptor: int) -> None:
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_reader(descriptor, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,94 @@
+"""Pods and containers as JSON: what the launcher is sent, and what an agent that comes later reads."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.runtimes.runtime import (
+    Bind,
+    ContainerSpec,
+    DataFile,
+    HostToolchain,
+    ImageLayers,
+    Mount,
+    PodSandbox,
+    Scratch,
+    Tmpfs,
+)
+
+Json = dict[str, Any]
+
+
+def pod_to_json(pod: PodSandbox) -> Json:
+    return {**asdict(pod), "directory": str(pod.directory), "netns": _text(pod.netns)}
+
+
+def pod_from_json(data: Json) -> PodSandbox:
+    limits, netns = Limits(**data["limits"]), _path(data["netns"])
+    return PodSandbox(**{**data, "directory": Path(data["directory"]), "netns": netns, "limits": limits})
+
+
+def spec_to_json(spec: ContainerSpec) -> Json:
+    return {
+        **asdict(spec),
+        "root": _root_to_json(spec.root),
+        "scratch": {"size": spec.scratch.size, "directory": _text(spec.scratch.directory)},
+        "mounts": [_mount_to_json(mount) for mount in spec.mounts],
+    }
+
+
+def spec_from_json(data: Json) -> ContainerSpec:
+    return ContainerSpec(
+        **{
+            **data,
+            "argv": tuple(data["argv"]),
+            "root": _root_from_json(data["root"]),
+            "scratch": Scratch(data["scratch"]["size"], _path(data["scratch"]["directory"])),
+            "mounts": tuple(_mount_from_json(mount) for mount in data["mounts"]),
+            "limits": Limits(**data["limits"]),
+        }
+    )
+
+
+def _root_to_json(root: HostToolchain | ImageLayers) -> Json:
+    match root:
+        case HostToolchain(prefixes):
+            return {"prefixes": [str(path) for path in prefixes]}
+        case ImageLayers(layers):
+            return {"layers": [str(path) for path in layers]}
+
+
+def _root_from_json(data: Json) -> HostToolchain | ImageLayers:
+    if "layers" in data:
+        return ImageLayers(tuple(Path(path) for path in data["layers"]))
+    return HostToolchain(tuple(Path(path) for path in data["prefixes"]))
+
+
+def _mount_to_json(mount: Mount) -> Json:
+    match mount:
+        case Bind():
+            return {**asdict(mount), "source": str(mount.source)}
+        case Tmpfs():
+            return asdict(mount)
+        case DataFile():
+            return {**asdict(mount), "content": base64.b64encode(mount.content).decode()}
+
+
+def _mount_from_json(data: Json) -> Mount:
+    if "source" in data:
+        return Bind(**{**data, "source": Path(data["source"])})
+    if "content" in data:
+        return DataFile(**{**data, "content": base64.b64decode(data["content"])})
+    return Tmpfs(**data)
+
+
+def _text(path: Path | None) -> str | None:
+    return None if path is None else str(path)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)
