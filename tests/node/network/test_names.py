@@ -19,6 +19,10 @@ SERVICES = {
 }
 
 
+def find(namespace: str, name: str) -> NamedService | None:
+    return SERVICES.get((namespace, name))
+
+
 @pytest.mark.parametrize(
     ("name", "addresses"),
     [
@@ -37,13 +41,13 @@ SERVICES = {
     ],
 )
 def test_a_name_of_the_cluster(name: str, addresses: list[str] | None) -> None:
-    assert resolve(name, SERVICES, PODS) == addresses
+    assert resolve(name, find, PODS) == addresses
 
 
 @pytest.mark.parametrize("name", ["example.com.", "notcluster.local", "."])
 def test_other_names_are_somebody_elses(name: str) -> None:
     with pytest.raises(NotOurs):
-        resolve(name, SERVICES, PODS)
+        resolve(name, find, PODS)
 
 
 def test_short_names_are_looked_up_in_the_pods_own_namespace_first() -> None:

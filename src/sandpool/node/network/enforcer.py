@@ -41,8 +41,9 @@ class Enforcer:
         namespaces.subscribe(self._changed, reads=_labels)
 
     @property
-    def endpoints(self) -> dict[str, Endpoint]:
-        return dict(self._endpoints)
+    def enforced(self) -> Firewall:
+        """What is in force, as far as is known."""
+        return self._enforced or NOTHING
 
     async def add(self, uid: str, endpoint: Endpoint) -> None:
         """Returns when the policies that hold for the pod are in force."""

@@ -6,7 +6,7 @@ forward from; a client that resolves the name is at the pod at once, for headles
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,7 +32,6 @@ class NamedService:
     name: str
     selector: Mapping[str, str]
     publishes_not_ready: bool = False
-    external_name: str = ""
 
 
 class NotOurs(Exception):
@@ -43,13 +42,14 @@ def search_domains(namespace: str) -> list[str]:
     return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
 
 
-def resolve(name: str, services: Mapping[tuple[str, str], NamedService], pods: Iterable[NamedPod]) -> list[str] | None:
-    """The addresses of a name; None if there is no such name, which differs from a name without addresses."""
+def resolve(name: str, find: Callable[[str, str], NamedService | None], pods: Iterable[NamedPod]) -> list[str] | None:
+    """The addresses of a name; None if there is no such name, which differs from a name without addresses. ``find``
+    is given the namespace and the name of a Service."""
     match _inside(name):
         case [service, namespace, "svc"]:
-            return _addresses(services.get((namespace, service)), pods)
+            return _addresses(find(namespace, service), pods)
         case [host, service, namespace, "svc"]:
-            behind = _behind(services.get((namespace, service)), pods)
+            behind = _behind(find(namespace, service), pods)
             if behind is None:
                 return None
             named = [pod.address for pod in behind if host in (_hostname(pod, service), pod.address.replace(".", "-"))]

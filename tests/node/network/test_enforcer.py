@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.engine.cache import Cache
+from sandpool.node.network.enforcer import Enforcer
+from sandpool.node.network.policy import OPEN, Endpoint
+
+
+class Kernel:
+    """Carries out scripts when it is allowed to."""
+
+    def __init__(self) -> None:
+        self.scripts: list[str] = []
+        self.go = asyncio.Event()
+        self.go.set()
+        self.broken = False
+
+    async def run(self, script: str) -> None:
+        await self.go.wait()
+        if self.broken:
+            raise OSError("nft: no")
+        self.scripts.append(script)
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    return Kernel()
+
+
+@pytest.fixture
+def enforcer(kernel: Kernel) -> Enforcer:
+    return Enforcer(kernel.run, Cache(lambda obj: obj), Cache(lambda obj: obj))
+
+
+def endpoint(number: int) -> Endpoint:
+    return Endpoint("default", f"pod-{number}", f"10.0.0.{number}", {})
+
+
+def policy(version: int) -> Object:
+    metadata = {"namespace": "default", "name": "closed", "uid": "1", "resourceVersion": str(version)}
+    return {"metadata": metadata, "spec": {"podSelector": {}, "policyTypes": ["Ingress"], "version": version}}
+
+
+async def test_the_first_time_everything_is_written(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.add("1", endpoint(1))
+    await enforcer.add("2", endpoint(2))
+    assert kernel.scripts[0].startswith("table inet sandpool\ndelete table inet sandpool\n")
+    assert kernel.scripts[1] == (
+        "add element inet sandpool ingress { 10.0.0.2 : jump open_ingress }\n"
+        "add element inet sandpool egress { 10.0.0.2 : jump open_egress }\n"
+    )
+
+
+async def test_what_comes_at_once_is_enforced_at_once(enforcer: Enforcer, kernel: Kernel) -> None:
+    kernel.go.clear()
+    adding = [asyncio.create_task(enforcer.add(str(number), endpoint(number))) for number in range(50)]
+    await asyncio.sleep(0)
+    kernel.go.set()
+    await asyncio.gather(*adding)
+    assert len(kernel.scripts) <= 2
+
+
+async def test_what_changes_nothing_is_not_written(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.add("1", endpoint(1))
+    await enforcer.add("1", endpoint(1))
+    await enforcer.remove("nobody")
+    assert len(kernel.scripts) == 1
+
+
+async def test_after_a_failure_everything_is_written_again(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.add("1", endpoint(1))
+    kernel.broken = True
+    with pytest.raises(OSError, match="nft: no"):
+        await enforcer.add("2", endpoint(2))
+    kernel.broken = False
+    await enforcer.enforce()
+    assert kernel.scripts[-1].startswith("table inet sandpool\ndelete table")
+    assert enforcer.enforced.ingress == {"10.0.0.1": OPEN, "10.0.0.2": OPEN}
+
+
+async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.add("1", endpoint(1))
+    enforcer.policies.wrote(policy(1))
+    await enforcer.enforce()
+    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
+    await enforcer.close()
