@@ -137,6 +137,27 @@ def test_there_is_no_capacity(desk: Desk) -> None:
 # --- leases ----------------------------------------------------------------------------------------------------------
 
 
+def test_what_was_promised_is_not_given_up_for_something_better(desk: Desk) -> None:
+    """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it: handed
+    on, it would go from one to the other for ever."""
+    desk.offer("s1", Stage.COMING, compatibility="old")
+    for claim in ("first", "second"):
+        desk.assigner.wait(wish(claim))
+    desk.offer("s1", compatibility="old")
+    assert desk.woken == ["first"]
+    lease = desk.assigner.take(wish("first", "new"), wish("first"))
+    assert lease is not None and lease.sandbox[1] == "s1"
+    assert desk.woken == ["first"]
+
+
+def test_what_a_claim_may_own_already_is_not_exchanged(desk: Desk) -> None:
+    desk.offer("s1", compatibility="old")
+    lease = desk.assigner.take(wish("claim", "new"), wish("claim"))
+    desk.offer("s2", compatibility="new")
+    assert lease is not None
+    assert desk.assigner.take(wish("claim", "new"), wish("claim")) is lease
+
+
 def test_r5_what_is_given_back_is_handed_out_next(desk: Desk) -> None:
     desk.offer("s1")
     desk.offer("s2")

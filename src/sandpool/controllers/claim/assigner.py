@@ -162,25 +162,34 @@ class Assigner:
 
     # --- what claims ask ---------------------------------------------------------------------------------------------
 
-    def take(self, wish: Wish, *, booting: bool = False) -> Lease | None:
-        """A sandbox for a claim: the one it has already, one that was promised to it, or a free one; with ``booting``
-        also one that has an address and is not ready yet, if there is no other. None if there is none."""
-        lease = self._leases.get(wish.claim)
+    def take(self, *wishes: Wish, booting: bool = False) -> Lease | None:
+        """A sandbox for a claim, of whose wishes the best comes first: the one it has already or was promised, if that
+        fulfils any of them, or a free one; with ``booting`` also one that has an address and is not ready yet, if there
+        is no other. None if there is none.
+
+        What it has is not exchanged for something better. It may have been written to the API without our knowing; and
+        what was promised to it would be promised to the next in line, who would do the same, and so on in circles."""
+        claim = wishes[0].claim
+        lease = self._leases.get(claim)
         if lease is not None:
             offer = self._entries[lease.sandbox].offer
-            if wish.accepts(offer.pool, offer.compatibility):
+            if any(wish.accepts(offer.pool, offer.compatibility) for wish in wishes):
                 lease._waiter = None
                 return lease
             lease.give_back()
+        sandbox = next((found for wish in wishes if (found := self._pop(wish, booting=booting)) is not None), None)
+        if sandbox is None:
+            return None
+        self._waiting.leave(claim)
+        return self._lease(self._entries[sandbox], claim, None)
+
+    def _pop(self, wish: Wish, *, booting: bool) -> Key | None:
         sandbox = self._ready.pop(wish.pool, wish.compatibility)
         if sandbox is None and booting:
             sandbox = self._booting.pop(wish.pool, wish.compatibility)
             if sandbox is not None:
                 self._count(self._entries[sandbox].offer, -1)
-        if sandbox is None:
-            return None
-        self._waiting.leave(wish.claim)
-        return self._lease(self._entries[sandbox], wish.claim, None)
+        return sandbox
 
     def is_worth_waiting(self, wish: Wish) -> bool:
         """Whether a sandbox is on its way that is not spoken for by those who wait already."""

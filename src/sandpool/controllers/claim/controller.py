@@ -232,11 +232,11 @@ class ClaimController:
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
     async def _ask(self, observed: Observed, ask: Ask) -> Result:
-        lease = self._take(ask, booting=False)
+        lease = self.assigner.take(*ask.wishes)
         if lease is None and ask.patience > 0 and self.assigner.is_worth_waiting(ask.wishes[-1]):
             self.assigner.wait(ask.wishes[-1])
             return Result(ask.patience)
-        lease = lease or self._take(ask, booting=True)
+        lease = lease or self.assigner.take(*ask.wishes, booting=True)
         if lease is not None:
             sandbox = self.caches.sandboxes.get(Key(*lease.sandbox))
             assert sandbox is not None, "what is gone from the cache is forgotten by the assigner"
@@ -250,9 +250,6 @@ class ClaimController:
             return await self._make(observed, making)
         self.assigner.withdraw(key_of(observed.claim))
         return await self.voice.settle(observed, None, making.problem)
-
-    def _take(self, ask: Ask, *, booting: bool) -> Lease | None:
-        return next((lease for wish in ask.wishes if (lease := self.assigner.take(wish, booting=booting))), None)
 
     async def _adopt(
         self, observed: Observed, adoption: Adopt, lease: Lease | None, *, is_reference_stale: bool = False
