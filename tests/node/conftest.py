@@ -1,4 +1,4 @@
-"""A node agent at work on an API server of its own, in time that the test lets pass, with containers that run nothing."""
+"""A node agent at work on an API server of its own, in time that a test lets pass; its containers run nothing."""
 
 from __future__ import annotations
 
@@ -160,4 +160,5 @@ async def rig(tmp_path: Path) -> AsyncIterator[NodeRig]:
     await rig.start()
     yield rig
     await rig.stop()
+    rig.network.close()
     await server.stop()

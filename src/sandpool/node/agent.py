@@ -25,7 +25,6 @@ from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.deadline import within
 from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
@@ -50,6 +49,8 @@ from sandpool.node.runtimes.runtime import PodSandbox
 _log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = "namespace"
+# Before a worker that broke down is replaced.
+_PAUSE: Final = 1.0
 _API_SERVICE: Final = Key("default", "kubernetes")
 
 
@@ -235,7 +236,7 @@ class NodeAgent:
         if not found or life.refusal is not None or phase(life) != "Pending":
             return life
         why = message(found)
-        self.recorder.event(Reference.to(pod.object), happenings.refused(why))
+        self.recorder.event(pod.reference, happenings.refused(why))
         return Life.of(pod, begun=life.begun).refused(Problem(REASON, why))
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
@@ -243,7 +244,12 @@ class NodeAgent:
         if task.cancelled() or task.exception() is None:
             return
         _log.error("the worker of pod %s broke down and is replaced", pod.key, exc_info=task.exception())
-        if (now := self.pods.get(pod.key)) is not None and now["metadata"]["uid"] == pod.uid:
+        self._begin(self._replace(pod), f"replacement of the worker of pod {pod.key}")
+
+    async def _replace(self, pod: Pod) -> None:
+        await self.clock.sleep(_PAUSE)
+        now = self.pods.get(pod.key)
+        if now is not None and now["metadata"]["uid"] == pod.uid and pod.uid not in self.workers:
             self._take(Pod.read(now))
 
     def _service_links(self, namespace: str, enabled: bool) -> Mapping[str, str]:

@@ -1,5 +1,5 @@
-"""Images, volumes, network and logs for a node that runs nothing: what a pod asks of them is noted and granted, unless a
-test says otherwise."""
+"""Images, volumes, network and logs for a node that runs nothing: what a pod asks of them is noted and granted, unless
+a test says otherwise."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ class FakeImages:
 
 
 class FakeNetwork:
-    """Pods get addresses one after the other, and keep them. ``open`` are the ports that answer: a dial to one gets
-    the other end of a socket whose peer is in ``dialled``."""
+    """Pods get addresses one after the other, and keep them. ``open`` are the ports that answer; the other ends of all
+    connections are in ``dialled``, until ``close``."""
 
     nameservers: tuple[str, ...] = ("10.96.0.10",)
     host_addresses: tuple[str, ...] = ("192.0.2.1",)
@@ -65,8 +65,13 @@ class FakeNetwork:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         theirs.sendall(self.greeting)
-        theirs.close()
+        theirs.shutdown(socket.SHUT_WR)
+        self.dialled.append(theirs)
         return ours
+
+    def close(self) -> None:
+        for each in self.dialled:
+            each.close()
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -57,6 +58,8 @@ class Containers:
         before = self.running.pop(container.name, None)
         if before is not None:
             await before.delete()
+        # What a runtime that lost its containers, in a reboot for example, has left of an earlier run.
+        shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
         spec = compose(pod.object, container, image, env, mounts, scratch=Scratch(), pids=self.place.settings.pids)

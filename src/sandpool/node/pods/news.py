@@ -18,6 +18,8 @@ from sandpool.node.pods.report import is_ready
 FIRST_DELAY: Final = 1.0
 LATER_DELAY: Final = 5.0
 
+# Lists that a strategic merge patch would add to.
+_MERGED: Final = frozenset({"hostIPs", "podIPs"})
 # What a report consists of besides conditions; None in a patch would remove it, so what is missing is left alone.
 _WHOLE: Final = (
     "phase",
@@ -37,6 +39,8 @@ def changes(before: Object, wanted: Object) -> Object:
     """What a strategic merge patch of the status must contain; empty if the API has it all."""
     patch: Object = {key: wanted[key] for key in _WHOLE if key in wanted and not _same(before.get(key), wanted[key])}
     known = {condition["type"]: condition for condition in before.get("conditions") or ()}
+    for key in _MERGED & patch.keys():
+        patch[key] = [*patch[key], {"$patch": "replace"}]
     moved = [each for each in wanted["conditions"] if not _says_same(known.get(each["type"]), each)]
     if moved:
         patch["conditions"] = moved

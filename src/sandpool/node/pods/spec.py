@@ -8,9 +8,11 @@ from datetime import datetime
 from enum import Enum
 from typing import Final
 
+from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.api.views.times import parse_time
 from sandpool.engine.cache import Key
+from sandpool.engine.recorder_event import Reference
 
 ALWAYS: Final = "Always"
 ON_FAILURE: Final = "OnFailure"
@@ -115,6 +117,11 @@ class Pod:
             spec.get("activeDeadlineSeconds"),
             object,
         )
+
+    @property
+    def reference(self) -> Reference:
+        """For events about it; objects in lists do not say what they are."""
+        return Reference(POD.api_version, POD.kind, self.key.name, self.key.namespace, self.uid)
 
     @property
     def every(self) -> tuple[Container, ...]:

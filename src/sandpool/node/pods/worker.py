@@ -17,7 +17,6 @@ from typing import Any, Final
 from sandpool.api.events import Happening
 from sandpool.api.resource import Object
 from sandpool.engine.deadline import within
-from sandpool.engine.recorder_event import Reference
 from sandpool.kube.errors import ApiError
 from sandpool.node.pods import happenings
 from sandpool.node.pods.actions import (
@@ -123,7 +122,7 @@ class PodWorker:
                 await within(self.place.clock, max(at - self.place.clock.monotonic(), 0.0), self._until(None))
 
     def _happened(self, happening: Happening) -> None:
-        self.place.recorder.event(Reference.to(self.life.pod.object), happening)
+        self.place.recorder.event(self.life.pod.reference, happening)
 
     def _announce(self, before: Life, after: Life) -> None:
         if after.doom is not None and before.doom is None:

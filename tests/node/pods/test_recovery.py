@@ -1,0 +1,168 @@
+"""Agents that end and come back: what runs is adopted, what ended is told, what nobody owns is removed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandpool.api.kinds import NODE, POD
+from sandpool.api.resource import Object
+from sandpool.testing.runtime import pod_sandbox
+
+if TYPE_CHECKING:
+    from tests.node.conftest import NodeRig
+
+
+async def test_a_running_container_is_adopted(rig: NodeRig) -> None:
+    await rig.create()
+    before = await rig.get()
+    await rig.passes(30)
+    writes = len(rig.status_writes())
+
+    await rig.restart()
+
+    assert rig.starts() == ["main"]
+    assert (await rig.get())["status"] == before["status"]
+    assert len(rig.status_writes()) == writes
+    assert rig.logs.followed == [("main", 0), ("main", 0)]
+    rig.container().end(1)
+    await rig.settle()
+    assert rig.starts() == ["main", "main"]
+
+
+async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
+    await rig.create(spec={"restartPolicy": "Never"})
+    await rig.stop()
+    rig.container().end(5)
+    rig.agent = rig.new_agent()
+    await rig.start()
+    assert (await rig.state())["state"]["terminated"]["exitCode"] == 5
+    assert (await rig.status())["phase"] == "Failed"
+
+
+async def test_an_end_that_was_told_is_not_told_again(rig: NodeRig) -> None:
+    await rig.create(spec={"restartPolicy": "Never", "containers": _two()})
+    rig.container("one").end(0)
+    await rig.passes(10)
+    before = await rig.state("one")
+    await rig.restart()
+    await rig.passes(10)
+    assert await rig.state("one") == before
+    assert rig.container("two").pid is not None
+
+
+async def test_a_ready_container_stays_ready_until_it_is_asked(rig: NodeRig) -> None:
+    rig.network.open.add(80)
+    probe = {"tcpSocket": {"port": 80}}
+    await rig.create(spec={"containers": [{"name": "main", "image": "i", "readinessProbe": probe}]})
+    since = (await rig.condition("Ready"))["lastTransitionTime"]
+    await rig.passes(60)
+    await rig.restart()
+    await rig.passes(60)
+    assert (await rig.condition("Ready"))["lastTransitionTime"] == since
+
+
+async def test_a_pod_that_was_deleted_meanwhile_is_ended(rig: NodeRig) -> None:
+    await rig.create()
+    container = rig.container()
+    await rig.stop()
+    await rig.client.delete(POD, "pod", "default")
+    rig.agent = rig.new_agent()
+    await rig.start()
+    assert await rig.gone()
+    assert container.signals == [15]
+
+
+async def test_what_no_pod_owns_is_removed(rig: NodeRig) -> None:
+    created = await rig.create()
+    uid = created["metadata"]["uid"]
+    container = rig.container()
+    await rig.stop()
+    await rig.client.delete(POD, "pod", "default", grace_period_seconds=0)
+    await rig.runtime.open_pod(pod_sandbox(rig.directory / "pods" / "stray", "stray"))
+    rig.network.addresses["other"] = "10.1.0.9"
+    assert (rig.directory / "pods" / uid).is_dir()
+
+    rig.agent = rig.new_agent()
+    await rig.start()
+
+    assert container.pid is None
+    assert rig.runtime.open == rig.network.addresses == {}
+    assert list((rig.directory / "pods").iterdir()) == []
+
+
+async def test_after_a_reboot_everything_is_run_again(rig: NodeRig) -> None:
+    """Nothing is left of what ran: the init containers run again, and the containers count a restart."""
+    init = [{"name": "init", "image": "i"}]
+    await rig.create(spec={"initContainers": init})
+    rig.container("init").end(0)
+    await rig.passes(5)
+    await rig.stop()
+    rig.runtime.containers.clear()
+    rig.runtime.open.clear()
+    rig.network.addresses.clear()
+
+    rig.agent = rig.new_agent()
+    await rig.start()
+    assert rig.starts() == ["init", "main", "init"]
+    rig.container("init").end(0)
+    await rig.passes(5)
+    state = await rig.state()
+    assert state["restartCount"] == 1
+    assert state["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+    assert (await rig.conditions())["Ready"] == "True"
+    assert (await rig.status())["podIP"] == "10.1.0.2"
+
+
+async def test_a_pod_that_may_not_restart_has_failed_after_a_reboot(rig: NodeRig) -> None:
+    await rig.create(spec={"restartPolicy": "Never"})
+    await rig.stop()
+    rig.runtime.containers.clear()
+    rig.agent = rig.new_agent()
+    await rig.start()
+    assert (await rig.status())["phase"] == "Failed"
+    assert (await rig.state())["state"]["terminated"]["exitCode"] == 137
+
+
+async def test_stopping_ends_every_container_and_leaves_the_pods(rig: NodeRig) -> None:
+    await rig.create("one")
+    await rig.create("two")
+    containers = list(rig.runtime.started)
+    await rig.stop(keep=False)
+    assert [(each.pid, each.signals) for each in containers] == [(None, [15]), (None, [15])]
+    assert rig.runtime.open == rig.network.addresses == {}
+    node = await rig.client.get(NODE, "node-1")
+    (ready,) = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
+    assert (ready["status"], ready["reason"]) == ("False", "NodeStopped")
+
+    rig.agent = rig.new_agent()
+    await rig.start()
+    assert (await rig.conditions("one"))["Ready"] == "True"
+    assert len(rig.starts()) == 4
+
+
+async def test_stopping_does_not_wait_for_who_does_not_listen(rig: NodeRig) -> None:
+    await rig.create(spec={"terminationGracePeriodSeconds": 3600})
+    container = rig.container()
+    container.stubborn = True
+    before = rig.clock.monotonic()
+    await rig.stop(keep=False, grace=10)
+    assert container.pid is None
+    assert rig.clock.monotonic() - before < 15
+
+
+async def test_a_namesake_is_another_pod(rig: NodeRig) -> None:
+    first = await rig.create()
+    await rig.delete(grace=0)
+    second = await rig.create()
+
+    async def only_second() -> bool:
+        await rig.settle()
+        return set(rig.agent.workers) == {second["metadata"]["uid"]}
+
+    await rig.until(only_second)
+    assert first["metadata"]["uid"] != second["metadata"]["uid"]
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+def _two() -> list[Object]:
+    return [{"name": "one", "image": "i"}, {"name": "two", "image": "i"}]

@@ -1,0 +1,198 @@
+"""How a pod goes: hooks, signals, grace periods, and that nothing is left of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandpool.api.kinds import POD
+from sandpool.kube.client import MergePatch
+from sandpool.node.runtimes.runtime import Command, Stdio
+from sandpool.testing.runtime import FakeContainer
+
+if TYPE_CHECKING:
+    from tests.node.conftest import NodeRig
+
+PRE_STOP = {"name": "main", "image": "i", "lifecycle": {"preStop": {"exec": {"command": ["flush"]}}}}
+
+
+def hang(container: FakeContainer, command: Command, stdio: Stdio) -> None:
+    return None
+
+
+async def test_a_deleted_pod_is_asked_to_end_and_goes(rig: NodeRig) -> None:
+    await rig.create()
+    container = rig.container()
+    await rig.delete()
+    assert await rig.gone()
+    assert container.signals == [15]
+    assert ("Killing", "Stopping container main") in await rig.events()
+
+
+async def test_nothing_is_left_of_it(rig: NodeRig) -> None:
+    await rig.create()
+    await rig.delete()
+    await rig.gone()
+    await rig.until(lambda: _no_worker(rig))
+    assert rig.runtime.containers == rig.runtime.open == {}
+    assert rig.network.addresses == rig.volumes.prepared == {}
+    assert list((rig.directory / "pods").iterdir()) == []
+
+
+async def _no_worker(rig: NodeRig) -> bool:
+    await rig.settle()
+    return not rig.agent.workers
+
+
+async def test_who_does_not_listen_is_killed_when_the_grace_period_is_over(rig: NodeRig) -> None:
+    await rig.create(spec={"terminationGracePeriodSeconds": 20})
+    container = rig.container()
+    container.stubborn = True
+    await rig.delete()
+    await rig.passes(19)
+    assert container.pid is not None
+    await rig.passes(1)
+    assert container.pid is None
+    assert await rig.gone()
+
+
+async def test_a_later_request_shortens_the_grace_period(rig: NodeRig) -> None:
+    await rig.create(spec={"terminationGracePeriodSeconds": 600})
+    container = rig.container()
+    container.stubborn = True
+    await rig.delete()
+    await rig.passes(5)
+    await rig.delete(grace=10)
+    await rig.passes(9)
+    assert container.pid is not None
+    await rig.passes(1)
+    assert container.pid is None
+    assert await rig.gone()
+
+
+async def test_without_grace_it_is_killed_at_once(rig: NodeRig) -> None:
+    await rig.create()
+    container = rig.container()
+    container.stubborn = True
+    await rig.delete(grace=0)
+
+    async def closed() -> bool:
+        await rig.settle()
+        return not rig.runtime.open and not rig.agent.workers
+
+    await rig.until(closed)
+    assert (container.pid, container.signals) == (None, [])
+    assert list((rig.directory / "pods").iterdir()) == []
+
+
+async def test_the_hook_before_the_end_comes_before_the_signal(rig: NodeRig) -> None:
+    rig.runtime.on_execute = hang
+    await rig.create(spec={"containers": [PRE_STOP]})
+    container = rig.container()
+    await rig.delete()
+    assert (container.processes[0].command.argv, container.signals) == (("flush",), [])
+    container.processes[0].end(0)
+    assert await rig.gone()
+    assert container.signals == [15]
+
+
+async def test_a_hook_has_no_more_time_than_the_grace_period(rig: NodeRig) -> None:
+    rig.runtime.on_execute = hang
+    await rig.create(spec={"containers": [PRE_STOP], "terminationGracePeriodSeconds": 5})
+    container = rig.container()
+    await rig.delete()
+    await rig.passes(5)
+    assert container.pid is None
+    assert await rig.gone()
+
+
+async def test_a_hook_that_fails_is_told_of(rig: NodeRig) -> None:
+    rig.runtime.on_execute = lambda container, command, stdio: 3
+    await rig.create(spec={"containers": [PRE_STOP]})
+    await rig.delete()
+    await rig.gone()
+    assert [note for reason, note in await rig.events() if reason == "FailedPreStopHook"] == ["PreStopHook failed: "]
+
+
+async def test_the_stop_signal_of_the_image(rig: NodeRig) -> None:
+    from dataclasses import replace
+
+    rig.images.image = replace(rig.images.image, stop_signal="SIGINT")
+    await rig.create()
+    container = rig.container()
+    await rig.delete()
+    await rig.gone()
+    assert container.signals == [2]
+
+
+async def test_finalizers_keep_a_pod_that_shows_how_it_ended(rig: NodeRig) -> None:
+    await rig.create(metadata={"finalizers": ["example.com/keep"]})
+    await rig.delete()
+
+    async def ended() -> bool:
+        await rig.settle()
+        return (await rig.status())["phase"] == "Failed"
+
+    await rig.until(ended)
+    assert (await rig.state())["state"]["terminated"]["exitCode"] == 143
+    await rig.client.patch(POD, "pod", MergePatch({"metadata": {"finalizers": None}}), "default")
+    assert await rig.gone()
+
+
+async def test_a_pod_that_is_deleted_while_it_starts(rig: NodeRig) -> None:
+    """Whatever was begun is taken back."""
+    from asyncio import Event
+
+    gate, resolve = Event(), rig.images.resolve
+
+    async def slowly(name: str, policy: str, pod: object) -> object:
+        await gate.wait()
+        return await resolve(name, policy, pod)  # type: ignore[arg-type]
+
+    rig.images.resolve = slowly  # type: ignore[assignment, method-assign]
+    await rig.create()
+    await rig.delete()
+    assert rig.starts() == []
+    gate.set()
+    assert await rig.gone()
+    assert rig.runtime.containers == rig.runtime.open == {}
+
+
+async def test_the_hook_after_the_start_holds_up_the_next_container(rig: NodeRig) -> None:
+    rig.runtime.on_execute = hang
+    lifecycle = {"postStart": {"exec": {"command": ["prepare"]}}}
+    containers = [{"name": "main", "image": "i", "lifecycle": lifecycle}, {"name": "other", "image": "i"}]
+    await rig.create(spec={"containers": containers})
+    assert rig.starts() == ["main"]
+    rig.container("main").processes[0].end(0)
+
+    async def both() -> bool:
+        await rig.settle()
+        return rig.starts() == ["main", "other"]
+
+    assert await rig.until(both)
+
+
+async def test_a_failed_hook_after_the_start_ends_the_container(rig: NodeRig) -> None:
+    rig.runtime.on_execute = lambda container, command, stdio: 1
+    lifecycle = {"postStart": {"exec": {"command": ["prepare"]}}}
+    await rig.create(
+        spec={"restartPolicy": "Never", "containers": [{"name": "main", "image": "i", "lifecycle": lifecycle}]}
+    )
+
+    async def failed() -> bool:
+        await rig.settle()
+        return (await rig.status())["phase"] == "Failed"
+
+    await rig.until(failed)
+    assert "FailedPostStartHook" in [reason for reason, _ in await rig.events()]
+
+
+async def test_a_hook_may_sleep(rig: NodeRig) -> None:
+    container = {"name": "main", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
+    await rig.create(spec={"containers": [container]})
+    running = rig.container()
+    await rig.delete()
+    await rig.passes(6)
+    assert running.signals == []
+    await rig.passes(1)
+    assert running.signals == [15]
