@@ -110,6 +110,13 @@ def disconnect_node(plan: Plan) -> None:
             ip.link("del", index=index)
 
 
+def raise_loopback() -> None:
+    """In the namespace this thread is in."""
+    _write(_POD)
+    with IPRoute() as ip:
+        ip.link("set", index=_LOOPBACK, state="up")
+
+
 def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> Namespace:
     with open_namespace(switchyard) as handle:
 

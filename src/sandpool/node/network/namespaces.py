@@ -6,9 +6,11 @@ afterwards, because a thread that comes back to other work in the wrong namespac
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import ctypes
 import os
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -83,6 +85,18 @@ class Namespace:
         while self.exists:
             _check(_libc.umount2(os.fsencode(self.path), _MNT_DETACH), self.path)
         self.path.unlink(missing_ok=True)
+
+
+async def connect_inside(namespace: Namespace, address: tuple[str, int]) -> socket.socket:
+    """A connected, non-blocking socket: made inside, usable anywhere."""
+    sock = await asyncio.to_thread(namespace.call, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    sock.setblocking(False)
+    try:
+        await asyncio.get_running_loop().sock_connect(sock, address)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
 
 
 @contextlib.contextmanager

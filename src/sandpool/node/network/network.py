@@ -30,7 +30,7 @@ from sandpool.node.network import links, ruleset
 from sandpool.node.network.addresses import Addresses, NoAddressLeft
 from sandpool.node.network.dns import Address, DnsServer, Resolve
 from sandpool.node.network.enforcer import Enforcer
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.namespaces import Namespace, connect_inside
 from sandpool.node.network.policy import Endpoint, Port
 from sandpool.node.pods.parts import Attachment, NetworkFailure
 
@@ -166,16 +166,7 @@ class Network:
         place = self._places.get(uid)
         if place is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        sock = await self._threaded(
-            lambda: Namespace(place.namespace).call(lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
-        )
-        sock.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_connect(sock, (host or str(place.address), port))
-        except BaseException:
-            sock.close()
-            raise
-        return sock
+        return await connect_inside(Namespace(place.namespace), (host or str(place.address), port))
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
