@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 
 import click
 
-from sandpool.cli import foreground, serving, tuning
+from sandpool.cli import foreground, telling, tuning
 from sandpool.cli.flags import duration, switch
+from sandpool.cli.foreign import foreign_flags, warn
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
@@ -23,6 +24,7 @@ from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.throttle import Rate
+from sandpool.engine.tracing import open_tracing
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
@@ -31,6 +33,8 @@ from sandpool.server import memory
 
 # The name other implementations of these controllers contend for too: of all that are installed, one works.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
+# What traces call us, unless OTEL_SERVICE_NAME says otherwise.
+SERVICE: Final = "agent-sandbox-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +44,11 @@ class Options:
     connection: Connection
     metrics_address: str
     health_address: str
-    qps: float
+    qps: float  # not positive: no limit
     burst: int
     terms: Terms | None  # None: work without asking anybody
     election_namespace: str
+    tracing: bool
 
 
 @click.command()
@@ -53,8 +58,8 @@ class Options:
     help="How to reach the API. [default: as kubectl does, or the pod's service account]",
 )
 @click.option("--context", help="The context to use. [default: the current one]")
-@click.option("--metrics-bind-address", default=":8080", show_default=True, help="For Prometheus; 0 is nowhere.")
-@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0 is nowhere.")
+@click.option("--metrics-bind-address", default=":8080", show_default=True, help="For Prometheus; 0: nowhere.")
+@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0: nowhere.")
 @switch("--leader-elect", True, "Of several processes one works and the others wait.")
 @click.option("--leader-election-namespace", default="", help="Of the lease. [default: that of the pod or the context]")
 @duration("--leader-elect-lease-duration", "15s", "After so long without renewal others may take the lease.")
@@ -65,7 +70,9 @@ class Options:
     "--kube-api-burst", type=click.IntRange(min=1), default=10, show_default=True, help="Requests at once, if limited."
 )
 @tuning.tuning_flags
-@serving.log_format(logs.JSON)
+@switch("--enable-tracing", False, "Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.")
+@telling.log_options(logs.JSON)
+@foreign_flags
 def controller(
     kubeconfig: Path | None,
     context: str | None,
@@ -78,11 +85,14 @@ def controller(
     leader_elect_retry_period: float,
     kube_api_qps: float,
     kube_api_burst: int,
+    enable_tracing: bool,
     log_format: str,
+    log_level: str,
     **flags: Any,
 ) -> None:
     """Run the controllers against a Kubernetes API until told to stop (Ctrl-C or SIGTERM)."""
-    logs.configure(log_format)
+    telling.begin(log_format, log_level)
+    warn()
     try:
         connection = kubeconfigs.load(kubeconfig, context)
         terms = Terms(round(leader_elect_lease_duration), leader_elect_renew_deadline, leader_elect_retry_period)
@@ -98,21 +108,23 @@ def controller(
         burst=kube_api_burst,
         terms=terms if leader_elect else None,
         election_namespace=leader_election_namespace or connection.namespace,
+        tracing=enable_tracing,
     )
     try:
         foreground.run(partial(_control, options, tuning.settings(**flags)))
     except LeaseLost as lost:
-        raise click.ClickException(f"stopped because another process may be leading now: {lost}") from None
+        raise click.ClickException(f"ended, because another process may lead now: {lost}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
 
 
 async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:
-    clock, metrics, random = SystemClock(), Metrics(), Random()
+    clock, metrics = SystemClock(), Metrics()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     # Of its own, so that a renewal never waits behind a burst of writes.
     voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
+    tracing = open_tracing(True, SERVICE) if options.tracing else None
     election = None
     if options.terms is not None:
         election = Election(
@@ -123,7 +135,9 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
         health_address=options.health_address,
         rate=Rate(options.qps, options.burst, clock) if options.qps > 0 else None,
     )
-    process = Process(transport, clock, random, settings, surroundings, metrics=metrics, election=election)
+    process = Process(
+        transport, clock, Random(), settings, surroundings, metrics=metrics, election=election, tracing=tracing
+    )
     try:
         await process.start()
         memory.settle()
@@ -134,3 +148,5 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     finally:
         await transport.close()
         await voting.close()
+        if tracing is not None:
+            await asyncio.to_thread(tracing.close)

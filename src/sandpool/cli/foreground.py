@@ -31,14 +31,15 @@ async def _attended(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
     await work(stopping)
 
 
-async def until(stopping: asyncio.Event, *failures: Coroutine[Any, Any, None]) -> None:
-    """Wait until told to stop, or until one of those ends that end only by failing; raises what it failed with."""
-    tasks = [asyncio.create_task(each) for each in failures]
+async def until(stopping: asyncio.Event, *others: Coroutine[Any, Any, object]) -> bool:
+    """Wait until told to stop, which is True, or until one of the others ends; raises what it failed with."""
+    tasks = [asyncio.create_task(each) for each in others]
     told = asyncio.create_task(stopping.wait())
     try:
         done, _ = await asyncio.wait([told, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
+        return stopping.is_set()
     finally:
         for task in (told, *tasks):
             task.cancel()

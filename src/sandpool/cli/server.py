@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, serving
+from sandpool.cli import foreground, serving, telling
 from sandpool.engine import logs
 from sandpool.server import memory
 from sandpool.server.daemon import Daemon, Settings
@@ -16,10 +16,10 @@ from sandpool.server.daemon import Daemon, Settings
 
 @click.command()
 @serving.server_options
-@serving.log_format(logs.TEXT)
-def server(log_format: str, **options: Any) -> None:
+@telling.log_options(logs.TEXT)
+def server(log_format: str, log_level: str, **options: Any) -> None:
     """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
-    logs.configure(log_format)
+    telling.begin(log_format, log_level)
     settings = serving.settings(**options)
     with serving.complaints(settings):
         foreground.run(partial(_serve, settings))

@@ -11,21 +11,21 @@ from typing import Any, TypeVar
 
 import click
 
-from sandpool.engine import logs
 from sandpool.server.daemon import Settings
 from sandpool.server.kubeconfig import ForeignFile
 from sandpool.server.store.journal import StoreDamaged, StoreInUse
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+data_dir_option = click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=lambda: data_home() / "sandpool",
+    show_default="~/.local/share/sandpool",
+    help="Where everything is kept.",
+)
 _OPTIONS = (
-    click.option(
-        "--data-dir",
-        type=click.Path(path_type=Path, file_okay=False),
-        default=lambda: data_home() / "sandpool",
-        show_default="~/.local/share/sandpool",
-        help="Where everything is kept.",
-    ),
+    data_dir_option,
     click.option(
         "--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="0 lets the system choose."
     ),
@@ -51,16 +51,6 @@ _OPTIONS = (
 
 # What the functions of commands get from these.
 NAMES = ("data_dir", "port", "host", "tls_san", "kubeconfig", "token_file", "audit_log")
-
-
-def log_format(default: str) -> Callable[[F], F]:
-    return click.option(
-        "--log-format",
-        type=click.Choice(logs.FORMATS),
-        default=default,
-        show_default=True,
-        help="Form of the log, on standard error.",
-    )
 
 
 def server_options(command: F) -> F:

@@ -61,7 +61,11 @@ _FLAGS: Final = (
     ),
     switch("--enable-warm-pool-eviction", True, "Let the cluster autoscaler remove nodes with unclaimed sandboxes."),
     duration("--sandbox-write-behind-window", "0", "How long labels and annotations of pods may wait to be written."),
+    switch("--disable-claim-events", False, "Write no events about claims."),
     switch("--disable-claim-observability-annotations", False, "Note no times and traces on claims."),
+    switch(
+        "--cache-label-selectors", False, "See only pods and Services labelled as a sandbox's; none can be adopted."
+    ),
 )
 
 
@@ -86,7 +90,9 @@ def settings(
     sandbox_warm_pool_unschedulable_recheck_interval: float,
     enable_warm_pool_eviction: bool,
     sandbox_write_behind_window: float,
+    disable_claim_events: bool,
     disable_claim_observability_annotations: bool,
+    cache_label_selectors: bool,
 ) -> Settings:
     """From the values of the flags."""
     return Settings(
@@ -94,6 +100,8 @@ def settings(
         sandbox_workers=sandbox_concurrent_workers,
         template_workers=sandbox_template_concurrent_workers,
         warm_pool_workers=sandbox_warm_pool_concurrent_workers,
+        cache_label_selectors=cache_label_selectors,
+        claim_events=not disable_claim_events,
         sandbox=SandboxSettings(
             cluster_domain=cluster_domain,
             write_behind=timedelta(seconds=sandbox_write_behind_window),

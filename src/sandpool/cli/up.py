@@ -6,29 +6,41 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from functools import partial
+from importlib.resources import files
 from random import Random
 from typing import Any
 
 import click
 
-from sandpool.cli import foreground, serving, tuning
+from sandpool.cli import foreground, serving, telling, tuning
+from sandpool.cli.controller import SERVICE
+from sandpool.cli.flags import switch
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.health import Endpoint
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
+from sandpool.engine.tracing import Tracing, open_tracing
 from sandpool.server import memory
 from sandpool.server.app import ApiServer
 from sandpool.server.daemon import Daemon
 from sandpool.server.daemon import Settings as ServerSettings
 from sandpool.testing.node import SimulatedNode
 
+_LOCAL = "127.0.0.1:0"
+
 
 @click.command()
 @serving.server_options
-@click.option("--metrics-bind-address", default="127.0.0.1:8080", show_default=True, help="For Prometheus; 0: nowhere.")
-@click.option("--health-probe-bind-address", default="0", show_default=True, help="For probes; 0: nowhere.")
+@click.option(
+    "--metrics-bind-address",
+    default=_LOCAL,
+    show_default=True,
+    help="For Prometheus; port 0: the system chooses; just 0: nowhere.",
+)
+@click.option("--health-probe-bind-address", default="0", show_default=True, help="For probes, likewise.")
 @click.option(
     "--simulated-nodes",
     type=click.IntRange(min=0),
@@ -37,49 +49,72 @@ from sandpool.testing.node import SimulatedNode
     help="Nodes that run nothing: pods become ready at once. For load tests and for trying out the API.",
 )
 @tuning.tuning_flags
-@serving.log_format(logs.TEXT)
+@switch("--enable-tracing", False, "Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.")
+@telling.log_options(logs.TEXT)
 def up(
     metrics_bind_address: str,
     health_probe_bind_address: str,
     simulated_nodes: int,
+    enable_tracing: bool,
     log_format: str,
+    log_level: str,
     **options: Any,
 ) -> None:
     """Run the embedded Kubernetes API and the controllers until told to stop (Ctrl-C or SIGTERM)."""
-    logs.configure(log_format)
+    telling.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     surroundings = Surroundings(metrics_bind_address, health_probe_bind_address)
-    with serving.complaints(server):
-        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, simulated_nodes))
+    tracing = open_tracing(True, SERVICE) if enable_tracing else None
+    try:
+        with serving.complaints(server):
+            foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, simulated_nodes))
+    finally:
+        if tracing is not None:
+            tracing.close()
 
 
 async def _up(
-    server: ServerSettings, settings: Settings, surroundings: Surroundings, nodes: int, stopping: asyncio.Event
+    server: ServerSettings,
+    settings: Settings,
+    surroundings: Surroundings,
+    tracing: Tracing | None,
+    nodes: int,
+    stopping: asyncio.Event,
 ) -> None:
-    clock, random, metrics = SystemClock(), Random(), Metrics()
+    clock, metrics = SystemClock(), Metrics()
     daemon = Daemon(server, clock)
     await daemon.start()
     try:
         transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
-        process = Process(transport, clock, random, settings, surroundings, metrics=metrics)
-        await process.start()
-        try:
-            async with _nodes(daemon.server, nodes):
-                await process.working.wait()
-                memory.settle()
-                click.echo(_greeting(daemon, process, nodes))
-                await foreground.until(stopping, process.wait())
-        finally:
-            await process.stop()
+        process = Process(transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing)
+        async with _running(process), _nodes(daemon.server, nodes):
+            if await foreground.until(stopping, process.working.wait(), process.wait()):
+                return
+            memory.settle()
+            click.echo(_greeting(daemon, process, nodes))
+            await foreground.until(stopping, process.wait())
     finally:
         await daemon.stop()
+
+
+@contextlib.asynccontextmanager
+async def _running(process: Process) -> AsyncIterator[None]:
+    try:
+        await process.start()
+    except OSError as error:
+        addresses = f"{process.metrics_endpoint.address} or {process.health_endpoint.address}"
+        raise click.ClickException(f"cannot show metrics and health at {addresses}: {error.strerror}") from None
+    try:
+        yield
+    finally:
+        await process.stop()
 
 
 @contextlib.asynccontextmanager
 async def _nodes(server: ApiServer, count: int) -> AsyncIterator[None]:
     """Whatever runs the pods, for the length of the block."""
     names = [f"simulated-{number}" for number in range(1, count + 1)]
-    nodes = [SimulatedNode(server.client(name=name), server.clock, name=name) for name in names]
+    nodes = [SimulatedNode(server.client(name=name), server.clock, name=name, brief=True) for name in names]
     running = [asyncio.create_task(node.run(), name=node.name) for node in nodes]
     try:
         yield
@@ -90,4 +125,20 @@ async def _nodes(server: ApiServer, count: int) -> AsyncIterator[None]:
 
 
 def _greeting(daemon: Daemon, process: Process, nodes: int) -> str:
-    return f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"
+    """Where it is, and what to do next; its first line is that of ``sandpool server``."""
+    lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
+    lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
+    lines += [_shown("health", process.health_endpoint, "/readyz")]
+    if nodes:
+        lines.append(f"{nodes} simulated node{'s' if nodes > 1 else ''}: pods become ready, but nothing runs in them")
+    else:
+        lines.append("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing")
+    lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
+    return "\n".join(line for line in lines if line)
+
+
+def _shown(what: str, endpoint: Endpoint, path: str) -> str:
+    if not endpoint.port:
+        return ""
+    host = endpoint.address.rpartition(":")[0] or "127.0.0.1"
+    return f"{what} http://{host}:{endpoint.port}{path}"
