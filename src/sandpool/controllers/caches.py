@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 from sandpool.api import labels
 from sandpool.api.kinds import (
     NETWORK_POLICY,
+    NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX,
@@ -30,6 +31,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import (
     ClaimView,
     NetworkPolicyView,
+    NodeView,
     PodView,
     SandboxView,
     ServiceView,
@@ -69,6 +71,8 @@ class Caches:
         self.services = self._add(SERVICE, ServiceView.from_object)
         self.volume_claims = self._add(PERSISTENT_VOLUME_CLAIM, VolumeClaimView.from_object)
         self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
+        # Not one of the others: nodes are nobody's in particular, and who may not see them does without.
+        self.nodes: Cache[NodeView] = Cache(NodeView.from_object, name=NODE.plural)
 
         self.sandboxes.add_index(_OWNER, _owner)
         self.sandboxes.add_index(_POOL, _pool_label)
@@ -119,7 +123,10 @@ class Caches:
 
 class Reflection:
     """Keeps caches up to date with an API, in one namespace or all. ``labelled`` leaves out pods and Services that are
-    not labelled as those of a sandbox, of which a large cluster has many."""
+    not labelled as those of a sandbox, of which a large cluster has many.
+
+    Nodes are no part of any namespace, and to read them is a permission of its own that not everybody grants. Nobody
+    waits for them. Without permission they are asked for now and then, in case it is granted, and all count as fit."""
 
     def __init__(
         self,
@@ -144,11 +151,12 @@ class Reflection:
             )
             for type, cache in caches
         )
+        self.nodes = Reflector(client, NODE, caches.nodes, clock, random)
 
     async def run(self) -> None:
         """List and watch until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for reflector in self.reflectors:
+            for reflector in (*self.reflectors, self.nodes):
                 group.create_task(reflector.run(), name=f"reflector of {reflector.type}")
 
     async def synced(self) -> None:

@@ -57,23 +57,47 @@ def test_one_that_was_only_away_for_a_moment_is_the_next() -> None:
     assert free.pop() == away
 
 
-@given(st.lists(st.tuples(st.sampled_from(["push", "pop", "remove"]), st.integers(0, 3), st.integers(0, 40))))
-def test_it_serves_the_fullest_node_whatever_happened_before(steps: list[tuple[str, int, int]]) -> None:
-    free = FreeList()
+STEPS = ["push", "pop", "remove", "avoid", "trust"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(0, 40))))
+def test_it_serves_the_fullest_node_that_is_not_avoided_whatever_happened_before(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    stock = Stock()
     model: dict[tuple[str, str], str] = {}
+    avoided: set[str] = set()
     for number, (step, node, pick) in enumerate(steps):
         if step == "push":
-            free.push(sandbox(number), str(node))
+            stock.push(POOL, "new", str(node), sandbox(number))
             model[sandbox(number)] = str(node)
+        elif step == "avoid":
+            stock.avoid(str(node))
+            avoided.add(str(node))
+        elif step == "trust":
+            stock.trust(str(node))
+            avoided.discard(str(node))
         elif model and step == "pop":
-            taken = free.pop()
+            taken = stock.pop(POOL, None)
+            assert taken is not None
             counts = Counter(model.values())
-            assert counts[model[taken]] == max(counts.values())
+            served = counts.keys() - avoided or counts.keys()
+            assert model[taken] in served
+            assert counts[model[taken]] == max(counts[each] for each in served)
             del model[taken]
         elif model:
             gone = sorted(model)[pick % len(model)]
-            free.remove(gone, model.pop(gone))
-        assert bool(free) == bool(model)
+            stock.remove(POOL, "new", model.pop(gone), gone)
+    assert {stock.pop(POOL, None) for _ in range(len(model))} == set(model)
+    assert stock.pop(POOL, None) is None
+
+
+def test_any_compatibility_means_one_on_a_node_that_is_not_avoided_if_there_is_one() -> None:
+    stock = Stock()
+    stock.push(POOL, "old", "a", sandbox(1))
+    stock.push(POOL, "new", "b", sandbox(2))
+    stock.avoid("a")
+    assert [stock.pop(POOL, None), stock.pop(POOL, None)] == [sandbox(2), sandbox(1)]
 
 
 def test_any_compatibility_means_the_oldest_kind_first() -> None:

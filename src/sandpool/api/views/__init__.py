@@ -9,6 +9,7 @@ from __future__ import annotations
 from sandpool.api.views.claim import ClaimView, Lifecycle
 from sandpool.api.views.metadata import Owner, View, adopted_by, controller_reference
 from sandpool.api.views.network_policy import NetworkPolicyView
+from sandpool.api.views.node import NodeView
 from sandpool.api.views.pod import PodView, Scheduling
 from sandpool.api.views.sandbox import SandboxStatus, SandboxView
 from sandpool.api.views.service import ServiceView
@@ -21,6 +22,7 @@ __all__ = [
     "ClaimView",
     "Lifecycle",
     "NetworkPolicyView",
+    "NodeView",
     "Owner",
     "PodView",
     "SandboxStatus",

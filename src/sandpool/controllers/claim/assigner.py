@@ -160,6 +160,15 @@ class Assigner:
             self._waiting.rejoin(waiter)
             self._serve_first(waiter.wish)
 
+    def avoid(self, node: str) -> None:
+        """Hand out what is on this node when there is nothing else, until it is to be trusted again."""
+        self._ready.avoid(node)
+        self._booting.avoid(node)
+
+    def trust(self, node: str) -> None:
+        self._ready.trust(node)
+        self._booting.trust(node)
+
     # --- what claims ask ---------------------------------------------------------------------------------------------
 
     def take(self, *wishes: Wish, booting: bool = False) -> Lease | None:

@@ -41,6 +41,7 @@ from sandpool.controllers.claim.decisions import (
     Rest,
 )
 from sandpool.controllers.claim.first_seen import FirstSeen
+from sandpool.controllers.claim.hosts import Hosts
 from sandpool.controllers.claim.legacy import policy_to_delete
 from sandpool.controllers.claim.noting import Noting
 from sandpool.controllers.claim.offering import Offering
@@ -106,7 +107,8 @@ class ClaimController:
         self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
         self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
-        Offering(caches, blueprints, self.assigner)
+        self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
+        Offering(caches, blueprints, self.assigner, self.hosts)
         Waking(caches, self.controller.enqueue, self._binding)
         caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
 
@@ -232,6 +234,7 @@ class ClaimController:
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
     async def _ask(self, observed: Observed, ask: Ask) -> Result:
+        self.hosts.review()
         lease = self.assigner.take(*ask.wishes)
         if lease is None and ask.patience > 0 and self.assigner.is_worth_waiting(ask.wishes[-1]):
             self.assigner.wait(ask.wishes[-1])

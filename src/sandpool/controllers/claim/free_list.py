@@ -1,32 +1,33 @@
 """Sandboxes nobody has yet, per pool, compatibility and node, so that one can be had without looking for it.
 
 A free list serves the node with the most free sandboxes, and nodes with equally many in turns: what is taken spreads
-over the nodes, and what is left does, too. On a node the sandbox that has been free longest goes first.
+over the nodes, and what is left does, too. On a node the sandbox that has been free longest goes first. Nodes that are
+to be avoided are served when there are no others.
 
 Push, pop and remove are O(1) in sandboxes and in nodes. The fullest node is found the way an LFU cache finds its
 victim: nodes stand in ranks by how many they have, a push or pop moves a node one rank, so the highest rank can only
 move by one as well. A heap would be O(log nodes) and cannot remove; counting on every pop, which is what others do, is
-O(sandboxes). What is emptied from its front is an ``OrderedDict``, because a plain dict walks over the holes.
+O(sandboxes). What is emptied from its front is an ``OrderedDict``, because a plain dict walks over the holes. A node
+that begins or ceases to be avoided moves with all its sandboxes at once, from one set of ranks to another.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Set
 from typing import TypeAlias
 
 # Namespace and name of an object, whichever type it has; the keys of caches and queues are such pairs.
 Key: TypeAlias = tuple[str, str]
 
 
-class FreeList:
-    """The free sandboxes of one pool that are as good as each other."""
+class _Ranks:
+    """Nodes by how many sandboxes they have."""
 
-    __slots__ = ("_most", "_nodes", "_ranks")
+    __slots__ = ("_most", "_ranks")
 
     def __init__(self) -> None:
-        # The sandboxes of each node, the one that goes next first. No line is empty.
-        self._nodes: dict[str, OrderedDict[Key, None]] = {}
-        # Nodes by how many sandboxes they have, the one that is served next first. No rank is empty.
+        # Of the nodes of a rank the one that is served next is first. No rank is empty.
         self._ranks: dict[int, OrderedDict[str, None]] = {}
         # The highest rank there is; 0 if there are no nodes.
         self._most = 0
@@ -34,34 +35,12 @@ class FreeList:
     def __bool__(self) -> bool:
         return self._most > 0
 
-    def push(self, sandbox: Key, node: str, *, first: bool = False) -> None:
-        """The sandbox goes last on its node, or ``first`` if it was only away for a moment. It must not be in yet."""
-        line = self._nodes.get(node)
-        if line is None:
-            line = self._nodes[node] = OrderedDict()
-        line[sandbox] = None
-        if first:
-            line.move_to_end(sandbox, last=False)
-        self._move(node, len(line) - 1, len(line))
+    def next(self) -> str:
+        """The node that is served next."""
+        return next(iter(self._ranks[self._most]))
 
-    def pop(self) -> Key:
-        node = next(iter(self._ranks[self._most]))
-        line = self._nodes[node]
-        sandbox, _ = line.popitem(last=False)
-        self._shrunk(node, line)
-        return sandbox
-
-    def remove(self, sandbox: Key, node: str) -> None:
-        line = self._nodes[node]
-        del line[sandbox]
-        self._shrunk(node, line)
-
-    def _shrunk(self, node: str, line: OrderedDict[Key, None]) -> None:
-        if not line:
-            del self._nodes[node]
-        self._move(node, len(line) + 1, len(line))
-
-    def _move(self, node: str, before: int, after: int) -> None:
+    def step(self, node: str, before: int, after: int) -> None:
+        """A node has one more or one less than before."""
         if before:
             rank = self._ranks[before]
             del rank[node]
@@ -72,16 +51,95 @@ class FreeList:
         if after > self._most or (before == self._most and before not in self._ranks):
             self._most = after
 
+    def add(self, node: str, count: int) -> None:
+        self._ranks.setdefault(count, OrderedDict())[node] = None
+        self._most = max(self._most, count)
+
+    def remove(self, node: str, count: int) -> None:
+        rank = self._ranks[count]
+        del rank[node]
+        if not rank:
+            del self._ranks[count]
+            if count == self._most:
+                self._most = max(self._ranks, default=0)
+
+
+class FreeList:
+    """The free sandboxes of one pool that are as good as each other. Nodes in ``avoided`` are served last; whoever
+    changes that calls ``avoid`` or ``trust``."""
+
+    __slots__ = ("_avoided", "_nodes", "_trusted", "avoided")
+
+    def __init__(self, avoided: Set[str] = frozenset()) -> None:
+        self.avoided = avoided
+        # The sandboxes of each node, the one that goes next first. No line is empty.
+        self._nodes: dict[str, OrderedDict[Key, None]] = {}
+        # Every node is in one of these, by whether it is in ``avoided``.
+        self._trusted = _Ranks()
+        self._avoided = _Ranks()
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    @property
+    def has_trusted(self) -> bool:
+        """Whether there is a sandbox on a node that is not avoided."""
+        return bool(self._trusted)
+
+    def push(self, sandbox: Key, node: str, *, first: bool = False) -> None:
+        """The sandbox goes last on its node, or ``first`` if it was only away for a moment. It must not be in yet."""
+        line = self._nodes.get(node)
+        if line is None:
+            line = self._nodes[node] = OrderedDict()
+        line[sandbox] = None
+        if first:
+            line.move_to_end(sandbox, last=False)
+        self._ranks_of(node).step(node, len(line) - 1, len(line))
+
+    def pop(self) -> Key:
+        node = (self._trusted or self._avoided).next()
+        line = self._nodes[node]
+        sandbox, _ = line.popitem(last=False)
+        self._shrunk(node, line)
+        return sandbox
+
+    def remove(self, sandbox: Key, node: str) -> None:
+        line = self._nodes[node]
+        del line[sandbox]
+        self._shrunk(node, line)
+
+    def avoid(self, node: str) -> None:
+        """The node has just been put in ``avoided``."""
+        if line := self._nodes.get(node):
+            self._trusted.remove(node, len(line))
+            self._avoided.add(node, len(line))
+
+    def trust(self, node: str) -> None:
+        """The node has just been taken out of ``avoided``."""
+        if line := self._nodes.get(node):
+            self._avoided.remove(node, len(line))
+            self._trusted.add(node, len(line))
+
+    def _ranks_of(self, node: str) -> _Ranks:
+        return self._avoided if node in self.avoided else self._trusted
+
+    def _shrunk(self, node: str, line: OrderedDict[Key, None]) -> None:
+        if not line:
+            del self._nodes[node]
+        self._ranks_of(node).step(node, len(line) + 1, len(line))
+
 
 class Stock:
     """The free lists of all pools. ``compatibility`` says which sandboxes are as good as each other; None means any,
     and then those of the oldest kind go first, so that what a template once was is used up."""
 
-    __slots__ = ("_pools",)
+    __slots__ = ("_avoided", "_pools")
 
     def __init__(self) -> None:
         # By pool and by compatibility, the oldest first. Neither a pool nor a list is empty.
         self._pools: dict[Key, OrderedDict[str, FreeList]] = {}
+        # The nodes that are served last, by all lists.
+        self._avoided: set[str] = set()
 
     def push(self, pool: Key, compatibility: str, node: str, sandbox: Key, *, first: bool = False) -> None:
         lists = self._pools.get(pool)
@@ -89,7 +147,7 @@ class Stock:
             lists = self._pools[pool] = OrderedDict()
         free = lists.get(compatibility)
         if free is None:
-            free = lists[compatibility] = FreeList()
+            free = lists[compatibility] = FreeList(self._avoided)
         free.push(sandbox, node, first=first)
 
     def pop(self, pool: Key, compatibility: str | None) -> Key | None:
@@ -97,7 +155,8 @@ class Stock:
         if lists is None:
             return None
         if compatibility is None:
-            compatibility = next(iter(lists))
+            oldest = next(iter(lists))
+            compatibility = next((kind for kind, free in lists.items() if free.has_trusted), oldest)
         free = lists.get(compatibility)
         if free is None:
             return None
@@ -109,6 +168,23 @@ class Stock:
         free = self._pools[pool][compatibility]
         free.remove(sandbox, node)
         self._tidy(pool, compatibility, free)
+
+    def avoid(self, node: str) -> None:
+        """Serve the node last from now on. Costs O(pools), and happens when something is wrong with a node."""
+        if node not in self._avoided:
+            self._avoided.add(node)
+            for free in self._lists():
+                free.avoid(node)
+
+    def trust(self, node: str) -> None:
+        """Serve the node like any other again."""
+        if node in self._avoided:
+            self._avoided.discard(node)
+            for free in self._lists():
+                free.trust(node)
+
+    def _lists(self) -> list[FreeList]:
+        return [free for lists in self._pools.values() for free in lists.values()]
 
     def _tidy(self, pool: Key, compatibility: str, free: FreeList) -> None:
         if free:

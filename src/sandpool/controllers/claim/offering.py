@@ -1,24 +1,27 @@
-"""Keeps the assigner told of what pools have to give away, as the watch shows it."""
+"""Keeps the assigner told of what pools have to give away, and from where not to, as the watch shows it."""
 
 from __future__ import annotations
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
+from sandpool.api.views import NodeView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import triggers
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
+from sandpool.controllers.claim.hosts import Hosts, has_broken
 from sandpool.engine.cache import Key
 
 
 class Offering:
-    """Subscribes to what decides about an offer: the sandbox, its pool and the pool's template."""
+    """Subscribes to what decides about an offer: the sandbox, its pool and the pool's template; and about its node."""
 
-    def __init__(self, caches: Caches, blueprints: Blueprints, assigner: Assigner) -> None:
+    def __init__(self, caches: Caches, blueprints: Blueprints, assigner: Assigner, hosts: Hosts) -> None:
         self.caches = caches
         self.blueprints = blueprints
         self.assigner = assigner
+        self.hosts = hosts
+        caches.nodes.subscribe(self._node_changed, reads=lambda node: node.fit)
         caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
         caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
         caches.sandboxes.subscribe(self._sandbox_changed)
@@ -27,7 +30,12 @@ class Offering:
         if new is None:
             self.assigner.forget(key)
         else:
+            if old is not None and has_broken(old, new):
+                self.hosts.broke(old.status.node_name, new.uid)
             self._offer(new)
+
+    def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
+        self.hosts.node_is(key.name, fit=new is None or new.fit)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         self._offer_again(key)
