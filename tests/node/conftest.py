@@ -137,6 +137,10 @@ class NodeRig:
     def container(self, name: str = "main") -> FakeContainer:
         return self.runtime.container(name)
 
+    def holdings(self) -> list[object]:
+        """What pods hold on the machine, apart from their directories."""
+        return [*self.runtime.containers, *self.runtime.open, *self.network.addresses, *self.volumes.prepared]
+
     def starts(self) -> list[str]:
         """The containers that were started, in order."""
         return [container.spec.name for container in self.runtime.started]

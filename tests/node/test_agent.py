@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tests.node.conftest import NodeRig
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sandpool.api.kinds import LEASE, NODE, RUNTIME_CLASS
+from sandpool.api.quantity import parse
+
+if TYPE_CHECKING:
+    from tests.node.conftest import NodeRig
 
 
 async def test_a_pod_runs(rig: NodeRig) -> None:
@@ -24,3 +31,70 @@ async def test_a_pod_runs(rig: NodeRig) -> None:
     assert (state["ready"], state["started"], state["restartCount"]) == (True, True, 0)
     assert state["imageID"] == "sha256:0"
     assert state["containerID"].startswith("sandpool://")
+
+
+async def test_a_node_registers_itself(rig: NodeRig) -> None:
+    node = await rig.client.get(NODE, "node-1")
+    assert node["metadata"]["labels"]["kubernetes.io/hostname"] == "node-1"
+    assert node["metadata"]["labels"]["kubernetes.io/os"] == "linux"
+    status = node["status"]
+    assert status["capacity"].keys() == {"cpu", "memory", "ephemeral-storage", "pods"}
+    assert parse(status["allocatable"]["memory"]) < parse(status["capacity"]["memory"])
+    assert status["runtimeHandlers"] == [{"name": "fake"}]
+    assert {"type": "InternalIP", "address": "192.0.2.1"} in status["addresses"]
+    found = {each["type"]: each["status"] for each in status["conditions"]}
+    assert found == {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
+
+
+async def test_a_node_names_what_is_weaker_than_it_should_be(rig: NodeRig) -> None:
+    rig.network.weaknesses = {"NetworkPolicyUnavailable": "no privileges for nftables"}
+    rig.unavailable["gvisor"] = "runsc is not installed"
+    await rig.restart()
+    conditions = (await rig.client.get(NODE, "node-1"))["status"]["conditions"]
+    found = {each["type"]: (each["status"], each["message"]) for each in conditions}
+    assert found["NetworkPolicyUnavailable"] == ("True", "no privileges for nftables")
+    assert found["RuntimesUnavailable"] == ("True", "gvisor: runsc is not installed")
+
+
+async def test_a_node_says_that_it_is_alive(rig: NodeRig) -> None:
+    async def renewed() -> str:
+        lease = await rig.client.get(LEASE, "node-1", "kube-node-lease")
+        assert lease["spec"]["holderIdentity"] == "node-1"
+        return str(lease["spec"]["renewTime"])
+
+    assert await renewed() == "2026-01-01T00:00:00.000000Z"
+    await rig.passes(25)
+    assert await renewed() == "2026-01-01T00:00:20.000000Z"
+
+
+async def test_a_node_survives_an_api_that_does_not_answer(rig: NodeRig) -> None:
+    rig.wire.fault = lambda request: ConnectionError("cut")
+    await rig.passes(60)
+    rig.wire.fault = lambda request: None
+    await rig.passes(60)
+    lease = await rig.client.get(LEASE, "node-1", "kube-node-lease")
+    assert lease["spec"]["renewTime"] == "2026-01-01T00:02:00.000000Z"
+    await rig.create()
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_node_that_somebody_deleted_registers_again(rig: NodeRig) -> None:
+    await rig.client.delete(NODE, "node-1")
+    await rig.client.delete(LEASE, "node-1", "kube-node-lease")
+    await rig.passes(310)
+    assert (await rig.client.get(NODE, "node-1"))["status"]["runtimeHandlers"] == [{"name": "fake"}]
+
+
+async def test_the_classes_of_a_node(rig: NodeRig) -> None:
+    rig.unavailable["gvisor"] = "runsc is not installed"
+    rig.settings = replace(rig.settings, publish_classes=True)
+    await rig.restart()
+    await rig.restart()
+    found = (await rig.client.list(RUNTIME_CLASS))["items"]
+    assert {each["metadata"]["name"]: each["handler"] for each in found} == {"fake": "fake", "gvisor": "gvisor"}
+
+
+async def test_pods_of_other_nodes_are_left_alone(rig: NodeRig) -> None:
+    await rig.create(spec={"nodeName": "node-2"})
+    assert rig.starts() == []
+    assert (await rig.status())["phase"] == "Pending"

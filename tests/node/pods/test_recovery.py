@@ -86,7 +86,8 @@ async def test_what_no_pod_owns_is_removed(rig: NodeRig) -> None:
     await rig.start()
 
     assert container.pid is None
-    assert rig.runtime.open == rig.network.addresses == {}
+    assert not rig.runtime.open
+    assert not rig.network.addresses
     assert list((rig.directory / "pods").iterdir()) == []
 
 
@@ -129,7 +130,8 @@ async def test_stopping_ends_every_container_and_leaves_the_pods(rig: NodeRig) -
     containers = list(rig.runtime.started)
     await rig.stop(keep=False)
     assert [(each.pid, each.signals) for each in containers] == [(None, [15]), (None, [15])]
-    assert rig.runtime.open == rig.network.addresses == {}
+    assert not rig.runtime.open
+    assert not rig.network.addresses
     node = await rig.client.get(NODE, "node-1")
     (ready,) = [each for each in node["status"]["conditions"] if each["type"] == "Ready"]
     assert (ready["status"], ready["reason"]) == ("False", "NodeStopped")

@@ -43,8 +43,13 @@ def changes(before: Object, wanted: Object) -> Object:
         patch[key] = [*patch[key], {"$patch": "replace"}]
     moved = [each for each in wanted["conditions"] if not _says_same(known.get(each["type"]), each)]
     if moved:
-        patch["conditions"] = moved
+        patch["conditions"] = [_replacing(known.get(each["type"]) or {}, each) for each in moved]
     return patch
+
+
+def _replacing(before: Object, condition: Object) -> Object:
+    """The condition with what it no longer says taken away: a patch would leave it."""
+    return {**{word: None for word in ("reason", "message") if before.get(word)}, **condition}
 
 
 def is_urgent(before: Object, wanted: Object) -> bool:

@@ -1,0 +1,284 @@
+"""What a container is given, what a start costs, and what is said when something is missing."""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+
+from sandpool.api.kinds import CONFIG_MAP, RUNTIME_CLASS, SECRET, SERVICE
+from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
+from sandpool.kube.client import MergePatch
+from sandpool.kube.errors import ServiceUnavailable
+from sandpool.kube.transport import Request
+from sandpool.node.pods.parts import ImageFailure, NetworkFailure, VolumeFailure
+from sandpool.node.runtimes.runtime import RuntimeFailure
+from sandpool.testing.objects import new
+from sandpool.testing.runtime import FakeContainer
+
+if TYPE_CHECKING:
+    from tests.node.conftest import NodeRig
+
+
+def main(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", "image": "example.com/image:1", **fields}]}
+
+
+# -- status writes -------------------------------------------------------------------------------------------------
+
+
+async def test_a_quick_start_costs_one_status_write(rig: NodeRig) -> None:
+    await rig.create()
+    await rig.passes(60)
+    assert len(rig.status_writes()) == 1
+
+
+async def test_a_start_with_a_readiness_probe_costs_two(rig: NodeRig) -> None:
+    await rig.create(spec=main(readinessProbe={"tcpSocket": {"port": 80}, "periodSeconds": 1}))
+    await rig.passes(3)
+    rig.network.open.add(80)
+    await rig.passes(60)
+    assert (await rig.conditions())["Ready"] == "True"
+    assert len(rig.status_writes()) == 2
+
+
+async def test_a_slow_start_costs_two(rig: NodeRig) -> None:
+    """Somebody who looks meanwhile sees that it is on its way."""
+    init = [{"name": "init", "image": "i"}]
+    await rig.create(spec={"initContainers": init})
+    await rig.passes(4)
+    assert "running" in (await rig.state("init"))["state"]
+    rig.container("init").end(0)
+    await rig.passes(60)
+    assert (await rig.conditions())["Ready"] == "True"
+    assert len(rig.status_writes()) == 2
+
+
+async def test_a_status_that_could_not_be_written_is_written_later(rig: NodeRig) -> None:
+    failures = iter([ServiceUnavailable("not now"), ConnectionError("cut")])
+
+    def fault(request: Request) -> Exception | None:
+        return next(failures, None) if request.path.endswith("/status") else None
+
+    rig.wire.fault = fault
+    await rig.create()
+    assert "conditions" not in await rig.status()
+    await rig.passes(3)
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_what_happens_is_told(rig: NodeRig) -> None:
+    await rig.create()
+    assert await rig.events() == [
+        ("Pulled", 'Container image "example.com/image:1" already present on machine'),
+        ("Created", "Created container: main"),
+        ("Started", "Started container main"),
+    ]
+
+
+# -- what a container is given -------------------------------------------------------------------------------------
+
+
+async def test_variables_come_from_everywhere(rig: NodeRig) -> None:
+    await rig.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings", data={"MODE": "fast"}), "default")
+    secret = {"password": base64.b64encode(b"hush").decode()}
+    await rig.client.create(SECRET, new(SECRET, "keys", data=secret), "default")
+    ports = [{"port": 80, "protocol": "TCP"}]
+    await rig.client.create(SERVICE, new(SERVICE, "front-end", spec={"ports": ports}), "default")
+    await rig.settle()
+    env = [
+        {"name": "GREETING", "value": "$(MODE) and $(UNKNOWN)"},
+        {"name": "PASSWORD", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "password"}}},
+        {"name": "WHERE", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
+        {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "MEMORY", "valueFrom": {"resourceFieldRef": {"resource": "limits.memory", "divisor": "1Mi"}}},
+    ]
+    await rig.create(
+        spec=main(
+            env=env,
+            envFrom=[{"configMapRef": {"name": "settings"}}],
+            resources={"limits": {"memory": "64Mi"}},
+            command=["run", "$(GREETING)"],
+        )
+    )
+    spec = rig.container().spec
+    assert spec.argv == ("run", "fast and $(UNKNOWN)")
+    wanted = {
+        "MODE": "fast",
+        "GREETING": "fast and $(UNKNOWN)",
+        "PASSWORD": "hush",
+        "WHERE": "10.1.0.1",
+        "NODE": "node-1",
+        "MEMORY": "64",
+        "HOSTNAME": "pod",
+    }
+    assert {name: spec.env[name] for name in wanted} == wanted
+    assert spec.env["FRONT_END_SERVICE_PORT"] == "80"
+    assert spec.limits.memory == 64 << 20
+
+
+async def test_a_missing_source_holds_the_container_until_it_is_there(rig: NodeRig) -> None:
+    await rig.create(spec=main(envFrom=[{"configMapRef": {"name": "later"}}]))
+    waiting = (await rig.state())["state"]["waiting"]
+    assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "later" not found'}
+    await rig.client.create(CONFIG_MAP, new(CONFIG_MAP, "later", data={"A": "1"}), "default")
+    await rig.passes(10)
+    assert rig.container().spec.env["A"] == "1"
+    assert (await rig.conditions())["Ready"] == "True"
+    assert (await rig.state())["restartCount"] == 0
+
+
+async def test_a_pod_is_somebody_of_its_own_on_the_host(rig: NodeRig) -> None:
+    await rig.create("one")
+    await rig.create("two")
+    users = [container.pod.host_uid for container in rig.runtime.started]
+    assert users == [200_000, 200_001]
+
+
+async def test_names_and_hosts(rig: NodeRig) -> None:
+    await rig.create(
+        spec={"hostname": "box", "subdomain": "boxes", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}
+    )
+    pod = rig.container().pod
+    assert pod.hostname == "box"
+    assert "10.1.0.1\tbox.boxes.default.svc.cluster.local\tbox\n192.0.2.7\tdb\n" in pod.hosts
+    assert pod.resolv_conf == (
+        "search default.svc.cluster.local svc.cluster.local cluster.local\nnameserver 10.96.0.10\noptions ndots:5\n"
+    )
+
+
+# -- what is missing -----------------------------------------------------------------------------------------------
+
+
+async def test_an_image_that_cannot_be_had(rig: NodeRig) -> None:
+    rig.images.failures["example.com/image:1"] = ImageFailure("ErrImagePull", "no such host")
+    await rig.create()
+    assert (await rig.state())["state"]["waiting"] == {"reason": "ErrImagePull", "message": "no such host"}
+    assert ("Failed", "Error: ErrImagePull: no such host") in await rig.events()
+    rig.images.failures.clear()
+    await rig.passes(2)
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_volume_that_cannot_be_had(rig: NodeRig) -> None:
+    rig.volumes.failure = VolumeFailure('volume "data": claim "data" is not bound')
+    await rig.create()
+    waiting = (await rig.state())["state"]["waiting"]
+    assert waiting == {"reason": "ContainerCreating", "message": 'volume "data": claim "data" is not bound'}
+    assert ("FailedMount", 'volume "data": claim "data" is not bound') in await rig.events()
+    rig.volumes.failure = None
+    await rig.passes(2)
+    assert (await rig.conditions())["Ready"] == "True"
+    assert len(rig.network.addresses) == 1
+
+
+async def test_a_network_that_cannot_be_had(rig: NodeRig) -> None:
+    rig.network.failure = NetworkFailure("no addresses are left")
+    await rig.create()
+    told = ("FailedCreatePodSandBox", "Failed to create pod sandbox: no addresses are left")
+    assert told in await rig.events()
+    assert (await rig.status())["phase"] == "Pending"
+    await rig.delete()
+    assert await rig.gone()
+
+
+async def test_a_container_its_runtime_refuses(rig: NodeRig) -> None:
+    def refuse(container: FakeContainer) -> None:
+        raise RuntimeFailure("no space left for a cgroup")
+
+    rig.runtime.on_start = refuse
+    await rig.create()
+    waiting = (await rig.state())["state"]["waiting"]
+    assert waiting == {"reason": "RunContainerError", "message": "no space left for a cgroup"}
+    rig.runtime.on_start = lambda container: None
+    await rig.passes(2)
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_runtime_that_does_not_work_here_is_never_replaced_by_another(rig: NodeRig) -> None:
+    rig.unavailable["gvisor"] = "runsc is not installed"
+    await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
+    await rig.settle()
+    await rig.create(spec={"runtimeClassName": "strong"})
+    await rig.passes(5)
+    assert rig.starts() == []
+    assert (await rig.status())["phase"] == "Pending"
+    message = (await rig.state())["state"]["waiting"]["message"]
+    assert message == 'Failed to create pod sandbox: runtime "gvisor": runsc is not installed'
+
+
+async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> None:
+    await rig.create(spec={"hostPID": True, **main(securityContext={"privileged": True})})
+    status = await rig.status()
+    assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
+    assert status["message"] == (
+        "this node does not support spec.hostPID: a sandbox shares nothing with the host; "
+        "spec.containers[0].securityContext.privileged: a sandbox shares nothing with the host"
+    )
+    assert ("UnsupportedField", status["message"]) in await rig.events()
+    assert rig.starts() == []
+    await rig.restart()
+    assert await rig.status() == status
+    await rig.delete()
+    assert await rig.gone()
+
+
+# -- frozen while warm ---------------------------------------------------------------------------------------------
+
+WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
+
+
+async def test_a_warm_pod_is_frozen_when_it_is_ready_and_nobody_asks_it(rig: NodeRig) -> None:
+    rig.network.open.add(80)
+    probe = {"tcpSocket": {"port": 80}}
+    await rig.create(metadata=WARM, spec=main(readinessProbe=probe, livenessProbe=probe))
+    assert rig.container().paused
+    asked = len(rig.network.dialled)
+    rig.network.open.clear()
+    await rig.passes(300)
+    assert len(rig.network.dialled) == asked
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_claimed_pod_is_thawed_and_asked_again(rig: NodeRig) -> None:
+    rig.network.open.add(80)
+    await rig.create(metadata=WARM, spec=main(readinessProbe={"tcpSocket": {"port": 80}}))
+    await rig.passes(300)
+    from sandpool.api.kinds import POD
+
+    await rig.client.patch(POD, "pod", MergePatch({"metadata": {"labels": {WARM_POOL: None}}}), "default")
+    await rig.settle()
+    assert not rig.container().paused
+    assert (await rig.conditions())["Ready"] == "True"
+    rig.network.open.clear()
+    await rig.passes(30)
+    assert (await rig.conditions())["Ready"] == "False"
+
+
+async def test_a_pod_that_somebody_uses_is_thawed_at_once(rig: NodeRig) -> None:
+    await rig.create(metadata=WARM)
+    worker = rig.agent.find("default", "pod")
+    assert worker is not None
+    await worker.touch()
+    assert not rig.container().paused
+    await rig.passes(60)
+    assert not rig.container().paused
+
+
+async def test_only_pods_that_opted_in_are_frozen(rig: NodeRig) -> None:
+    await rig.create(metadata={"labels": WARM["labels"]})
+    assert not rig.container().paused
+
+
+async def test_a_frozen_pod_can_react_to_its_end(rig: NodeRig) -> None:
+    await rig.create(metadata=WARM)
+    container = rig.container()
+    await rig.delete()
+    assert await rig.gone()
+    assert container.signals == [15]
+
+
+async def test_a_frozen_pod_stays_frozen_for_the_next_agent(rig: NodeRig) -> None:
+    await rig.create(metadata=WARM)
+    await rig.restart()
+    assert rig.container().paused
+    assert (await rig.conditions())["Ready"] == "True"
