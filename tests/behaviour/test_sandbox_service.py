@@ -194,7 +194,7 @@ async def test_a_service_with_an_address_of_its_own_is_refused(world: World) -> 
 @pytest.mark.parametrize("wanted", [None, False], ids=["unset", "false"])
 async def test_a_service_of_nobody_is_ignored_unless_one_is_wanted(world: World, wanted: bool | None) -> None:
     await world.create(SERVICE, "box", metadata={"labels": TRACKING}, spec=HEADLESS)
-    await world.sandbox(**({} if wanted is None else {"service": wanted}))
+    await world.sandbox(service=wanted)
     assert await ready(world) == ("True", "DependenciesReady", "Pod is Ready")
     service = await world.get(SERVICE)
     assert (owner_of(service), service["spec"]["selector"]) == (("", ""), {"app": "x"})

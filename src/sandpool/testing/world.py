@@ -82,8 +82,9 @@ class World:
         self._since = len(self.home.audit)  # where the audit log begins to be about this world
         self._told_of = 0  # requests of the controllers that ``written`` has told of
         self._node_task = asyncio.create_task(self.node.run())
-        await self.node.synced()
-        await self.controllers.start()
+        async with asyncio.timeout(WITHIN):
+            await self.node.synced()
+            await self.controllers.start()
 
     async def stop(self) -> None:
         self.wire.heal()

@@ -1,0 +1,111 @@
+"""When a sandbox is looked at and its status written (reference sections 3.1, 3.8 and 3.9)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import SANDBOX_NAME_HASH
+from sandpool.api.names import name_hash
+from sandpool.controllers.run import Settings
+from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.kube.transport import MERGE_PATCH
+from sandpool.testing.node import Stage
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import World, is_ready
+
+
+async def test_a_sandbox_that_has_all_it_needs_is_not_written_to(world: World) -> None:
+    """3.8: a status that says the same is not written; its own writes wake nobody."""
+    await world.sandbox(service=True)
+    world.written()
+    passes = world.controllers.sandboxes.controller.reconciles
+    await world.patch(SANDBOX, "box", {"metadata": {"annotations": {"look": "again"}}})
+    await world.wait(3600)
+    assert world.written() == []
+    assert world.controllers.sandboxes.controller.reconciles == passes + 1
+
+
+async def test_a_status_is_a_patch_without_a_version_so_that_nobody_is_in_its_way(world: World) -> None:
+    """3.8."""
+    await world.sandbox()
+    (status,) = [each for each in world.wire.requests if each.path.endswith("/sandboxes/box/status")]
+    assert (status.method, status.content_type) == ("PATCH", MERGE_PATCH)
+    assert status.body.keys() == {"status"}
+    assert [each.code for each in world.asked() if each.writes] == [201, 200]
+
+
+async def test_a_status_that_could_not_be_written_is_written_later(world: World) -> None:
+    faults: Iterator[Fault] = iter([Fault.CUT, Fault.LOSE, Fault.CUT])
+    world.wire.fault = lambda request: next(faults, None) if request.path.endswith("/status") else None
+    await world.sandbox()
+    await world.wait(10)
+    assert is_ready(await world.get())
+
+
+async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(world: World) -> None:
+    """3.8: NotFound is ignored."""
+    world.node.delays = {Stage.SCHEDULED: 5}
+    await world.sandbox()
+    hindrance = iter([Fault.HOLD])
+    world.wire.fault = lambda request: next(hindrance, None) if request.path.endswith("/status") else None
+    await world.delete(SANDBOX, "box", propagation_policy="Orphan")
+    await world.wait(60)
+    assert world.controllers.sandboxes.controller.failures == 0
+
+
+async def test_a_new_generation_is_told_with_the_next_news_or_when_it_has_lasted(world: World) -> None:
+    """What changed nothing but the generation is not worth a write of its own at once."""
+    await world.sandbox()
+    world.written()
+    await world.patch(SANDBOX, "box", {"spec": {"shutdownPolicy": "Delete"}})
+    assert world.written() == []
+    await world.wait(21)
+    assert world.written() == ["patch sandboxes/status"]
+    assert {each["observedGeneration"] for each in (await world.get())["status"]["conditions"]} == {2}
+
+
+async def test_metadata_of_the_pod_may_wait_so_that_changes_become_one(world: World) -> None:
+    """3.9."""
+    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=0.5))))
+    await world.sandbox()
+    world.written()
+    await _label(world, "a")
+    await world.wait(0.4)
+    await _label(world, "b")
+    assert world.written() == []
+    await world.wait(0.2)
+    assert world.written() == ["patch pods"]
+    assert (await world.get(POD))["metadata"]["labels"] == {"a": "1", "b": "1", SANDBOX_NAME_HASH: name_hash("box")}
+
+
+async def test_adoption_does_not_wait(world: World) -> None:
+    """3.9: what decides about ownership is done at once."""
+    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=0.5))))
+    tracking = {SANDBOX_NAME_HASH: name_hash("box")}
+    await world.create(POD, "box", metadata={"labels": tracking}, spec=pod_template()["spec"])
+    await world.sandbox()
+    assert world.written()[0] == "patch pods"
+    assert is_ready(await world.get())
+
+
+async def test_controllers_that_take_over_find_everything_in_order(world: World) -> None:
+    """3.1: all that exists is looked at, and what is as it should be is left alone."""
+    await world.template()
+    await world.pool(0)
+    await world.sandbox(service=True)
+    await world.sandbox("asleep", operatingMode="Suspended")
+    await world.claim("mine")
+    await world.served(1)
+    await world.wait(21)
+    world.written()
+    await world.restart()
+    await world.wait(60)
+    assert world.written() == []
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+
+
+async def _label(world: World, key: str) -> None:
+    await world.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {key: "1"}}}}})

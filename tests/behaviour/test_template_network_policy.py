@@ -1,0 +1,144 @@
+"""The NetworkPolicy of a template (reference sections 4.1 and 4.2)."""
+
+from __future__ import annotations
+
+from sandpool.api.kinds import NETWORK_POLICY, POD, SANDBOX, SANDBOX_TEMPLATE
+from sandpool.api.labels import TEMPLATE_REF_HASH
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.world import World
+
+POLICY = "python-network-policy"
+HASH = name_hash("python")
+
+
+async def change(world: World, **spec: object) -> None:
+    await world.patch(SANDBOX_TEMPLATE, "python", {"spec": spec})
+
+
+async def policy(world: World) -> Object:
+    spec: Object = (await world.get(NETWORK_POLICY, POLICY))["spec"]
+    return spec
+
+
+async def test_a_template_gets_its_label_and_its_policy(world: World) -> None:
+    world.written()
+    template = await world.template()
+    assert world.written() == ["patch sandboxtemplates", "create networkpolicies"]
+    assert (await world.get(SANDBOX_TEMPLATE, "python"))["metadata"]["labels"] == {TEMPLATE_REF_HASH: HASH}
+    found = await world.get(NETWORK_POLICY, POLICY)
+    assert found["metadata"]["ownerReferences"] == [owner_reference(template, controller=True, block=True)]
+    assert "labels" not in found["metadata"]
+
+
+async def test_the_default_lets_the_router_in_and_the_sandbox_out_to_the_internet(world: World) -> None:
+    """4.2."""
+    await world.template()
+    router = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "agent-sandbox-system"}},
+        "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+    }
+    private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
+    assert await policy(world) == {
+        "podSelector": {"matchLabels": {TEMPLATE_REF_HASH: HASH}},
+        "policyTypes": ["Ingress", "Egress"],
+        "ingress": [{"from": [router]}],
+        "egress": [
+            {
+                "to": [
+                    {"ipBlock": {"cidr": "0.0.0.0/0", "except": private}},
+                    {"ipBlock": {"cidr": "::/0", "except": ["fc00::/7", "fe80::/10"]}},
+                ]
+            }
+        ],
+    }
+
+
+async def test_rules_of_a_template_are_taken_word_for_word(world: World) -> None:
+    """4.2: and a direction without rules is closed."""
+    rule = {"to": [{"ipBlock": {"cidr": "192.0.2.0/24"}}], "ports": [{"port": 443, "protocol": "TCP"}]}
+    await world.template(networkPolicy={"egress": [rule]})
+    assert await policy(world) == {
+        "podSelector": {"matchLabels": {TEMPLATE_REF_HASH: HASH}},
+        "policyTypes": ["Ingress", "Egress"],
+        "egress": [rule],
+    }
+    await change(world, networkPolicy={"egress": None})
+    assert await policy(world) == {
+        "podSelector": {"matchLabels": {TEMPLATE_REF_HASH: HASH}},
+        "policyTypes": ["Ingress", "Egress"],
+    }
+
+
+async def test_a_change_of_rules_is_written_once_and_others_not_at_all(world: World) -> None:
+    await world.template()
+    world.written()
+    await change(world, networkPolicy={"ingress": [{"ports": [{"port": 80}]}]})
+    assert world.written() == ["patch networkpolicies"]
+    assert (await policy(world))["ingress"] == [{"ports": [{"port": 80, "protocol": "TCP"}]}]
+    assert "egress" not in await policy(world)
+    await change(world, envVarsInjectionPolicy="Allowed")
+    await world.patch(SANDBOX_TEMPLATE, "python", {"metadata": {"labels": {"color": "red"}}})
+    await world.wait(60)
+    assert world.written() == []
+
+
+async def test_a_policy_that_somebody_changes_or_deletes_is_put_right(world: World) -> None:
+    await world.template()
+    before = await policy(world)
+    await world.patch(NETWORK_POLICY, POLICY, {"spec": {"egress": [{}]}})
+    assert await policy(world) == before
+    await world.delete(NETWORK_POLICY, POLICY)
+    assert await policy(world) == before
+
+
+async def test_a_label_that_somebody_takes_away_is_put_back(world: World) -> None:
+    await world.template()
+    await world.patch(SANDBOX_TEMPLATE, "python", {"metadata": {"labels": {TEMPLATE_REF_HASH: None}}})
+    assert (await world.get(SANDBOX_TEMPLATE, "python"))["metadata"]["labels"] == {TEMPLATE_REF_HASH: HASH}
+
+
+async def test_a_template_that_is_not_managed_has_no_policy(world: World) -> None:
+    await world.template(networkPolicyManagement="Unmanaged")
+    assert await world.all(NETWORK_POLICY) == []
+    await change(world, networkPolicyManagement="Managed")
+    assert await world.exists(NETWORK_POLICY, POLICY)
+    world.written()
+    await change(world, networkPolicyManagement="Unmanaged")
+    assert world.written() == ["delete networkpolicies"]
+    assert await world.all(NETWORK_POLICY) == []
+
+
+async def test_a_policy_of_somebody_else_is_in_the_way_until_it_goes(world: World) -> None:
+    made = await world.create(NETWORK_POLICY, POLICY, spec={"podSelector": {}, "policyTypes": ["Ingress"]})
+    await world.template()
+    await world.wait(60)
+    assert await world.get(NETWORK_POLICY, POLICY) == made
+    assert world.controllers.templates.controller.failures > 1
+    await world.delete(NETWORK_POLICY, POLICY)
+    assert (await policy(world))["podSelector"] == {"matchLabels": {TEMPLATE_REF_HASH: HASH}}
+
+
+async def test_a_template_takes_its_policy_with_it(world: World) -> None:
+    await world.template()
+    world.written()
+    await world.delete(SANDBOX_TEMPLATE, "python")
+    await world.gone(NETWORK_POLICY, POLICY)
+    assert world.written() == []
+
+
+async def test_the_policy_selects_the_pods_of_its_template(world: World) -> None:
+    """Those of pools and of claims, warm and cold, and no others."""
+    await world.template(envVarsInjectionPolicy="Allowed")
+    await world.pool(1)
+    await world.claim("warm")
+    await world.claim("cold", env=[{"name": "A", "value": "1"}])
+    await world.served(2)
+    await world.filled(1)
+    await world.sandbox("alone")
+    selector = f"{TEMPLATE_REF_HASH}={HASH}"
+    pods = (await world.client.list(POD, world.namespace, label_selector=selector))["items"]
+    boxes = {box["metadata"]["name"] for box in await world.all(SANDBOX)}
+    assert len(boxes) == 4
+    assert {pod["metadata"]["name"] for pod in pods} == boxes - {"alone"}
