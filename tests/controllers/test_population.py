@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sandpool.api.conditions import READY
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
@@ -79,3 +83,29 @@ async def test_changes_are_counted_and_what_is_gone_is_not_shown() -> None:
     assert await shown(metrics) == [f"{line()} 1.0", f"{line(ready_condition='true')} 1.0"]
     cache.saw_deletion(sandbox("before", metadata={"resourceVersion": "3"}))
     assert await shown(metrics) == [f"{line(ready_condition='true')} 1.0"]
+
+
+STATES: tuple[dict[str, Any], ...] = (
+    {},
+    {"status": condition("True", "DependenciesReady")},
+    {"status": condition("False", "SandboxExpired")},
+    {"owner": POOL, "metadata": WARM},
+    {"owner": CLAIM, "metadata": WARM, "status": condition("True")},
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
+def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: list[tuple[int, int | None]]) -> None:
+    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    counted = Population(cache, metrics)
+    for version, (number, state) in enumerate(steps, start=1):
+        fields: Any = {**STATES[state or 0]}
+        fields["metadata"] = {**fields.get("metadata", {}), "resourceVersion": str(version)}
+        object = sandbox(f"box-{number}", **fields)
+        if state is None:
+            cache.saw_deletion(object)
+        else:
+            cache.saw(object)
+    anew = Population(cache, Metrics())
+    assert counted._collect() == anew._collect()
+    assert sum(counted._collect().values()) == len(cache)
