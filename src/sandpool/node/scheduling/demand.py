@@ -1,0 +1,86 @@
+"""What a pod asks of a node, as a value: pods that ask for the same are placed alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+import orjson
+
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object
+
+PODS: Final = "pods"
+# Preferences are not demands; this scheduler has none of its own.
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+# Amounts by resource, in billionths.
+Amounts = tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Hashable. ``selection`` is how it chooses nodes, as JSON: equal texts choose equally."""
+
+    requests: Amounts
+    runtime_class: str
+    selection: bytes
+
+    @property
+    def choice(self) -> Object:
+        return _choice(self.selection)
+
+
+@lru_cache(maxsize=1024)
+def _choice(selection: bytes) -> Object:
+    found: Object = orjson.loads(selection)
+    return found
+
+
+def demand_of(pod: Object) -> Demand:
+    spec = pod["spec"]
+    affinity = spec.get("affinity") or {}
+    selection = {
+        "nodeSelector": spec.get("nodeSelector") or {},
+        "nodeAffinity": (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {},
+        "tolerations": spec.get("tolerations") or [],
+        "others": [kind for kind in ("podAffinity", "podAntiAffinity") if (affinity.get(kind) or {}).get(_REQUIRED)],
+    }
+    encoded = orjson.dumps(selection, option=orjson.OPT_SORT_KEYS)
+    return Demand(requests_of(spec), spec.get("runtimeClassName") or "", encoded)
+
+
+def requests_of(spec: Object) -> Amounts:
+    """As a scheduler counts them: what runs together adds up, of what runs one after the other the largest counts."""
+    together = _sum(_amounts(each) for each in spec.get("containers") or ())
+    sidecars: dict[str, int] = {}
+    peak: dict[str, int] = {}
+    for container in spec.get("initContainers") or ():
+        own = _amounts(container)
+        if container.get("restartPolicy") == "Always":
+            sidecars = _sum((sidecars, own))
+            peak = _max(peak, sidecars)
+        else:
+            peak = _max(peak, _sum((sidecars, own)))
+    overhead = {name: parse(amount).billionths for name, amount in (spec.get("overhead") or {}).items()}
+    total = _sum((_max(_sum((together, sidecars)), peak), overhead, {PODS: parse(1).billionths}))
+    return tuple(sorted((name, amount) for name, amount in total.items() if amount))
+
+
+def _amounts(container: Object) -> dict[str, int]:
+    requests = (container.get("resources") or {}).get("requests") or {}
+    return {name: parse(amount).billionths for name, amount in requests.items()}
+
+
+def _sum(parts: Iterable[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def _max(one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+    return {name: max(one.get(name, 0), other.get(name, 0)) for name in one.keys() | other.keys()}

@@ -1,0 +1,146 @@
+"""Whether a pod fits a node, and if not, why: in the words of kube-scheduler, so that people know where to look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api.conditions import READY, TRUE, find_condition
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object
+from sandpool.node.scheduling.demand import Demand
+
+_UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+_NOT_READY: Final = "node(s) were not ready"
+_AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """What decides about placing pods on a node. ``handlers`` are the runtimes it has, with what is wrong with those it
+    lacks; an empty set says nothing about them."""
+
+    name: str
+    labels: Mapping[str, str]
+    taints: tuple[tuple[str, str, str], ...]  # key, value, effect
+    allocatable: Mapping[str, int]  # in billionths
+    ready: bool
+    handlers: frozenset[str]
+    missing: str
+
+    @classmethod
+    def from_object(cls, node: Object) -> NodeView:
+        spec, status = node.get("spec") or {}, node.get("status") or {}
+        known = status.get("conditions") or []
+        ready = find_condition(known, READY)
+        missing = find_condition(known, "RuntimesUnavailable")
+        taints = [*(spec.get("taints") or ()), *([_UNSCHEDULABLE] if spec.get("unschedulable") else [])]
+        return cls(
+            node["metadata"]["name"],
+            node["metadata"].get("labels") or {},
+            tuple((each["key"], each.get("value") or "", each["effect"]) for each in taints),
+            {name: parse(amount).billionths for name, amount in (status.get("allocatable") or {}).items()},
+            ready is not None and ready.get("status") == TRUE,
+            frozenset(each.get("name") or "" for each in status.get("runtimeHandlers") or ()),
+            (missing or {}).get("message") or "",
+        )
+
+
+def obstacles(
+    demand: Demand, node: NodeView, used: Mapping[str, int], handler: Callable[[str], str | None]
+) -> Iterator[str]:
+    """Why a pod cannot run on a node now; nothing if it can. ``used`` is what other pods there asked for, ``handler``
+    gives the handler of a RuntimeClass."""
+    choice = demand.choice
+    if not node.ready:
+        yield _NOT_READY
+    if not _selected(choice, node):
+        yield _AFFINITY
+    for key, value, effect in node.taints:
+        if effect != "PreferNoSchedule" and not _tolerated(choice["tolerations"], key, value, effect):
+            yield (
+                f"node(s) had untolerated taint {{{key}: {value}}}"
+                if value
+                else f"node(s) had untolerated taint {{{key}}}"
+            )
+    if choice["others"]:
+        yield f"node(s) cannot be chosen by {' and '.join(choice['others'])}, which this scheduler does not know"
+    if demand.runtime_class:
+        yield from _runtime(demand.runtime_class, handler(demand.runtime_class), node)
+    for name, amount in demand.requests:
+        if used.get(name, 0) + amount > node.allocatable.get(name, 0):
+            yield "Too many pods" if name == "pods" else f"Insufficient {name}"
+
+
+def _runtime(name: str, handler: str | None, node: NodeView) -> Iterator[str]:
+    if handler is None:
+        yield f'node(s) know no RuntimeClass "{name}"'
+    elif node.handlers and handler not in node.handlers:
+        why = f" ({node.missing})" if node.missing else ""
+        yield f'node(s) cannot run the handler "{handler}" of RuntimeClass "{name}"{why}'
+
+
+def message(reasons: list[list[str]]) -> str:
+    """What is said of a pod that fits none of the nodes, given why it does not fit each of them."""
+    counts: dict[str, int] = {}
+    for found in reasons:
+        for reason in found:
+            counts[reason] = counts.get(reason, 0) + 1
+    words = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
+    return f"0/{len(reasons)} nodes are available: {words}." if reasons else "no nodes available to schedule pods"
+
+
+# -- choosing by labels --------------------------------------------------------------------------------------------
+
+
+def _selected(choice: Object, node: NodeView) -> bool:
+    if any(node.labels.get(key) != value for key, value in choice["nodeSelector"].items()):
+        return False
+    required = choice["nodeAffinity"]
+    return not required or any(_term(term, node) for term in required.get("nodeSelectorTerms") or ())
+
+
+def _term(term: Object, node: NodeView) -> bool:
+    expressions, fields = term.get("matchExpressions") or (), term.get("matchFields") or ()
+    if not expressions and not fields:
+        return False  # an empty term selects nothing
+    return all(_matches(each, node.labels) for each in expressions) and all(
+        _matches(each, {"metadata.name": node.name}) for each in fields
+    )
+
+
+def _matches(expression: Object, labels: Mapping[str, str]) -> bool:
+    value, values = labels.get(expression["key"]), expression.get("values") or []
+    match expression["operator"]:
+        case "In":
+            return value in values
+        case "NotIn":
+            return value not in values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+        case "Gt" | "Lt" as operator:
+            if value is None or not _is_integer(value) or len(values) != 1:
+                return False
+            return int(value) > int(values[0]) if operator == "Gt" else int(value) < int(values[0])
+    return False
+
+
+def _is_integer(text: str) -> bool:
+    return text.removeprefix("-").isdecimal()
+
+
+def _tolerated(tolerations: list[Object], key: str, value: str, effect: str) -> bool:
+    return any(_tolerates(each, key, value, effect) for each in tolerations)
+
+
+def _tolerates(toleration: Object, key: str, value: str, effect: str) -> bool:
+    if toleration.get("effect") not in (None, "", effect):
+        return False
+    if toleration.get("key") not in (None, "", key):
+        return False
+    if (toleration.get("operator") or "Equal") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == value

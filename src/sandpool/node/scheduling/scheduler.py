@@ -1,0 +1,238 @@
+"""Binds pods to nodes, for the home that has no kube-scheduler.
+
+Pods are taken in the order in which they came. What a node has left is kept up to date with every pod that comes and
+goes, so placing one costs a look at each node and none at other pods. A pod that fits nowhere is told why, once, and
+looked at again when room is made or a node changes, never by a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any, Final
+
+from sandpool.api.conditions import FALSE, POD_SCHEDULED, UNSCHEDULABLE, condition_of
+from sandpool.api.events import NORMAL, WARNING, Happening
+from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
+from sandpool.api.resource import Object
+from sandpool.api.views.pod import FAILED, SUCCEEDED
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock, timestamp
+from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client, StrategicPatch
+from sandpool.kube.errors import Conflict, NotFound
+from sandpool.node.scheduling.demand import Demand, demand_of
+from sandpool.node.scheduling.fit import NodeView, message, obstacles
+from sandpool.node.scheduling.waiting import Waiting
+
+SCHEDULER: Final = "default-scheduler"
+# Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for
+# together.
+_AT_ONCE: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A pod as the scheduler sees it."""
+
+    namespace: str
+    name: str
+    uid: str
+    node: str
+    demand: Demand
+    ours: bool  # it is for us to bind, if it is bound to nobody
+    ended: bool
+    told: str  # why it was said not to fit; empty if nothing was said
+
+    @property
+    def waits(self) -> bool:
+        return self.ours and not self.node and not self.ended
+
+    @property
+    def uses(self) -> bool:
+        """Whether it takes up room on its node."""
+        return bool(self.node) and not self.ended
+
+    @classmethod
+    def from_object(cls, pod: Object) -> Candidate:
+        metadata, spec = pod["metadata"], pod["spec"]
+        condition = condition_of(pod, POD_SCHEDULED) or {}
+        told = condition.get("message") or "" if condition.get("status") == FALSE else ""
+        return cls(
+            metadata.get("namespace") or "",
+            metadata["name"],
+            metadata["uid"],
+            spec.get("nodeName") or "",
+            demand_of(pod),
+            (spec.get("schedulerName") or SCHEDULER) == SCHEDULER
+            and not spec.get("schedulingGates")
+            and not metadata.get("deletionTimestamp"),
+            (pod.get("status") or {}).get("phase") in (SUCCEEDED, FAILED),
+            told,
+        )
+
+
+@dataclass(slots=True)
+class _Room:
+    """What is used on a node, by resource, in billionths."""
+
+    used: dict[str, int] = field(default_factory=dict)
+
+    def change(self, demand: Demand, sign: int) -> None:
+        for name, amount in demand.requests:
+            self.used[name] = self.used.get(name, 0) + sign * amount
+
+
+class Scheduler:
+    """``start`` returns when it binds, ``stop`` when nothing of it runs any more."""
+
+    def __init__(self, client: Client, clock: Clock, random: Random, *, instance: str = "sandpool") -> None:
+        self.client = client
+        self.clock = clock
+        self.pods = Cache(Candidate.from_object, name="pods to be bound")
+        self.nodes = Cache(NodeView.from_object, name="nodes")
+        self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
+        self.recorder = Recorder(client, clock, instance)
+        self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, random, workers=_AT_ONCE)
+        self.waiting = Waiting()
+        self._rooms: dict[str, _Room] = {}  # by node
+        # Pods that were bound by us and of which the cache does not know it yet.
+        self._assumed: dict[Key, tuple[str, Demand]] = {}
+        self._reflectors: list[Reflector[Any]] = [
+            Reflector(client, NODE, self.nodes, clock, random),
+            Reflector(client, RUNTIME_CLASS, self.classes, clock, random),
+            Reflector(client, POD, self.pods, clock, random),
+        ]
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        self.recorder.start()
+        self.pods.subscribe(self._pod_changed)
+        self.nodes.subscribe(self._node_changed)
+        self.classes.subscribe(lambda key, old, new: self._offer())
+        for reflector in self._reflectors:
+            self._running.append(asyncio.create_task(reflector.run(), name=f"{reflector.type} of the scheduler"))
+        for reflector in self._reflectors:
+            await reflector.synced.wait()
+        self._running.append(asyncio.create_task(self.controller.run(), name="scheduler"))
+
+    async def stop(self) -> None:
+        await self.controller.stop(5.0)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self.recorder.stop()
+
+    # -- what is known -------------------------------------------------------------------------------------------------
+
+    def _pod_changed(self, key: Key, old: Candidate | None, new: Candidate | None) -> None:
+        used = old is not None and old.uses
+        if old is not None and old.uses:
+            self._rooms.setdefault(old.node, _Room()).change(old.demand, -1)
+        if new is None or new.node:
+            used = self._forget_assumed(key) or used
+        if new is not None and new.uses:
+            self._rooms.setdefault(new.node, _Room()).change(new.demand, +1)
+        if new is None or not new.waits:
+            self.waiting.remove(key)
+        elif old is None or not old.waits or old.demand != new.demand:
+            self.controller.enqueue(key)
+        if used and not (new is not None and new.uses):
+            self._offer()
+
+    def _forget_assumed(self, key: Key) -> bool:
+        assumed = self._assumed.pop(key, None)
+        if assumed is not None:
+            self._rooms[assumed[0]].change(assumed[1], -1)
+        return assumed is not None
+
+    def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
+        self._offer()
+
+    def _offer(self) -> None:
+        """Have those looked at again that may fit now: the first of every kind, or more if there is room for more."""
+        if not len(self.waiting):
+            return
+        room = {name: dict(found.used) for name, found in self._rooms.items()}
+
+        def fits(demand: Demand) -> bool:
+            node = self._choose(demand, room)
+            if isinstance(node, str):
+                return False
+            used = room.setdefault(node.name, {})
+            for name, amount in demand.requests:
+                used[name] = used.get(name, 0) + amount
+            return True
+
+        for key in self.waiting.offer(fits):
+            self.controller.enqueue(key)
+
+    def _choose(self, demand: Demand, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
+        """The node with the fewest pods among those that fit, or why none does."""
+        reasons: list[list[str]] = []
+        fitting: list[NodeView] = []
+        for node in self.nodes:
+            found = list(obstacles(demand, node, room.get(node.name, {}), self._handler))
+            if found:
+                reasons.append(found)
+            else:
+                fitting.append(node)
+        if not fitting:
+            return message(reasons)
+        return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
+
+    def _handler(self, name: str) -> str | None:
+        return self.classes.get(Key("", name))
+
+    # -- binding -------------------------------------------------------------------------------------------------------
+
+    async def _reconcile(self, key: Key) -> Result:
+        pod = self.pods.get(key)
+        if pod is None or not pod.waits or key in self._assumed:
+            return DONE
+        node = self._choose(pod.demand, {name: room.used for name, room in self._rooms.items()})
+        if isinstance(node, str):
+            self.waiting.add(key, pod.demand)
+            await self._tell(pod, node)
+        else:
+            await self._bind(key, pod, node.name)
+        return DONE
+
+    async def _bind(self, key: Key, pod: Candidate, node: str) -> None:
+        self._assumed[key] = (node, pod.demand)
+        self._rooms.setdefault(node, _Room()).change(pod.demand, +1)
+        target = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": node}
+        metadata = {"name": pod.name, "uid": pod.uid}
+        binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
+        try:
+            await self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
+        except (NotFound, Conflict):
+            self._forget_assumed(key)  # it is gone, or somebody else has bound it
+            return
+        except BaseException:
+            self._forget_assumed(key)
+            raise
+        note = f"Successfully assigned {key} to {node}"
+        self.recorder.event(_reference(pod), Happening(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
+
+    async def _tell(self, pod: Candidate, why: str) -> None:
+        if pod.told == why:
+            return
+        now = timestamp(self.clock.now())
+        condition = {"type": POD_SCHEDULED, "status": FALSE, "reason": UNSCHEDULABLE, "message": why}
+        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [{**condition, "lastTransitionTime": now}]}}
+        self.recorder.event(_reference(pod), Happening(SCHEDULER, WARNING, "FailedScheduling", "Scheduling", why))
+        try:
+            answer = await self.client.patch(POD, pod.name, StrategicPatch(body), pod.namespace, subresource="status")
+        except (NotFound, Conflict):
+            return
+        self.pods.wrote(answer)
+
+
+def _reference(pod: Candidate) -> Reference:
+    return Reference(POD.api_version, POD.kind, pod.name, pod.namespace, pod.uid)

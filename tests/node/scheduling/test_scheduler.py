@@ -1,0 +1,165 @@
+"""The scheduler: who goes where, who waits, and what is said about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
+from sandpool.kube.client import MergePatch
+from sandpool.testing.objects import new
+
+if TYPE_CHECKING:
+    from tests.node.scheduling.conftest import SchedulerRig
+
+
+async def test_a_pod_is_bound(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("one")
+    assert await rig.where("one") == "node-1"
+    assert ("Scheduled", "Successfully assigned default/one to node-1") in await rig.events()
+
+
+async def test_pods_spread(rig: SchedulerRig) -> None:
+    await rig.node("a")
+    await rig.node("b")
+    for name in ("one", "two", "three", "four"):
+        await rig.pod(name)
+    assert [await rig.where(name) for name in ("one", "two", "three", "four")] == ["a", "b", "a", "b"]
+
+
+async def test_without_nodes_a_pod_waits_for_the_first(rig: SchedulerRig) -> None:
+    await rig.pod("one")
+    assert await rig.why("one") == "no nodes available to schedule pods"
+    await rig.node()
+    assert await rig.where("one") == "node-1"
+
+
+async def test_what_is_short_is_named(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("large", requests={"cpu": "8", "memory": "16Gi"})
+    assert await rig.why("large") == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
+    assert ("FailedScheduling", await rig.why("large")) in await rig.events()
+
+
+async def test_room_that_is_made_goes_to_who_came_first(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("one", requests={"cpu": "3"})
+    for name in ("two", "three"):
+        await rig.pod(name, requests={"cpu": "3"})
+        assert await rig.why(name) == "0/1 nodes are available: 1 Insufficient cpu."
+    await rig.client.delete(POD, "one", "default", grace_period_seconds=0)
+    await rig.settle()
+    assert (await rig.where("two"), await rig.where("three")) == ("node-1", "")
+
+
+async def test_a_pod_that_has_ended_takes_no_room(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("one", requests={"cpu": "3"})
+    await rig.pod("two", requests={"cpu": "3"})
+    await rig.client.patch(POD, "one", MergePatch({"status": {"phase": "Succeeded"}}), "default", subresource="status")
+    await rig.settle()
+    assert await rig.where("two") == "node-1"
+
+
+async def test_a_large_pod_does_not_hold_up_small_ones(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("large", requests={"cpu": "8"})
+    await rig.pod("small", requests={"cpu": "1"})
+    assert (await rig.where("large"), await rig.where("small")) == ("", "node-1")
+
+
+async def test_the_number_of_pods_is_limited(rig: SchedulerRig) -> None:
+    await rig.node(amounts={"cpu": "4", "memory": "8Gi", "pods": "1"})
+    await rig.pod("one")
+    await rig.pod("two")
+    assert await rig.why("two") == "0/1 nodes are available: 1 Too many pods."
+
+
+async def test_the_largest_of_the_init_containers_counts(rig: SchedulerRig) -> None:
+    await rig.node()
+    init = [{"name": "init", "image": "i", "resources": {"requests": {"cpu": "5"}}}]
+    await rig.pod("one", requests={"cpu": "1"}, initContainers=init)
+    assert await rig.why("one") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_a_runtime_class_that_no_node_can_run(rig: SchedulerRig) -> None:
+    await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
+    missing = {"type": "RuntimesUnavailable", "status": "True", "message": "gvisor: runsc is not installed"}
+    await rig.node(handlers=("bwrap",), conditions=(missing,))
+    await rig.pod("one", runtimeClassName="strong")
+    assert await rig.why("one") == (
+        '0/1 nodes are available: 1 node(s) cannot run the handler "gvisor" of RuntimeClass "strong" '
+        "(gvisor: runsc is not installed)."
+    )
+    await rig.node("node-2", handlers=("bwrap", "gvisor"))
+    assert await rig.where("one") == "node-2"
+
+
+async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:
+    await rig.node("sick", ready="False")
+    await rig.node("closed", unschedulable=True)
+    await rig.pod("one")
+    assert await rig.why("one") == (
+        "0/2 nodes are available: 1 node(s) had untolerated taint {node.kubernetes.io/unschedulable}, "
+        "1 node(s) were not ready."
+    )
+    await rig.client.patch(NODE, "closed", MergePatch({"spec": {"unschedulable": None}}))
+    await rig.settle()
+    assert await rig.where("one") == "closed"
+
+
+async def test_a_reason_is_said_once(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("one", requests={"cpu": "8"})
+    writes = len(rig.wire.requests)
+    await rig.client.patch(POD, "one", MergePatch({"metadata": {"labels": {"a": "b"}}}), "default")
+    await rig.client.patch(NODE, "node-1", MergePatch({"metadata": {"labels": {"a": "b"}}}))
+    await rig.settle()
+    assert len(rig.wire.requests) == writes
+
+
+async def test_gated_and_foreign_pods_are_left_alone(rig: SchedulerRig) -> None:
+    await rig.node()
+    await rig.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    await rig.pod("foreign", schedulerName="another")
+    assert (await rig.where("gated"), await rig.where("foreign")) == ("", "")
+    await rig.client.patch(POD, "gated", MergePatch({"spec": {"schedulingGates": None}}), "default")
+    await rig.settle()
+    assert await rig.where("gated") == "node-1"
+
+
+async def test_a_binding_that_failed_is_tried_again(rig: SchedulerRig) -> None:
+    await rig.node()
+    failures = iter([ConnectionError("cut")])
+    rig.wire.fault = lambda request: next(failures, None) if request.path.endswith("/binding") else None
+    await rig.pod("one")
+    while not await rig.where("one"):
+        await rig.clock.jump()
+        await rig.settle()
+    assert await rig.where("one") == "node-1"
+
+
+async def test_a_restarted_scheduler_knows_what_is_used(rig: SchedulerRig) -> None:
+    from random import Random
+
+    from sandpool.kube.client import Client
+    from sandpool.node.scheduling.scheduler import Scheduler
+
+    await rig.node()
+    await rig.pod("one", requests={"cpu": "3"})
+    await rig.scheduler.stop()
+    rig.scheduler = Scheduler(Client(rig.wire), rig.clock, Random(1))
+    await rig.scheduler.start()
+    await rig.pod("two", requests={"cpu": "3"})
+    assert await rig.why("two") == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_many_pods_that_do_not_fit_cost_one_look(rig: SchedulerRig) -> None:
+    await rig.node()
+    for number in range(20):
+        await rig.pod(f"pod-{number}", requests={"cpu": "8"})
+    passes = rig.scheduler.controller.reconciles
+    await rig.pod("small")
+    await rig.client.delete(POD, "small", "default", grace_period_seconds=0)
+    await rig.settle()
+    assert rig.scheduler.controller.reconciles <= passes + 2
