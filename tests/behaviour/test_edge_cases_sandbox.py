@@ -1,0 +1,428 @@
+"""The subtle cases of sandboxes, by their numbers in the reference's section 11, in every home."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_WARM_POOL, SERVICE
+from sandpool.api.labels import (
+    ADOPTABLE,
+    CREATED_BY,
+    POD_NAME,
+    PROPAGATED_ANNOTATIONS,
+    PROPAGATED_LABELS,
+    SANDBOX_NAME_HASH,
+    TEMPLATE_REF_HASH,
+    WARM_POOL,
+)
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.controllers.run import Settings
+from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.engine.clock import timestamp
+from sandpool.kube.errors import InternalError
+from sandpool.kube.transport import Request
+from sandpool.testing.node import Fate, Stage
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.sandboxes import pod_status, pod_template
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import World, is_ready, owner_of
+
+HASH = name_hash("box")
+TRACKING = {SANDBOX_NAME_HASH: HASH}
+SELECTOR = f"{SANDBOX_NAME_HASH}={HASH}"
+READY = ("True", "DependenciesReady", "Pod is Ready")
+EXPIRED = ("False", "SandboxExpired", "Sandbox has expired")
+NEVER = 1e6  # seconds
+LASTING = 21  # seconds; what a launch that is under way says is written when it has lasted
+
+
+async def pod(world: World, name: str = "box", **metadata: Any) -> Object:
+    return await world.create(POD, name, metadata=metadata, spec=pod_template()["spec"])
+
+
+async def owned_by_somebody_else(world: World) -> Object:
+    """Metadata of an object that has another controller."""
+    owner = await world.create(CONFIG_MAP, "somebody")
+    return {"ownerReferences": [owner_reference(owner, controller=True)]}
+
+
+async def change(world: World, **spec: Any) -> None:
+    await world.patch(SANDBOX, "box", {"spec": spec})
+
+
+def soon(world: World, seconds: float) -> str:
+    return timestamp(world.clock.now() + timedelta(seconds=seconds))
+
+
+async def test_edge_01_a_pod_that_was_just_made_is_told_with_the_phase_the_api_answered(world: World) -> None:
+    world.node.delays = {Stage.SCHEDULED: NEVER}
+    await world.sandbox()
+    await world.wait(LASTING)
+    assert (await world.told())["Ready"] == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
+
+
+async def test_edge_02_the_selector_is_set_for_any_pod_and_stays(world: World) -> None:
+    await pod(world, **await owned_by_somebody_else(world))
+    await world.sandbox(operatingMode="Suspended")
+    assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is foreign"
+    await world.delete(POD, "box")
+    assert (await world.told())["Suspended"][0] == "True"
+    assert (await world.get())["status"]["selector"] == SELECTOR, "the pod is gone"
+
+
+async def test_edge_03_a_foreign_pod_is_no_error_while_suspended_and_nothing_of_it_is_told(world: World) -> None:
+    made = await pod(world, **await owned_by_somebody_else(world))
+    await world.sandbox(operatingMode="Suspended")
+    assert await world.told() == {
+        "Suspended": ("False", "PodNotOwned", "Refused to delete pod because it is not owned by this sandbox"),
+        "Ready": ("False", "SandboxSuspended", "Sandbox is suspending"),
+    }
+    assert (await world.get())["status"].keys() == {"conditions", "selector"}
+    assert (await world.get(POD))["metadata"]["uid"] == made["metadata"]["uid"]
+    assert world.controllers.sandboxes.controller.failures == 0
+
+
+async def test_edge_04_a_deletion_that_fails_while_suspending(world: World) -> None:
+    await world.sandbox()
+    world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
+    await change(world, operatingMode="Suspended")
+    told = await world.told()
+    assert told["Suspended"] == ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")
+    assert told["Ready"] == ("False", "ReconcilerError", "Error seen: no")
+    world.wire.heal()
+    await world.wait(10)
+    assert (await world.told())["Suspended"][0] == "True"
+
+
+async def test_edge_05_what_is_not_known_of_the_pod_is_told_as_unknown(world: World) -> None:
+    """The error must be the pod's: one of the Service alone says nothing about it."""
+    world.wire.fault = lambda request: InternalError("no") if _writes(request, "/services") else None
+    await world.sandbox(service=True)
+    told = await world.told()
+    assert told["Ready"] == ("False", "ReconcilerError", "Error seen: no")
+    assert told["PodScheduled"] == ("True", "PodScheduled", "")
+
+    world.wire.fault = lambda request: InternalError("no") if _writes(request, "/pods") else None
+    await world.delete(POD, "box")
+    await world.wait(10)
+    told = await world.told()
+    assert told["PodScheduled"] == (
+        "Unknown",
+        "PodSchedulingUnknown",
+        "Pod state is unknown. Pod scheduling cannot be determined",
+    )
+    assert told["Suspended"] == ("False", "NotSuspended", "Sandbox is not suspended")
+
+
+async def test_edge_05_with_two_pods_it_is_not_known_whether_it_is_suspended(world: World) -> None:
+    box = await world.sandbox()
+    await pod(world, "second", ownerReferences=[owner_reference(box, controller=True)])
+    await change(world, operatingMode="Suspended")
+    assert (await world.told())["Suspended"] == (
+        "Unknown",
+        "PodStateUnknown",
+        "Pod state is unknown. Sandbox suspension cannot be confirmed",
+    )
+
+
+async def test_edge_06_expiry_is_told_before_anything_is_deleted(world: World) -> None:
+    world.node.fate = lambda pod: Fate.SUCCEEDED
+    await world.sandbox(service=True, shutdownTime=soon(world, 60))
+    world.wire.fault = lambda request: InternalError("no") if request.method == "DELETE" else None
+    await world.wait(61)
+    told = await world.told()
+    assert (told["Ready"], told["Finished"][1]) == (EXPIRED, "PodSucceeded")
+    assert "PodScheduled" not in told
+    assert await world.exists(POD) and await world.exists(SERVICE)
+    world.wire.heal()
+    await world.wait(10)
+    assert not await world.exists(POD) and not await world.exists(SERVICE)
+    assert "Finished" in await world.told()
+
+
+async def test_edge_06_the_very_moment_is_the_end_and_the_clock_is_not_asked_all_the_time(world: World) -> None:
+    whole = world.clock.now().replace(microsecond=0)
+    end = whole + timedelta(seconds=60)
+    left = (end - world.clock.now()).total_seconds()
+    await world.sandbox(shutdownTime=timestamp(end))
+    await world.wait(left - 0.5)
+    passes = world.controllers.sandboxes.controller.reconciles
+    await world.patch(SANDBOX, "box", {"metadata": {"labels": {"look": "again"}}})
+    assert world.controllers.sandboxes.controller.reconciles == passes + 1
+    await world.wait(1.9)
+    assert is_ready(await world.get()), "half a second before the end, two seconds are waited"
+    await world.wait(0.2)
+    assert (await world.told())["Ready"] == EXPIRED
+
+
+async def test_edge_06_at_the_very_moment_it_is_expired(world: World) -> None:
+    end = world.clock.now().replace(microsecond=0) + timedelta(seconds=60)
+    await world.sandbox(shutdownTime=timestamp(end))
+    await world.wait((end - world.clock.now()).total_seconds())
+    await world.wait(0.01)  # the second pass follows the first
+    assert (await world.told())["Ready"] == EXPIRED
+    assert not await world.exists(POD)
+
+
+async def test_edge_07_a_retained_sandbox_keeps_its_conditions_and_nothing_else(world: World) -> None:
+    await world.sandbox(service=True, shutdownTime=soon(world, 60))
+    kept = {"conditions", "nodeName", "podIPs", "selector", "service", "serviceFQDN"}
+    assert (await world.get())["status"].keys() == kept
+    await world.wait(61)
+    assert (await world.get())["status"].keys() == {"conditions"}
+
+
+@pytest.mark.parametrize("end", ["expired", "suspended"])
+async def test_edge_08_an_adopted_pod_of_another_name_is_the_one_that_goes(world: World, end: str) -> None:
+    await pod(world, "prepared", labels={ADOPTABLE: "true"})
+    await pod(world, "neighbour")
+    await world.sandbox(metadata={"annotations": {POD_NAME: "prepared"}})
+    assert is_ready(await world.get())
+    await change(world, **({"shutdownTime": soon(world, 0)} if end == "expired" else {"operatingMode": "Suspended"}))
+    await world.wait(1)
+    assert [each["metadata"]["name"] for each in await world.all(POD)] == ["neighbour"]
+
+
+@pytest.mark.parametrize("owner", ["nobody", "somebody else"])
+async def test_edge_08_a_pod_that_is_not_owned_survives_suspension_and_the_hint_goes(world: World, owner: str) -> None:
+    metadata = {} if owner == "nobody" else await owned_by_somebody_else(world)
+    await pod(world, "theirs", labels={ADOPTABLE: "true"}, **metadata)
+    await world.sandbox(operatingMode="Suspended", metadata={"annotations": {POD_NAME: "theirs"}})
+    assert await world.exists(POD, "theirs")
+    assert POD_NAME not in (await world.get())["metadata"].get("annotations", {})
+    assert world.controllers.sandboxes.controller.failures == 0
+
+
+async def test_edge_08_a_pod_that_is_not_owned_survives_expiry(world: World) -> None:
+    await pod(world)
+    await world.sandbox(shutdownTime=soon(world, 0))
+    await world.wait(1)
+    assert (await world.told())["Ready"] == EXPIRED
+    assert owner_of(await world.get(POD)) == ("", "")
+
+
+async def test_edge_09_the_hint_is_repaired_to_an_owned_survivor(world: World) -> None:
+    box = await world.sandbox(operatingMode="Suspended", metadata={"annotations": {POD_NAME: "nowhere"}})
+    references = [owner_reference(box, controller=True)]
+    world.wire.fault = lambda request: Fault.CUT if request.method == "DELETE" else None
+    survivor = await pod(world, "survivor", ownerReferences=references, labels=TRACKING)
+    world.wire.heal()
+    await world.patch(
+        SANDBOX, "box", {"metadata": {"annotations": {POD_NAME: "gone"}}, "spec": {"operatingMode": "Running"}}
+    )
+    await world.wait(1)
+    assert (await world.get())["metadata"]["annotations"] == {POD_NAME: "survivor"}
+    assert [each["metadata"]["uid"] for each in await world.all(POD)] == [survivor["metadata"]["uid"]]
+    assert is_ready(await world.get())
+
+
+async def test_edge_09_a_pod_of_a_former_sandbox_of_the_name_is_not_owned(world: World) -> None:
+    """The garbage collector deletes it. Until it is gone it is in the way."""
+    former = {"apiVersion": SANDBOX.api_version, "kind": "Sandbox", "name": "box", "uid": "former", "controller": True}
+    finalizers = ["example.com/keep"]
+    await pod(world, ownerReferences=[former], labels=TRACKING, finalizers=finalizers)
+    await world.sandbox()
+    assert (await world.told())["Ready"] == (
+        "False",
+        "ReconcilerError",
+        'Error seen: pod "box" is owned by Sandbox/box (UID: former), not by sandbox "box"',
+    )
+    await world.patch(POD, "box", {"metadata": {"finalizers": None}})
+
+    async def replaced() -> bool:
+        await world.wait(1)
+        return is_ready(await world.get())
+
+    await world.until(replaced)
+
+
+async def test_edge_10_a_pod_on_its_way_out_is_waited_for_and_still_counts(world: World) -> None:
+    world.node.termination = 30
+    await world.sandbox()
+    first = (await world.get(POD))["metadata"]["uid"]
+    await world.delete(POD, "box")
+    await world.wait(29)
+    assert (await world.get(POD))["metadata"]["uid"] == first
+    assert (await world.told())["Ready"] == READY
+    await world.wait(2)
+    assert (await world.get(POD))["metadata"]["uid"] != first
+    assert (await world.told())["Ready"] == READY
+
+
+async def test_edge_11_two_pods_no_writes_no_service_no_error_one_event(world: World) -> None:
+    box = await world.sandbox(operatingMode="Suspended")
+    world.wire.fault = lambda request: Fault.CUT if request.method == "DELETE" else None
+    for name in ("first", "second"):
+        await pod(world, name, ownerReferences=[owner_reference(box, controller=True)])
+    world.wire.heal()
+    await change(world, operatingMode="Running", service=True)
+    await world.wait(600)
+    message = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
+    assert (await world.told())["Ready"] == ("False", "MultiplePods", message)
+    assert sorted(each["metadata"]["name"] for each in await world.all(POD)) == ["first", "second"]
+    assert not await world.exists(SERVICE)
+    assert [each["reason"] for each in await world.all(EVENT)] == ["MultiplePods"]
+
+
+async def test_edge_12_a_pod_with_all_labels_is_adopted_all_the_same(world: World) -> None:
+    """The tracking label alone is enough, and nothing but the owner is left to write."""
+    await pod(world, labels=TRACKING)
+    world.written()
+    await world.sandbox()
+    assert world.written() == ["patch pods", "patch sandboxes/status"]
+    assert owner_of(await world.get(POD)) == ("Sandbox", "box")
+
+
+async def test_edge_13_an_author_cannot_set_reserved_keys(world: World) -> None:
+    labels = {SANDBOX_NAME_HASH: "x", "extensions.agents.x-k8s.io/y": "1", CREATED_BY: "me", "mine": "1"}
+    annotations = {PROPAGATED_LABELS: "x", "opentelemetry.io/trace-context": "{}", "mine": "1"}
+    await world.sandbox(podTemplate=pod_template(labels=labels, annotations=annotations))
+    metadata = (await world.get(POD))["metadata"]
+    assert metadata["labels"] == {**TRACKING, "mine": "1"}
+    assert metadata["annotations"] == {"mine": "1", PROPAGATED_LABELS: "mine", PROPAGATED_ANNOTATIONS: "mine"}
+
+
+async def test_edge_13_reserved_keys_that_a_former_controller_let_pass_are_scrubbed(world: World) -> None:
+    """Those it has listed; others under our prefixes are left, except those we decide about."""
+    await world.sandbox()
+    old = "agents.x-k8s.io/old"
+    labels = {old: "1", "agents.x-k8s.io/unlisted": "1", TEMPLATE_REF_HASH: "1", WARM_POOL: "1", CREATED_BY: "me"}
+    annotations = {old: "1", PROPAGATED_LABELS: f"{old},{SANDBOX_NAME_HASH}", PROPAGATED_ANNOTATIONS: old}
+    await world.patch(POD, "box", {"metadata": {"labels": labels, "annotations": annotations}})
+    metadata = (await world.get(POD))["metadata"]
+    assert metadata["labels"] == {**TRACKING, "agents.x-k8s.io/unlisted": "1"}
+    assert metadata["annotations"] == {PROPAGATED_LABELS: "", PROPAGATED_ANNOTATIONS: ""}
+
+
+async def test_edge_14_labels_of_pools_and_templates_are_not_believed_on_a_sandbox_of_nobody(world: World) -> None:
+    identity = {WARM_POOL: "11111111", TEMPLATE_REF_HASH: "22222222"}
+    await world.sandbox(metadata={"labels": identity}, podTemplate=pod_template(labels=identity))
+    assert (await world.get(POD))["metadata"]["labels"] == TRACKING
+
+
+async def test_edge_14_they_go_from_the_pod_when_the_pool_does(world: World) -> None:
+    room = {"replicas": 1, "sandboxTemplateRef": {"name": "missing"}}
+    pool = await world.create(SANDBOX_WARM_POOL, "pool", spec=room)
+    references = [owner_reference(pool, controller=True)]
+    identity = {WARM_POOL: name_hash("pool"), TEMPLATE_REF_HASH: "22222222"}
+    await world.sandbox(metadata={"labels": identity, "ownerReferences": references})
+    assert (await world.get(POD))["metadata"]["labels"] == {**TRACKING, **identity}
+    await world.delete(SANDBOX_WARM_POOL, "pool", propagation_policy="Orphan")
+
+    async def forgotten() -> bool:
+        found: dict[str, str] = (await world.get(POD))["metadata"]["labels"]
+        return found == TRACKING
+
+    await world.until(forgotten)
+
+
+PORT = pod_template(
+    spec={"containers": [{"name": "main", "image": "example.com/image:1", "ports": [{"containerPort": 80}]}]}
+)
+
+
+async def test_edge_15_of_a_service_that_is_only_kept_the_ports_are_not_looked_after(world: World) -> None:
+    await world.sandbox(service=True, podTemplate=PORT)
+    await change(world, service=None)
+    body: Object = {"metadata": {"labels": {SANDBOX_NAME_HASH: None}}, "spec": {"ports": [{"port": 9}]}}
+    await world.patch(SERVICE, "box", {**body, "spec": {**body["spec"], "selector": {"app": "x"}}})
+    service = await world.get(SERVICE)
+    assert (service["metadata"]["labels"], service["spec"]["selector"]) == (TRACKING, TRACKING)
+    assert [each["port"] for each in service["spec"]["ports"]] == [9]
+
+
+async def test_edge_15_adoption_overwrites_ports_even_to_none(world: World) -> None:
+    spec = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 9}]}
+    await world.create(SERVICE, "box", metadata={"labels": {ADOPTABLE: "true"}}, spec=spec)
+    await world.sandbox(service=True)
+    assert (await world.get(SERVICE))["spec"].get("ports", []) == []
+
+
+async def test_edge_15_what_others_add_to_a_port_stays(world: World) -> None:
+    await world.sandbox(service=True, podTemplate=PORT)
+    (port,) = (await world.get(SERVICE))["spec"]["ports"]
+    world.written()
+    await world.patch(SERVICE, "box", {"spec": {"ports": [{**port, "appProtocol": "http"}]}})
+    await change(world, podTemplate={"metadata": {"labels": {"look": "again"}}})
+    assert "patch services" not in world.written()
+    assert (await world.get(SERVICE))["spec"]["ports"] == [{**port, "appProtocol": "http"}]
+
+
+async def test_edge_16_conditions_are_brought_up_to_date_in_place(world: World) -> None:
+    await world.sandbox()
+    for mode in ("Suspended", "Running"):
+        await change(world, operatingMode=mode)
+    types = [each["type"] for each in (await world.get())["status"]["conditions"]]
+    assert sorted(types) == ["PodScheduled", "Ready", "Suspended"]
+
+
+async def test_edge_16a_a_service_of_somebody_else_is_an_error_also_when_none_was_asked_for(world: World) -> None:
+    metadata = await owned_by_somebody_else(world)
+    uid = metadata["ownerReferences"][0]["uid"]
+    await world.create(SERVICE, "box", metadata=metadata, spec={"clusterIP": "None", "selector": {"app": "x"}})
+    await world.sandbox()
+    assert (await world.told())["Ready"] == (
+        "False",
+        "ReconcilerError",
+        f'Error seen: service "box" is owned by ConfigMap/somebody (UID: {uid}), not by sandbox "box"',
+    )
+
+
+async def test_edge_17_a_node_alone_is_not_written_before_ready_and_is_after(world: World) -> None:
+    world.node.delays = {Stage.INITIALIZED: NEVER}
+    await world.sandbox()
+    await world.wait(9)
+    assert world.written() == ["create pods"], "it has a node, and nobody needs to know yet"
+    status = pod_status("Running", ready=True, ips=["10.0.0.9"])
+    await world.patch(POD, "box", {"status": status}, "status")
+    assert (await world.get())["status"]["nodeName"] == "node"
+    assert world.written() == ["patch sandboxes/status"]
+
+
+@pytest.mark.parametrize(("asked", "window"), [(0.5, 0.5), (60, 1)], ids=["half a second", "at most a second"])
+async def test_edge_18_a_second_detection_does_not_put_off_what_waits(
+    world: World, asked: float, window: float
+) -> None:
+    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=asked))))
+    await world.sandbox()
+    world.written()
+    await change(world, podTemplate={"metadata": {"labels": {"a": "1"}}})
+    await world.wait(window - 0.1)
+    await change(world, podTemplate={"metadata": {"labels": {"b": "1"}}})
+    assert world.written() == []
+    await world.wait(0.2)
+    assert world.written() == ["patch pods"]
+    late = (await world.get(POD))["metadata"]
+    await world.restart(settings=Settings())
+    await world.sandbox("prompt", podTemplate=pod_template(labels={"a": "1", "b": "1"}))
+    prompt = (await world.get(POD, "prompt"))["metadata"]
+    assert late["labels"] == {**prompt["labels"], **TRACKING}
+    assert late["annotations"] == prompt["annotations"]
+
+
+async def test_edge_19_a_subdomain_of_a_reserved_prefix_is_not_reserved(world: World) -> None:
+    labels = {"foo.agents.x-k8s.io/x": "1"}
+    await world.sandbox(podTemplate=pod_template(labels=labels))
+    assert (await world.get(POD))["metadata"]["labels"] == {**TRACKING, **labels}
+
+
+async def test_edge_20_claimed_volumes_replace_those_of_the_same_name_and_come_last(world: World) -> None:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    given = [{"name": "data", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]
+    await world.sandbox(
+        podTemplate=pod_template(spec={"volumes": given}),
+        volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}],
+    )
+    assert (await world.get(POD))["spec"]["volumes"] == [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}},
+    ]
+    assert await world.exists(PERSISTENT_VOLUME_CLAIM, "data-box")
+
+
+def _writes(request: Request, path: str) -> bool:
+    return request.method == "POST" and request.path.endswith(path)
