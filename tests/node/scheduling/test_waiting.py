@@ -49,8 +49,13 @@ def test_who_does_not_fit_does_not_hold_up_the_others() -> None:
 
 def test_each_line_is_asked_once_if_it_does_not_move() -> None:
     waiting = filled(*((f"pod-{number}", LARGE) for number in range(100)))
-    asked = []
-    assert list(waiting.offer(lambda demand: bool(asked.append(demand)))) == []
+    asked: list[Demand] = []
+
+    def full(demand: Demand) -> bool:
+        asked.append(demand)
+        return False
+
+    assert list(waiting.offer(full)) == []
     assert asked == [LARGE]
 
 
