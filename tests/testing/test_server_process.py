@@ -11,8 +11,9 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube import kubeconfig
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
+from sandpool.testing.component import ComponentFailed
 from sandpool.testing.objects import new
-from sandpool.testing.server_process import ServerFailed, ServerProcess
+from sandpool.testing.server_process import ServerProcess
 
 
 async def reach(server: ServerProcess) -> Client:
@@ -42,7 +43,7 @@ def test_nothing_is_left() -> None:
 
 def test_a_failure_shows_the_log() -> None:
     server = ServerProcess(options=["--no-such-option"])
-    with pytest.raises(ServerFailed, match=r"(?s)did not start.*No such option"):
+    with pytest.raises(ComponentFailed, match=r"(?s)sandpool server did not say.*No such option"):
         server.start()
     assert not server.directory.exists()
 

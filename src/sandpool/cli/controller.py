@@ -95,7 +95,7 @@ def controller(
     warn()
     try:
         connection = kubeconfigs.load(kubeconfig, context)
-        terms = Terms(round(leader_elect_lease_duration), leader_elect_renew_deadline, leader_elect_retry_period)
+        terms = _terms(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
         for address in (metrics_bind_address, health_probe_bind_address):
             parse_address(address)
     except (kubeconfigs.KubeconfigError, ValueError) as error:
@@ -116,6 +116,18 @@ def controller(
         raise click.ClickException(f"ended, because another process may lead now: {lost}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
+
+
+def _terms(duration: float, deadline: float, retry: float) -> Terms:
+    if duration != int(duration):
+        raise ValueError("--leader-elect-lease-duration should be whole seconds: that is what a Lease can say")
+    try:
+        return Terms(int(duration), deadline, retry)
+    except ValueError:
+        raise ValueError(
+            "--leader-elect-lease-duration should be more than --leader-elect-renew-deadline, "
+            "and that more than --leader-elect-retry-period"
+        ) from None
 
 
 async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:

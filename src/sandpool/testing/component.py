@@ -7,10 +7,15 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 _SETPRIV = shutil.which("setpriv")
+
+
+class ComponentFailed(Exception):
+    """It ended, or did not come so far in time; the message carries the tail of its log."""
 
 
 class Component:
@@ -61,6 +66,19 @@ class Component:
             process.kill()
             process.wait()
 
+    def end(self, within: float = 30.0) -> int:
+        """Ask it to end and wait; what it returned. Raises ``TimeoutError`` if it goes on."""
+        process = self._process
+        if process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        process.terminate()
+        try:
+            returned = process.wait(within)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError(f"{self.name} did not end within {within:g} s\n{self.tail()}") from None
+        self._process = None
+        return returned
+
     def kill(self) -> None:
         """End it at this instant, as a crash would."""
         process, self._process = self._process, None
@@ -75,6 +93,22 @@ class Component:
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
+
+    def wait_for(self, text: str, within: float = 30.0, *, since: int = 0) -> None:
+        """Wait until it has logged ``text``, not looking at the first ``since`` bytes of the log. Raises
+        ``ComponentFailed`` if it ends before, or does not in time."""
+        end = time.monotonic() + within
+        while text.encode() not in self._logged(since):
+            if not self.running or time.monotonic() > end:
+                raise ComponentFailed(f"{self.name} did not say {text!r}\n{self.tail()}")
+            time.sleep(0.005)
+
+    def _logged(self, since: int) -> bytes:
+        if not self.log.exists():
+            return b""
+        with self.log.open("rb") as log:
+            log.seek(since)
+            return log.read()
 
     def tail(self, lines: int = 20) -> str:
         """The end of its log, for error messages."""

@@ -17,12 +17,8 @@ from sandpool.testing.component import Component
 from sandpool.testing.rig import Rig
 from sandpool.testing.users import ADMIN, token_file
 
-# How the line begins that is written when everything can be used.
-_GREETING: Final = b"serving https://"
-
-
-class ServerFailed(Exception):
-    """The server ended or did not come up in time; the message carries the tail of its log."""
+# What is written when everything can be used.
+_GREETING: Final = "serving https://"
 
 
 class ServerProcess(Rig):
@@ -79,10 +75,7 @@ class ServerProcess(Rig):
         logged = log.stat().st_size if log.exists() else 0
         started = time.monotonic()
         self.process.start()
-        while not _greets(log, logged):
-            if not self.process.running or time.monotonic() > started + within:
-                raise ServerFailed(f"{self.process.name} did not start\n{self.process.tail()}")
-            time.sleep(0.005)
+        self.process.wait_for(_GREETING, within, since=logged)
         self.seconds = time.monotonic() - started
         config = yaml.safe_load(self.kubeconfig.read_text())
         cluster = config["clusters"][0]["cluster"]
@@ -93,10 +86,3 @@ class ServerProcess(Rig):
     def stop(self) -> None:
         self.process.stop()
         shutil.rmtree(self.directory)
-
-
-def _greets(log: Path, logged: int) -> bool:
-    """Whether the greeting is in what was logged since."""
-    with log.open("rb") as file:
-        file.seek(logged)
-        return any(line.startswith(_GREETING) for line in file)

@@ -1,0 +1,187 @@
+"""``sandpool controller``: what it makes of its flags, and how it complains."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sandpool.cli.controller import Options, controller
+from sandpool.cli.foreign import WITHOUT_EFFECT
+from sandpool.controllers.run import Settings
+from sandpool.engine.lease import LeaseLost, Terms
+from sandpool.testing.component import Component
+from sandpool.testing.server_process import ServerProcess
+
+# An address at which nobody answers: port 1 of loopback is reserved and unused.
+KUBECONFIG = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "clusters": [{"name": "a", "cluster": {"server": "https://127.0.0.1:1"}}],
+    "users": [{"name": "a", "user": {"token": "t"}}],
+    "contexts": [{"name": "a", "context": {"cluster": "a", "user": "a", "namespace": "ours"}}],
+    "current-context": "a",
+}
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """A command sets up the log of its process, which here is that of all tests."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> Path:
+    path = tmp_path / "config"
+    path.write_text(json.dumps(KUBECONFIG))
+    return path
+
+
+@pytest.fixture
+def understood(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Options, Settings]]]:
+    """What the command would have run, had it run anything."""
+    calls: list[tuple[Options, Settings]] = []
+
+    def run(work: object) -> None:
+        calls.append(work.args)  # type: ignore[attr-defined]
+
+    monkeypatch.setattr("sandpool.cli.foreground.run", run)
+    yield calls
+
+
+def complaint(kubeconfig: Path, *flags: str) -> str:
+    result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), *flags])
+    assert result.exit_code in (1, 2), result.output
+    return result.output
+
+
+def test_defaults(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> None:
+    CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig)], catch_exceptions=False)
+    [(options, settings)] = understood
+    assert (options.metrics_address, options.health_address) == (":8080", ":8081")
+    assert (options.qps, options.burst, options.tracing) == (-1, 10, False)
+    assert options.terms == Terms(15, 10, 2)
+    assert options.election_namespace == "ours"
+    expected = Settings(instance=socket.gethostname())
+    assert settings == expected, "the flags' defaults are those of the settings"
+
+
+def test_flags(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> None:
+    flags = (
+        "--leader-elect=false --leader-election-namespace=theirs --kube-api-qps=50 --kube-api-burst=100 "
+        "--metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:0 --enable-tracing "
+        "--cluster-domain=example.org --sandbox-concurrent-workers=1 --sandbox-claim-concurrent-workers=2 "
+        "--sandbox-warm-pool-concurrent-workers=3 --sandbox-template-concurrent-workers=4 "
+        "--sandbox-warm-pool-max-batch-size=5 --sandbox-warm-pool-replenish-delay=6s --sandbox-warm-pool-max-refill-rate=7.5 "
+        "--sandbox-warm-pool-readiness-grace-period=8m --sandbox-warm-pool-unschedulable-recheck-interval=9m "
+        "--enable-warm-pool-eviction=false --sandbox-write-behind-window=10s --disable-claim-events "
+        "--disable-claim-observability-annotations --cache-label-selectors"
+    )
+    result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), *flags.split()], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    [(options, settings)] = understood
+    assert (options.terms, options.election_namespace) == (None, "theirs")
+    assert (options.qps, options.burst, options.tracing) == (50, 100, True)
+    assert (options.metrics_address, options.health_address) == ("0", "127.0.0.1:0")
+    assert settings.sandbox.cluster_domain == "example.org"
+    assert settings.sandbox.write_behind.total_seconds() == 10
+    assert (settings.sandbox_workers, settings.claim.workers) == (1, 2)
+    assert (settings.warm_pool_workers, settings.template_workers) == (3, 4)
+    pool = settings.warm_pool
+    assert (pool.max_batch_size, pool.replenish_delay, pool.max_refill_rate) == (5, 6, 7.5)
+    assert (pool.readiness_grace_period, pool.unschedulable_recheck_interval) == (480, 540)
+    assert (pool.enable_eviction, settings.claim_events, settings.claim.note_observability) == (False, False, False)
+    assert settings.cache_label_selectors
+
+
+def test_every_flag_of_the_go_controller_is_understood(
+    kubeconfig: Path, understood: list[tuple[Options, Settings]]
+) -> None:
+    flags = [f"{name}=1" for name in WITHOUT_EFFECT]
+    result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--enable-webhook", *flags])
+    assert result.exit_code == 0
+    assert len(understood) == 1
+    named = [json.loads(line)["message"] for line in result.stderr.splitlines()]
+    assert "--extensions has no effect: templates, pools and claims are always served" in named
+    assert {message.split()[0] for message in named} == set(WITHOUT_EFFECT)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--metrics-bind-address=8080"], "'8080' is not an address: it should look like :8080"),
+        (["--leader-elect-lease-duration=5s"], "should be more than --leader-elect-renew-deadline"),
+        (["--leader-elect-lease-duration=15500ms"], "should be whole seconds"),
+        (["--kube-api-burst=0"], "0 is not in the range x>=1"),
+        (["--sandbox-concurrent-workers=0"], "0 is not in the range x>=1"),
+        (["--sandbox-warm-pool-max-refill-rate=-1"], "-1.0 is not in the range"),
+        (["--sandbox-warm-pool-max-refill-rate=inf"], "inf is not in the range"),
+        (["--context=nonsense"], "nonsense"),
+    ],
+)
+def test_flags_that_make_no_sense(kubeconfig: Path, flags: list[str], said: str) -> None:
+    assert said in complaint(kubeconfig, *flags)
+
+
+def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
+    assert re.search(r"cannot read the kubeconfig .*/missing: No such file", complaint(tmp_path / "missing"))
+
+
+def test_a_kubeconfig_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "odd").write_text("[]")
+    assert "is not a kubeconfig" in complaint(tmp_path / "odd")
+
+
+def test_a_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(work: object) -> None:
+        raise LeaseLost("the lease could not be renewed for 10 s")
+
+    monkeypatch.setattr("sandpool.cli.foreground.run", run)
+    assert complaint(kubeconfig) == (
+        "Error: ended, because another process may lead now: the lease could not be renewed for 10 s\n"
+    )
+
+
+def test_an_address_that_is_taken(kubeconfig: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", str(kubeconfig)]
+        addresses = ["--metrics-bind-address", address, "--health-probe-bind-address=0"]
+        done = subprocess.run([*command, *addresses], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "address already in use" in done.stderr
+
+
+def test_an_api_that_is_away_is_waited_for(kubeconfig: Path, tmp_path: Path) -> None:
+    """It says so, and goes when it is told to."""
+    command = [sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", str(kubeconfig)]
+    options = ["--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.terminate()
+        assert process.wait(60) == 0
+    assert "WARNING sandpool.controllers.process: waiting: no answer from https://127.0.0.1:1: " in line
+
+
+def test_it_works_on_the_embedded_api_and_ends_when_told(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "sandpool.cli.main", "controller"]
+    with ServerProcess() as server:
+        options = ["--kubeconfig", str(server.kubeconfig), "--metrics-bind-address=0", "--health-probe-bind-address=0"]
+        component = Component("sandpool controller", [*command, *options], tmp_path / "log")
+        component.start()
+        component.wait_for("leading: ")
+        assert component.end() == 0
+    assert "released the lease default/a3317529.agent-sandbox.x-k8s.io" in component.tail()

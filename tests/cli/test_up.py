@@ -1,0 +1,130 @@
+"""``sandpool up`` as people use it: one process, claims over HTTPS, stopped and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.cli.serving import data_home
+from sandpool.kube.client import Client
+from sandpool.kube.http import HttpTransport
+from sandpool.kube.kubeconfig import load
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.server_process import ServerProcess
+from sandpool.testing.watching import until
+from sandpool.testing.world import is_ready, owner_of
+
+NODE = ("--simulated-nodes", "1")
+
+
+def reach(server: ServerProcess) -> Client:
+    return Client(HttpTransport(load(server.kubeconfig)))
+
+
+async def apply(client: Client, replicas: int) -> None:
+    template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    await client.create(SANDBOX_TEMPLATE, template, "default")
+    pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": replicas, "sandboxTemplateRef": {"name": "python"}})
+    await client.create(SANDBOX_WARM_POOL, pool, "default")
+
+
+async def claim(client: Client, *names: str) -> None:
+    claims = [new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "pool"}}) for name in names]
+    await asyncio.gather(*(client.create(SANDBOX_CLAIM, each, "default") for each in claims))
+
+
+async def served(client: Client, count: int) -> dict[str, str]:
+    """Wait until so many claims are there and ready; the sandbox of each."""
+
+    async def ready() -> list[Object] | None:
+        claims: list[Object] = (await client.list(SANDBOX_CLAIM, "default"))["items"]
+        return claims if len(claims) == count and all(map(is_ready, claims)) else None
+
+    claims = await until(ready)
+    assert claims is not None
+    return {each["metadata"]["name"]: each["status"]["sandbox"]["name"] for each in claims}
+
+
+async def filled(client: Client, count: int) -> None:
+    """Wait until so many sandboxes of the pool are there and ready."""
+
+    async def full() -> bool:
+        boxes = (await client.list(SANDBOX, "default"))["items"]
+        members = [box for box in boxes if owner_of(box) == ("SandboxWarmPool", "pool")]
+        return len(members) == count and all(map(is_ready, members))
+
+    await until(full)
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["told to stop", "killed"])
+async def test_claims_are_served_and_found_again_after_a_restart(crash: bool) -> None:
+    async with ServerProcess("up", options=NODE) as server:
+        client = reach(server)
+        await apply(client, 4)
+        await filled(client, 4)
+        await claim(client, "a", "b", "c")
+        before = await served(client, 3)
+        await client.close()
+
+        server.restart(crash=crash)
+        client = reach(server)
+        assert await served(client, 3) == before
+        await claim(client, "d")
+        after = await served(client, 4)
+        await filled(client, 4)
+        owned = [owner_of(box) for box in (await client.list(SANDBOX, "default"))["items"]]
+        await client.close()
+        ended = server.process.end() if not crash else 0
+    assert ended == 0
+    assert after == {**before, "d": after["d"]}
+    assert len(set(after.values())) == 4
+    assert sorted(owned) == [("SandboxClaim", name) for name in "abcd"] + [("SandboxWarmPool", "pool")] * 4
+
+
+def test_it_says_what_to_do_next(tmp_path: Path) -> None:
+    with ServerProcess("up", options=NODE) as server:
+        said = server.process.tail().splitlines()
+        metrics = next(line.split()[1] for line in said if line.startswith("metrics "))
+        text = urllib.request.urlopen(metrics, timeout=20).read().decode()
+    assert said[0] == f"serving {server.url}   export KUBECONFIG={server.kubeconfig}"
+    assert "1 simulated node: pods become ready, but nothing runs in them" in said
+    assert said[-1].startswith("try kubectl apply -f ")
+    assert Path(said[-1].removeprefix("try kubectl apply -f ")).exists()
+    assert 'workqueue_depth{controller="sandboxclaim",name="sandboxclaim"} 0.0' in text
+
+
+def test_without_a_node_it_says_so() -> None:
+    with ServerProcess("up", options=("--metrics-bind-address", "0")) as server:
+        said = server.process.tail().splitlines()
+    assert [line.split()[0] for line in said] == ["serving", "no", "try"]
+    assert said[1].startswith("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen")
+
+
+def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [sys.executable, "-m", "sandpool.cli.main", "up", "--data-dir", str(tmp_path / "data"), "--port=0"]
+        done = subprocess.run(
+            [*command, "--metrics-bind-address", address], capture_output=True, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith(f"Error: cannot show metrics and health at {address} or 0: ")
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [("", "/home/somebody/.local/share"), ("/elsewhere", "/elsewhere"), ("relative", "/home/somebody/.local/share")],
+)
+def test_where_data_is_kept_unless_told(monkeypatch: pytest.MonkeyPatch, configured: str, expected: str) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+    monkeypatch.setenv("XDG_DATA_HOME", configured)
+    assert data_home() == Path(expected)
