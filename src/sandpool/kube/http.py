@@ -115,7 +115,9 @@ class HttpTransport:
                 raise ConnectionError("the transport was closed") from error
             raise TimeoutError(f"{self._base} did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            raise ConnectionError(f"no answer from {self._base}: {str(error) or type(error).__name__}") from error
+            # What aiohttp says of a connection that could not be made is mostly about itself.
+            cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+            raise ConnectionError(f"no answer from {self._base}: {str(cause) or type(cause).__name__}") from error
 
     def _session(self, **limits: Any) -> aiohttp.ClientSession:
         if self._closed:
