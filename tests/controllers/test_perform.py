@@ -87,6 +87,17 @@ async def test_a_patch_of_what_is_gone_is_reported_unless_nobody_minds(performer
     assert await performer.patch_if_there(LABEL, "default") is None
 
 
+async def test_what_could_not_be_patched_because_it_is_gone_is_not_tried_again(
+    client: Client, performer: Performer, caches: Caches
+) -> None:
+    """Else a claim that was deleted is given one sandbox after the other until the watch tells of its end."""
+    await performer.perform(CREATE, "default")
+    await client.delete(SANDBOX, "box", "default")
+    with pytest.raises(NotFound):
+        await performer.patch(LABEL, "default")
+    assert BOX not in caches.sandboxes
+
+
 async def test_what_was_deleted_is_gone_at_once(performer: Performer, caches: Caches) -> None:
     created = await performer.create(CREATE, "default")
     await performer.perform(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")

@@ -5,7 +5,9 @@ brings later is old news (see ``engine.cache``). What a failure means:
 
 * **Create**, ``AlreadyExists``: there is one that the cache did not show. It is read into the cache and the error is
   raised: plan again, with it.
-* **Patch**, ``NotFound``: raised by ``patch``, and no matter to ``patch_if_there``.
+* **Patch**, ``NotFound``: raised by ``patch``, and no matter to ``patch_if_there``. The cache does not have the object
+  from then on, or it would be tried again and again until the watch brings the news, and whatever else is done for an
+  object that is gone is done in vain.
 * **Delete**, ``NotFound``: that is what was wanted. ``Conflict`` is raised: the object is not the one that was meant,
   or has changed since, so the decision is no longer valid.
 * Everything else, and no answer at all, is raised as the client raises it. Nothing is known about the write then: the
@@ -61,15 +63,22 @@ class Performer:
         return Key(namespace, name) in self.caches[type]
 
     async def patch(self, write: Patch, namespace: str) -> Object:
-        answer = await self.client.patch(
-            write.type,
-            write.name,
-            MergePatch(write.body),
-            namespace,
-            subresource=write.subresource,
-            field_manager=self.field_manager,
-        )
-        self.caches[write.type].wrote(answer)
+        cache, key = self.caches[write.type], Key(namespace, write.name)
+        known = cache.get(key)
+        try:
+            answer = await self.client.patch(
+                write.type,
+                write.name,
+                MergePatch(write.body),
+                namespace,
+                subresource=write.subresource,
+                field_manager=self.field_manager,
+            )
+        except NotFound:
+            if known is not None:
+                cache.deleted(key, known.uid)
+            raise
+        cache.wrote(answer)
         return answer
 
     async def patch_if_there(self, write: Patch, namespace: str) -> Object | None:

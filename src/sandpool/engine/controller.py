@@ -116,6 +116,12 @@ class Controller(Generic[K]):
             priority = NEWS if self._tasks else BACKLOG
         self.queue.add(key, priority)
 
+    def notice(self, key: K) -> None:
+        """Have a key looked at because of something that passes over it write, unless one is under way: then it is
+        most likely what that one has just written, and if it fails there is another."""
+        if not self.queue.is_processing(key):
+            self.enqueue(key)
+
     def enqueue_after(self, key: K, seconds: float, priority: int = NEWS) -> None:
         """Enqueue later, unless a pass over the key begins before: it will say itself when to look again."""
         self.delays.add_after(key, seconds, priority)

@@ -66,6 +66,10 @@ class WorkQueue(Generic[K]):
         """How many keys are with a worker."""
         return len(self._processing)
 
+    def is_processing(self, key: K) -> bool:
+        """Whether a key is with a worker."""
+        return key in self._processing
+
     @property
     def is_shut_down(self) -> bool:
         return self._shut_down

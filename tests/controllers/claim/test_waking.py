@@ -24,7 +24,7 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    Waking(caches, controller.enqueue, binding=())
+    Waking(caches, controller.enqueue, controller.notice, binding=())
     listing = caches.claims.listing(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
@@ -40,3 +40,28 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
     assert looked_at[0] == "waiting"
     assert looked_at[10] == "new"
     assert len(looked_at) == 1002
+
+
+async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
+    """The answer to our write was lost, or a predecessor wrote it: nobody else would put it right."""
+    caches, clock = Caches(), ManualClock()
+    looked_at: list[str] = []
+
+    async def look(key: Key) -> Result:
+        looked_at.append(key.name)
+        if len(looked_at) == 1:  # our own write, and its answer
+            caches.claims.wrote(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
+        return DONE
+
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
+    Waking(caches, controller.enqueue, controller.notice, binding=())
+    task = asyncio.create_task(controller.run())
+    caches.claims.saw(claim())
+    await clock.settle()
+    assert looked_at == ["claim"]
+
+    caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata={"resourceVersion": "3"}))
+    await clock.settle()
+    assert looked_at == ["claim", "claim"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

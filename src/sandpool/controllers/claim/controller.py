@@ -109,7 +109,7 @@ class ClaimController:
         self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
         Offering(caches, blueprints, self.assigner, self.hosts)
-        Waking(caches, self.controller.enqueue, self._binding)
+        Waking(caches, self.controller.enqueue, self.controller.notice, self._binding)
         caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
 
     @property

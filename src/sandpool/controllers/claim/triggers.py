@@ -29,6 +29,12 @@ def read_of_claim(claim: ClaimView) -> tuple[object, ...]:
     return claim.uid, claim.generation, claim.deleting, claim.labels
 
 
+def said_by_claim(claim: ClaimView) -> tuple[object, ...]:
+    """The status. It is ours, but one that comes between two passes is one we do not know of: the answer was lost, or a
+    predecessor wrote it with its last breath. Nobody else would ever put it right."""
+    return claim.conditions, claim.sandbox_name, claim.pod_ips
+
+
 def read_of_sandbox(sandbox: SandboxView) -> tuple[bool, tuple[str, ...], Condition | None, Condition | None]:
     """What a claim repeats of its sandbox; nothing else about it matters to the claim."""
     status = sandbox.status

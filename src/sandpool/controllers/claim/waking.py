@@ -5,7 +5,7 @@ A claim that has no sandbox is news whenever it is seen: somebody waits for it, 
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 from typing import Protocol
 
 from sandpool.api.kinds import SANDBOX_CLAIM
@@ -21,20 +21,29 @@ class Enqueue(Protocol):
 
 
 class Waking:
-    """``binding`` are the claims whose pass is writing a sandbox now, and goes on from there by itself."""
+    """``notice`` is for what passes write themselves. ``binding`` are the claims whose pass is writing a sandbox now
+    and goes on from there by itself."""
 
-    def __init__(self, caches: Caches, enqueue: Enqueue, binding: Container[Key]) -> None:
+    def __init__(
+        self, caches: Caches, enqueue: Enqueue, notice: Callable[[Key], None], binding: Container[Key]
+    ) -> None:
         self.caches = caches
         self.enqueue = enqueue
+        self.notice = notice
         self.binding = binding
         caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
         caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
         caches.sandboxes.subscribe(self._sandbox_changed, reads=triggers.read_of_sandbox)
         caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
         caches.claims.subscribe(self._claim_changed, reads=triggers.read_of_claim)
+        caches.claims.subscribe(self._status_changed, reads=triggers.said_by_claim)
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         self.enqueue(key, NEWS if new is not None and not new.sandbox_name else None)
+
+    def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        if old is not None and new is not None:
+            self.notice(key)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         sandbox = new if new is not None else old

@@ -12,7 +12,9 @@ from sandpool.api.views import PodView, SandboxView
 
 
 def sandbox_reads(sandbox: SandboxView) -> tuple[object, ...]:
-    """What a pass reads of the sandbox that others write. Its status is ours: the echo of a write wakes nobody."""
+    """What a pass reads of the sandbox. Its status is ours, and the echo of our writes is recognised as such. But a
+    status that comes at another time is one we do not know of: the answer was lost, or a predecessor wrote it with its
+    last breath. Nobody else would ever put it right."""
     return (
         sandbox.uid,
         sandbox.generation,
@@ -20,6 +22,7 @@ def sandbox_reads(sandbox: SandboxView) -> tuple[object, ...]:
         sandbox.owner,
         sandbox.labels,
         sandbox.annotations,
+        sandbox.status,
     )
 
 

@@ -76,6 +76,7 @@ class WarmPoolController:
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
         caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
+        caches.pools.subscribe(self._status_changed, reads=lambda pool: pool.status)
         caches.templates.subscribe(self._template_changed, reads=_template_reads)
         caches.sandboxes.subscribe(self._sandbox_changed, reads=_member_reads)
 
@@ -91,6 +92,12 @@ class WarmPoolController:
             self.ledger.forget(old.uid)
             self._memories.pop(old.uid, None)
         self.controller.enqueue(key)
+
+    def _status_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        """It is ours; but one that comes between two passes is one we do not know of, because the answer was lost or a
+        predecessor wrote it with its last breath."""
+        if old is not None and new is not None:
+            self.controller.notice(key)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         for pool in self.caches.template_pools(key.namespace, key.name):
