@@ -8,6 +8,7 @@ from typing import Any
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
 from sandpool.api.resource import Object
+from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.testing.watching import until
 from sandpool.testing.world import NAMESPACE, World
@@ -65,3 +66,21 @@ async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) 
     assert answered[0] is not None, "the old note was refused"
     await world.controllers.claims.notes.queue.settled()
     assert world.controllers.claims.notes.failures == 0
+
+
+async def test_a_note_that_met_another_write_is_written_after_all(world: World) -> None:
+    """The answer is the same as that to a note about another claim."""
+    refused: list[Request] = []
+
+    def refuse(request: Request) -> Exception | None:
+        if not is_note(request) or refused:
+            return None
+        refused.append(request)
+        return Conflict("the object has been modified")
+
+    await world.template()
+    await world.pool(1)
+    world.wire.fault = refuse
+    await world.claim("mine")
+    await noted(world)
+    assert len(refused) == 1

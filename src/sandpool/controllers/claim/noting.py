@@ -1,7 +1,8 @@
 """Writes on claims what is to be noted when they have been served: few at a time, and never in anybody's way.
 
-Nothing is lost with a note that is not written, see ``annotations``. So one that the API refuses is dropped: it is
-about a claim that has been deleted, and perhaps made again under its name, which the UID in the patch tells apart.
+A note that the API refuses because of the UID in it is about a claim that has been deleted and made again under its
+name, and is dropped. The same answer, a conflict, may mean that somebody else wrote the claim at that very moment; so
+as long as we know the claim by that UID, the note is tried again.
 """
 
 from __future__ import annotations
@@ -53,8 +54,13 @@ class Noting:
         if pending is None:
             return DONE
         uid, patch = pending
-        with suppress(Conflict, Invalid):  # a patch for another UID is the latter
-            await self.performer.patch_if_there(patch, claim.namespace)
+        try:
+            with suppress(Invalid):  # a patch for another UID, as some say it
+                await self.performer.patch_if_there(patch, claim.namespace)
+        except Conflict:
+            known = self.performer.caches.claims.get(claim)
+            if known is not None and known.uid == uid:
+                raise
         if self._pending.get(claim) is pending:  # else it is another claim by now, with notes of its own
             del self._pending[claim]
         self.noted(claim, uid)
