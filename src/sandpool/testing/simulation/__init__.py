@@ -1,1 +1,1 @@
-"""The real controllers and the real API in a world where everything that may happen does, the same for the same seed."""
+"""The real controllers and the real API in a world where everything that may happen does, by seed."""

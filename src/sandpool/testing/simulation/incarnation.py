@@ -43,7 +43,13 @@ class Incarnation:
     """``died`` is called when the process has been killed."""
 
     def __init__(
-        self, number: int, wire: SimulatedWire, clock: Clock, random: Random, death: Death | None, died: Callable[[], None]
+        self,
+        number: int,
+        wire: SimulatedWire,
+        clock: Clock,
+        random: Random,
+        death: Death | None,
+        died: Callable[[], None],
     ) -> None:
         self.wire = wire
         self.death = death

@@ -3,18 +3,18 @@
 Each law looks at one change and at a few counts that are kept up to date, so a check costs the same however large the
 world is. Who wrote is known from the request. The laws:
 
-* **One owner.** A sandbox has at most one controlling owner. One that is a claim's never becomes anybody else's, and one
-  of a pool becomes a claim's or nobody's.
+* **One owner.** A sandbox has at most one controlling owner. One that is a claim's never becomes anybody else's, and
+  one of a pool becomes a claim's or nobody's.
 * **One sandbox.** A claim owns at most one sandbox that is not on its way out, and is never Ready with one it does not
   own.
 * **Hands off.** What controls pools and templates does not write or delete a sandbox that is a claim's; and nobody but
   people changes what runs in a sandbox (its pod's spec).
-* **No more than asked for.** A pool does not make a member beyond ``replicas``, plus ``maxSurge`` while rolling. Members
-  on their way out count. What counts as asked for is the most that the pool's spec has said within ``MEMORY`` seconds,
+* **No more than asked for.** A pool does not make a member beyond ``replicas``, plus ``maxSurge`` while rolling.
+  Members on their way out count. What counts as asked for is the most that the pool's spec has said within ``MEMORY`` seconds,
   since a controller may not have heard of the last change; and what a dead process had under way when it died comes on
   top, since nobody could know of that.
-* **No fewer because of a rollout.** While rolling, a ready member is only deleted if ``replicas - maxUnavailable`` ready
-  ones are left, not counting those that were lost otherwise within ``MEMORY`` seconds.
+* **No fewer because of a rollout.** While rolling, a ready member is only deleted if ``replicas - maxUnavailable``
+  ready ones are left, not counting those that were lost otherwise within ``MEMORY`` seconds.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ class Laws:
         self._pools: dict[str, _Pool] = {}  # by UID
         self._members: dict[str, set[str]] = {}  # by pool: UIDs of sandboxes
         self._ready: dict[str, set[str]] = {}  # those of them that are ready and not on their way out
-        self._held: dict[str, dict[str, str]] = {}  # by claim: UIDs and names of sandboxes that are not on their way out
+        # By claim: UIDs and names of sandboxes that are not on their way out.
+        self._held: dict[str, dict[str, str]] = {}
         self._given: set[tuple[str, str]] = set()  # claims' UIDs and the names of sandboxes they own or have owned
 
     def witness(self, resource: str, change: Change, writer: str) -> None:
@@ -108,9 +109,7 @@ class Laws:
         self._hold(change, before, after, was, now)
         self._count(before, after, was, now, writer, name)
 
-    def _hold(
-        self, change: Change, before: Object | None, after: Object | None, was: _Owner, now: _Owner
-    ) -> None:
+    def _hold(self, change: Change, before: Object | None, after: Object | None, was: _Owner, now: _Owner) -> None:
         uid, name = change.entry.uid, change.entry.key[1]
         if was[0] == SANDBOX_CLAIM.kind and (after is None or is_deleting(after)):
             self._held.get(was[1], {}).pop(uid, None)
@@ -169,9 +168,8 @@ class Laws:
         left = len(self._ready[pool_uid])
         surplus = len(self._members.get(pool_uid, ())) > pool.replicas  # what is too much may go
         if left + len(pool.lost) < pool.needed and not surplus:
-            raise Violation(
-                "no fewer because of a rollout", f"{name} is deleted, {left} of {pool.needed} ready are left of {pool.name}"
-            )
+            details = f"{name} is deleted, {left} of {pool.needed} ready are left of {pool.name}"
+            raise Violation("no fewer because of a rollout", details)
 
     # --- the others ---------------------------------------------------------------------------------------------------
 
@@ -236,4 +234,3 @@ def _check_transition(name: str, was: _Owner, now: _Owner) -> None:
 def _check_pod_spec(name: str, before: Object, after: Object, writer: str) -> None:
     if before["spec"]["podTemplate"].get("spec") != after["spec"]["podTemplate"].get("spec"):
         raise Violation("hands off", f"{writer} has changed what runs in sandbox {name}")
-

@@ -63,9 +63,7 @@ class Nodes:
         if pod is None:
             self._addresses += 1
             address = f"10.0.{self._addresses // 250}.{self._addresses % 250 + 1}"
-            pod = self._pods[metadata["uid"]] = _Pod(
-                metadata["namespace"], metadata["name"], metadata["uid"], address
-            )
+            pod = self._pods[metadata["uid"]] = _Pod(metadata["namespace"], metadata["name"], metadata["uid"], address)
             self._begin(pod, self._live)
         if metadata.get("deletionTimestamp") and not pod.is_dying:
             pod.is_dying = True

@@ -170,8 +170,10 @@ class People:
     def _strategy(self) -> Object:
         strategy: Object = {"type": self.random.choice(STRATEGIES)}
         if strategy["type"] == ROLLING_UPDATE:
-            bounds = {"maxSurge": self.random.choice((0, 1, "25%")), "maxUnavailable": self.random.choice((0, 1, "50%"))}
-            strategy["rollingUpdate"] = bounds
+            strategy["rollingUpdate"] = {
+                "maxSurge": self.random.choice((0, 1, "25%")),
+                "maxUnavailable": self.random.choice((0, 1, "50%")),
+            }
         return strategy
 
     def _claim(self) -> Object:

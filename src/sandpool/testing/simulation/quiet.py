@@ -98,7 +98,7 @@ class QuietWorld:
             else:
                 current = [each for each in members if image(each["spec"]) == image(template["spec"])]
                 if len(ready) != spec["replicas"] or len(members) != spec["replicas"]:
-                    yield f"{name} has {len(members)} members, {len(ready)} of them ready, instead of {spec['replicas']}"
+                    yield f"{name} has {len(members)} members, {len(ready)} ready, instead of {spec['replicas']}"
                 if spec["updateStrategy"]["type"] != ON_REPLENISH and len(current) != len(members):
                     yield f"{name} has {len(members) - len(current)} members of a former template"
             status = pool.get("status") or {}
@@ -187,6 +187,8 @@ class QuietWorld:
         if (said.get("podIPs") or []) != ((sandbox.get("status") or {}).get("podIPs") or []):
             yield f"{name} says it is at {said.get('podIPs')}"
         for type in ("Ready", "Finished"):
+            if type == "Ready" and claim["spec"].get("additionalPodMetadata") and not self._can_be_served(claim):
+                continue  # it says that what its metadata are to be merged with is missing
             here, there = condition(claim, type), condition(sandbox, type)
             if [here.get(key) for key in _SHOWN] != [there.get(key) for key in _SHOWN]:
                 yield f"{name} says {type} {here}, and its sandbox {there}"
@@ -203,10 +205,15 @@ class QuietWorld:
         pool = self._named(SANDBOX_WARM_POOL, claim["spec"]["warmPoolRef"]["name"])
         ready = condition(claim, "Ready")
         reason = "WarmPoolNotFound" if pool is None else "TemplateNotFound"
-        if pool is not None and self._named(SANDBOX_TEMPLATE, pool["spec"]["sandboxTemplateRef"]["name"]) is not None:
+        if self._can_be_served(claim):
             yield f"{name} could be served and is not: {ready}"
         elif ready.get("status") != "False" or ready.get("reason") != reason:
             yield f"{name} says {ready} instead of {reason}"
+
+    def _can_be_served(self, claim: Object) -> bool:
+        pool = self._named(SANDBOX_WARM_POOL, claim["spec"]["warmPoolRef"]["name"])
+        template = "" if pool is None else pool["spec"]["sandboxTemplateRef"]["name"]
+        return self._named(SANDBOX_TEMPLATE, template) is not None
 
     def _has_expired(self, claim: Object) -> bool:
         lifecycle = claim["spec"].get("lifecycle") or {}
@@ -219,7 +226,8 @@ class QuietWorld:
         return self.now >= _time(finished["lastTransitionTime"]) + timedelta(seconds=ttl)
 
 
-_SHOWN = ("status", "reason", "message", "lastTransitionTime")
+# Not since when: a claim that was not ready before it had this sandbox has not been ready for longer.
+_SHOWN = ("status", "reason", "message")
 
 
 def _expired(claim: Object, owned: list[Object]) -> Iterator[str]:

@@ -169,7 +169,7 @@ class Simulation:
                 silent, commits, passes = 0.0, self.laws.commits, now
         objects = sum(self.store.count(type.group_resource) for type in SANDPOOL)
         if now - passes > PASSES_WHEN_QUIET * objects:
-            raise Violation("it becomes quiet", f"{now - passes} passes over {objects} objects in which nothing changed")
+            raise Violation("it becomes quiet", f"{now - passes} passes over {objects} objects, and nothing changed")
 
     def _check_metrics(self) -> None:
         """Every claim that became ready was told once. If an answer was lost, or a process died, it may not have been
@@ -206,7 +206,7 @@ class Simulation:
             if request.path.endswith(f"/{SANDBOX.plural}"):
                 owner = request.body["metadata"]["ownerReferences"][0]
                 self.laws.zombies[owner["name"]] += 1
-        self.trace.note("world", f"controllers {len(self.incarnations) - 1} are killed, {len(late)} creations under way")
+        self.trace.note("world", f"controllers {len(self.incarnations) - 1} die, {len(late)} creations under way")
         self.loop.call_later(self.random.choice((0.0, 0.5, 5.0)), self._be_born, context=Context())
 
     def _broke_down(self, life: asyncio.Task[None]) -> None:
@@ -229,7 +229,7 @@ class Simulation:
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """An exception that nobody has caught, in a callback or a task that nobody waits for."""
         error = context.get("exception")
-        if self._failed.done() or Process.current() is not None and error is None:
+        if self._failed.done() or (Process.current() is not None and error is None):
             return
         self._broken(Violation("nothing breaks down", f"{context.get('message')}: {error!r}"))
 

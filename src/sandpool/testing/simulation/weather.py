@@ -104,7 +104,7 @@ class Weather:
             return 0.0
         return self.random.expovariate(1 / self.watch_lag) if self.watch_lag else 0.0
 
-    def watch_end(self) -> Exception | None | bool:
+    def watch_end(self) -> Exception | bool | None:
         """True: the watch goes on. None: the server ends it. Else how it fails."""
         if self.is_over or not self.breaks or self.random.random() >= self.breaks:
             return True
