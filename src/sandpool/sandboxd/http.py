@@ -1,0 +1,306 @@
+"""A small HTTP/1.1 server: a thread per connection, bodies as streams, files sent by the kernel.
+
+The parsing is httptools'. What is not here is left out on purpose: TLS, compression, HTTP/2. Whoever talks to a sandbox
+does so through a router or a tunnel that has all of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import socket
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from urllib.parse import unquote
+
+from httptools.parser.errors import HttpParserError
+from httptools.parser.parser import HttpRequestParser
+
+_PIECE = 1 << 18
+_MOST_CONNECTIONS = 256
+_LONGEST_HEAD = 1 << 16
+_IDLE = 60.0  # seconds a connection may be silent between requests
+_REASONS = {
+    200: "OK",
+    204: "No Content",
+    206: "Partial Content",
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    409: "Conflict",
+    413: "Content Too Large",
+    416: "Range Not Satisfiable",
+    422: "Unprocessable Content",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+
+
+class Lost(Exception):
+    """The other side is gone in the middle of something."""
+
+
+class Request:
+    """``path`` is as it was sent, still encoded; ``decoded`` is decoded once. Header names are in lower case."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection = connection
+        self.method = ""
+        self.path = ""
+        self.query: dict[str, str] = {}
+        self.headers: dict[str, str] = {}
+        self.complete = False  # nothing of the body is still to come
+        self.pieces: deque[bytes] = deque()  # of the body, that have come and were not read
+
+    def body(self) -> Iterator[bytes]:
+        """What was sent, piece by piece."""
+        if not self.complete and self.headers.get("expect", "").lower() == "100-continue":
+            self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
+        while True:
+            while self.pieces:
+                yield self.pieces.popleft()
+            if self.complete:
+                return
+            self._connection.receive()
+
+    def whole(self, limit: int) -> bytes | None:
+        """The body if it is at most this long."""
+        parts: list[bytes] = []
+        for piece in self.body():
+            limit -= len(piece)
+            if limit < 0:
+                return None
+            parts.append(piece)
+        return b"".join(parts)
+
+    def is_wanted(self) -> bool:
+        """Whether somebody is still there to hear the answer."""
+        return self._connection.is_open()
+
+
+class File:
+    """Part of an open file, as a body. It is closed when it was sent."""
+
+    def __init__(self, handle: int, size: int, offset: int = 0) -> None:
+        self.handle = handle
+        self.size = size
+        self.offset = offset
+
+
+class Response:
+    def __init__(self, status: int, body: bytes | File = b"", headers: Mapping[str, str] | None = None) -> None:
+        self.status = status
+        self.body = body
+        self.headers = dict(headers or {})
+
+    @classmethod
+    def of(cls, value: object, status: int = 200) -> Response:
+        """JSON."""
+        return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
+
+
+Handler = Callable[[Request], Response]
+
+
+class Server:
+    """Answers on a socket that listens already. ``serve`` returns after ``stop``."""
+
+    def __init__(self, listening: socket.socket, handler: Handler) -> None:
+        self.listening = listening
+        self.handler = handler
+        self._room = threading.Semaphore(_MOST_CONNECTIONS)
+        self._stopping = threading.Event()
+
+    @property
+    def port(self) -> int:
+        port: int = self.listening.getsockname()[1]
+        return port
+
+    def serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self.listening.accept()
+            except OSError:
+                if self._stopping.is_set():
+                    return
+                continue
+            self._room.acquire()
+            threading.Thread(target=self._converse, args=(sock,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        # Closing alone does not wake a thread that waits in accept.
+        with suppress(OSError):
+            self.listening.shutdown(socket.SHUT_RDWR)
+        self.listening.close()
+
+    def _converse(self, sock: socket.socket) -> None:
+        try:
+            with sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.settimeout(_IDLE)
+                _Connection(sock).answer(self.handler)
+        except (Lost, OSError):
+            pass  # whoever asked is gone
+        finally:
+            self._room.release()
+
+
+class _Connection:
+    """One connection. The parser calls the ``on_`` methods while it is fed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.parser = HttpRequestParser(self)
+        self.requests: deque[Request] = deque()  # that have begun to arrive, oldest first
+        self.current: Request | None = None  # that is arriving
+        self._url = b""
+        self._head = 0  # bytes of the head that is arriving
+
+    def answer(self, handler: Handler) -> None:
+        while True:
+            try:
+                request = self._next()
+            except HttpParserError as error:
+                self._send(Response.of({"message": f"this is not HTTP: {error}"}, 400), "", keep=False)
+                return
+            if request is None:
+                return
+            keep = request.headers.get("connection", "").lower() != "close"
+            try:
+                response = handler(request)
+                keep = keep and self._is_drained(request)
+            except HttpParserError:
+                response, keep = Response.of({"message": "the body is not as announced"}, 400), False
+            self._send(response, request.method, keep=keep)
+            if not keep:
+                return
+
+    def receive(self) -> None:
+        """Take in what has come, waiting for it. Raises ``Lost``."""
+        data = self.sock.recv(_PIECE)
+        if not data:
+            raise Lost
+        self.parser.feed_data(data)
+
+    def send(self, data: bytes) -> None:
+        self.sock.sendall(data)
+
+    def is_open(self) -> bool:
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        if not poll.poll(0):
+            return True
+        try:
+            return self.sock.recv(1, socket.MSG_PEEK) != b""
+        except OSError:
+            return False
+
+    def _next(self) -> Request | None:
+        while not self.requests:
+            try:
+                self.receive()
+            except (Lost, TimeoutError, ConnectionError):
+                return None
+        return self.requests.popleft()
+
+    def _is_drained(self, request: Request) -> bool:
+        """What the handler has not read of a body is in the way of the next request. A little is skipped."""
+        for _ in range(4):
+            request.pieces.clear()
+            if request.complete:
+                return True
+            self.receive()
+        return False
+
+    def _send(self, response: Response, method: str, *, keep: bool) -> None:
+        body = response.body
+        length = body.size if isinstance(body, File) else len(body)
+        lines = [f"HTTP/1.1 {response.status} {_REASONS.get(response.status, '')}"]
+        lines += [f"{name}: {value}" for name, value in response.headers.items()]
+        if response.status != 204 and "Content-Length" not in response.headers:
+            lines.append(f"Content-Length: {length}")
+        if not keep:
+            lines.append("Connection: close")
+        head = "\r\n".join([*lines, "", ""]).encode("latin-1", "replace")
+        if isinstance(body, File):
+            self._send_file(head, body, with_content=method != "HEAD")
+        else:
+            self.send(head if method == "HEAD" else head + body)
+
+    def _send_file(self, head: bytes, file: File, *, with_content: bool) -> None:
+        try:
+            self.sock.sendall(head, socket.MSG_MORE if with_content else 0)
+            offset, left = file.offset, file.size if with_content else 0
+            while left:
+                sent = self._push(file.handle, offset, left)
+                if not sent:
+                    raise Lost  # the file has become shorter than was announced
+                offset, left = offset + sent, left - sent
+        finally:
+            os.close(file.handle)
+
+    def _push(self, handle: int, offset: int, left: int) -> int:
+        """Let the kernel send; a socket with a time-out does not wait by itself."""
+        while True:
+            try:
+                return os.sendfile(self.sock.fileno(), handle, offset, min(left, 1 << 26))
+            except BlockingIOError:
+                self._wait_for_room()
+
+    def _wait_for_room(self) -> None:
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT)
+        if not poll.poll(_IDLE * 1000):
+            raise Lost
+
+    # --- what the parser finds ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self.current = Request(self)
+        self._url, self._head = b"", 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count(url)
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count(name + value)
+        assert self.current is not None
+        self.current.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        assert self.current is not None
+        request = self.current
+        request.method = self.parser.get_method().decode("latin-1")
+        path, _, query = self._url.decode("latin-1").partition("?")
+        request.path = path
+        request.query = _query(query)
+        self.requests.append(request)
+
+    def on_body(self, body: bytes) -> None:
+        assert self.current is not None
+        self.current.pieces.append(body)
+
+    def on_message_complete(self) -> None:
+        assert self.current is not None
+        self.current.complete = True
+
+    def _count(self, data: bytes) -> None:
+        self._head += len(data)
+        if self._head > _LONGEST_HEAD:
+            raise HttpParserError("the head is too long")
+
+
+def decoded(path: str) -> str:
+    """A path as a file has it. What is not UTF-8 comes back as the file system would give it."""
+    return unquote(path, errors="surrogateescape")
+
+
+def _query(text: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in text.split("&") if pair)
+    return {decoded(name.replace("+", " ")): decoded(value.replace("+", " ")) for name, _, value in pairs}

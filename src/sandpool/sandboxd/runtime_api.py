@@ -1,0 +1,163 @@
+"""The older of two dialects: run a command, put a file, get a file, on port 8888.
+
+Answers have the shapes that clients of the agent-sandbox Python runtime expect. Where that runtime is known to go wrong
+we do better: a path is decoded once, output that is not UTF-8 is shown as far as it is, uploads are never held in
+memory, and no path leads out of the base directory while nobody looks.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import Iterator
+from typing import Any
+
+from sandpool.sandboxd import commands
+from sandpool.sandboxd.http import File, Request, Response, decoded
+from sandpool.sandboxd.root import Escape, Root
+from sandpool.sandboxd.writing import written
+
+_DENIED = Response.of({"message": "Access denied"}, 403)
+_LONGEST_COMMAND = 8 << 20
+
+
+class RuntimeApi:
+    """``timeout`` is how long a command may take unless the request says otherwise."""
+
+    def __init__(self, root: Root, timeout: float = 300.0) -> None:
+        self.root = root
+        self.timeout = timeout
+
+    def answer(self, request: Request) -> Response:
+        try:
+            return self._answer(request)
+        except Escape:
+            return _DENIED
+        except OSError as error:
+            return Response.of({"message": f"{error.strerror or error}"}, 500)
+
+    def _answer(self, request: Request) -> Response:
+        verb, _, rest = request.path.lstrip("/").partition("/")
+        path = decoded(rest)
+        match request.method, verb:
+            case "GET" | "HEAD", "":
+                return Response.of({"status": "ok", "message": "Sandbox Runtime is active."})
+            case "POST", "execute":
+                return self._execute(request)
+            case "POST", "upload":
+                return self._upload(request)
+            case "GET" | "HEAD", "download":
+                return self._download(path)
+            case "GET" | "HEAD", "list":
+                return self._list(path)
+            case "GET" | "HEAD", "exists":
+                return Response.of({"path": path, "exists": self._exists(path)})
+            case _, "" | "execute" | "upload" | "download" | "list" | "exists":
+                return Response.of({"detail": "Method Not Allowed"}, 405)
+        return Response.of({"detail": "Not Found"}, 404)
+
+    def _execute(self, request: Request) -> Response:
+        body = request.whole(_LONGEST_COMMAND)
+        if body is None:
+            return Response.of({"detail": "the request is too long"}, 413)
+        try:
+            asked: Any = json.loads(body)
+        except ValueError as error:
+            return _unprocessable("json_invalid", ["body"], f"JSON decode error: {error}")
+        command = asked.get("command") if isinstance(asked, dict) else None
+        if not isinstance(command, str):
+            kind = "missing" if command is None else "string_type"
+            return _unprocessable(kind, ["body", "command"], "Field required" if command is None else "not a string")
+        timeout = asked.get("timeout_seconds")
+        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+            return _unprocessable(
+                "greater_than", ["body", "timeout_seconds"], "a positive number of seconds is expected"
+            )
+        try:
+            outcome = commands.run(
+                commands.arguments(command), self.root.path, None, timeout or self.timeout, request.is_wanted
+            )
+        except commands.NotStarted as error:
+            return _outcome("", f"Failed to execute command: {error}", 1, False)
+        errors = outcome.stderr.decode(errors="replace")
+        if outcome.timed_out:
+            errors += f"Failed to execute command: it took longer than {timeout or self.timeout:g} seconds"
+        return _outcome(outcome.stdout.decode(errors="replace"), errors, outcome.code, outcome.timed_out)
+
+    def _upload(self, request: Request) -> Response:
+        from sandpool.sandboxd.forms import NotAForm, file_of
+
+        try:
+            name, pieces = file_of(request)
+            self._write(name, pieces)
+        except NotAForm as error:
+            return _unprocessable("missing", ["body", "file"], str(error))
+        except OSError as error:
+            return Response.of({"message": f"File upload failed: {error.strerror or error}"}, 500)
+        return Response.of({"message": f"File '{name}' uploaded successfully."})
+
+    def _write(self, path: str, pieces: Iterator[bytes]) -> None:
+        with self.root.find(path, create_parents=True) as place, written(place, 0o644) as file:
+            for piece in pieces:
+                file.write(piece)
+
+    def _download(self, path: str) -> Response:
+        try:
+            handle = self.root.open(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return Response.of({"message": "File not found"}, 404)
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode):
+            os.close(handle)
+            return Response.of({"message": "File not found"}, 404)
+        name = path.rstrip("/").rpartition("/")[2]
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "Content-Disposition": f'attachment; filename="{_quoted(name)}"',
+        }
+        return Response(200, File(handle, status.st_size), headers)
+
+    def _list(self, path: str) -> Response:
+        try:
+            handle = self.root.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        except (FileNotFoundError, NotADirectoryError):
+            return Response.of({"message": "Path is not a directory"}, 404)
+        try:
+            with os.scandir(handle) as entries:
+                found = [_entry(entry, handle) for entry in entries]
+        finally:
+            os.close(handle)
+        return Response.of(sorted(found, key=lambda each: str(each["name"])))
+
+    def _exists(self, path: str) -> bool:
+        try:
+            with self.root.find(path) as place:
+                place.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+
+def _entry(entry: os.DirEntry[str], directory: int) -> dict[str, object]:
+    status = os.stat(entry.name, dir_fd=directory, follow_symlinks=False)
+    is_directory = stat.S_ISDIR(status.st_mode)
+    return {
+        "name": entry.name.encode(errors="surrogateescape").decode(errors="replace"),
+        "size": status.st_size,
+        "type": "directory" if is_directory else "file",
+        "mod_time": status.st_mtime,
+    }
+
+
+def _outcome(stdout: str, stderr: str, code: int, timed_out: bool) -> Response:
+    return Response.of({"stdout": stdout, "stderr": stderr, "exit_code": code, "timed_out": timed_out})
+
+
+def _unprocessable(kind: str, where: list[str], message: str) -> Response:
+    return Response.of({"detail": [{"type": kind, "loc": where, "msg": message}]}, 422)
+
+
+def _quoted(name: str) -> str:
+    """Nothing in a file's name may end the header."""
+    return "".join(letter if letter.isprintable() and letter not in '"\\' else "_" for letter in name)

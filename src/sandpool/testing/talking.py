@@ -1,0 +1,62 @@
+"""Talking HTTP to a small server of our own, on a port the system chooses."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from sandpool.sandboxd.http import Handler, Server
+
+
+class Answer:
+    def __init__(self, response: http.client.HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = {name.lower(): value for name, value in response.getheaders()}
+        self.body = response.read()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Talker:
+    """Asks over one connection, again and again."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+
+    def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
+        if isinstance(body, dict):
+            body = json.dumps(body)
+        self.connection.request(method, path, body, headers or {})
+        return Answer(self.connection.getresponse())
+
+    def raw(self, data: bytes) -> bytes:
+        """What comes back until the server ends the connection."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
+            sock.sendall(data)
+            sock.shutdown(socket.SHUT_WR)
+            answer = b""
+            while piece := sock.recv(65536):
+                answer += piece
+        return answer
+
+
+@contextmanager
+def serving(handler: Handler) -> Iterator[Talker]:
+    server = Server(socket.create_server(("127.0.0.1", 0)), handler)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    talker = Talker(server.port)
+    try:
+        yield talker
+    finally:
+        talker.connection.close()
+        server.stop()
+        thread.join()

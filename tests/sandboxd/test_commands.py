@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from sandpool.sandboxd.commands import NotStarted, Outcome, arguments, run
+
+
+@pytest.mark.parametrize(
+    ("command", "argv"),
+    [
+        ("echo hello", ["echo", "hello"]),
+        ("echo 'a | b'", ["echo", "a | b"]),
+        ('echo "a; b"', ["echo", "a; b"]),
+        ("python3 -c 'print(1)'", ["python3", "-c", "print(1)"]),
+        ("echo a\\ b", ["echo", "a b"]),
+        ("echo \\$HOME", ["echo", "$HOME"]),
+    ],
+)
+def test_a_plain_command_needs_no_shell(command: str, argv: list[str]) -> None:
+    assert arguments(command) == argv
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "a | b",
+        "a && b",
+        "a; b",
+        "a > b",
+        "echo $HOME",
+        'echo "$HOME"',
+        "echo `id`",
+        "ls *.py",
+        "A=b env",
+        "a\nb",
+        "(a)",
+    ],
+)
+def test_what_only_a_shell_understands_gets_one(command: str) -> None:
+    assert arguments(command) == ["/bin/sh", "-c", command]
+
+
+@pytest.mark.parametrize(("command", "why"), [("", "empty"), ("   ", "empty"), ("echo 'a", "No closing quotation")])
+def test_what_cannot_be_split_is_said(command: str, why: str) -> None:
+    with pytest.raises(NotStarted, match=why):
+        arguments(command)
+
+
+def test_output_and_code(tmp_path: Path) -> None:
+    outcome = run(["sh", "-c", "pwd; echo oops >&2; exit 3"], str(tmp_path))
+    assert outcome == Outcome(3, f"{tmp_path}\n".encode(), b"oops\n")
+
+
+def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
+    assert run(["sh", "-c", "kill -TERM $$"], str(tmp_path)).code == -signal.SIGTERM
+
+
+def test_there_is_nothing_to_read(tmp_path: Path) -> None:
+    assert run(["cat"], str(tmp_path)) == Outcome(0, b"", b"")
+
+
+def test_a_missing_program_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NotStarted, match="No such file or directory: 'no-such-program'"):
+        run(["no-such-program"], str(tmp_path))
+
+
+def test_when_time_is_up_the_whole_group_ends(tmp_path: Path) -> None:
+    outcome = run(["sh", "-c", "echo begun; sleep 1000 & echo $! > child; wait"], str(tmp_path), timeout=0.5)
+    assert (outcome.code, outcome.stdout, outcome.timed_out) == (124, b"begun\n", True)
+    _gone(int((tmp_path / "child").read_text()))
+
+
+def test_when_nobody_wants_the_answer_it_ends(tmp_path: Path) -> None:
+    begun = tmp_path / "me"
+    outcome = run(["sh", "-c", "echo $$ > me; sleep 1000"], str(tmp_path), is_wanted=lambda: not begun.exists())
+    assert outcome.timed_out
+    _gone(int(begun.read_text()))
+
+
+def test_what_stays_in_the_background_is_not_waited_for(tmp_path: Path) -> None:
+    outcome = run(["sh", "-c", "sleep 1000 & echo $!"], str(tmp_path))
+    assert outcome.code == 0
+    os.kill(int(outcome.stdout), signal.SIGKILL)
+
+
+def test_large_output(tmp_path: Path) -> None:
+    assert len(run(["head", "-c", "20000000", "/dev/zero"], str(tmp_path)).stdout) == 20_000_000
+
+
+def test_a_directory_can_be_a_handle(tmp_path: Path) -> None:
+    handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
+    assert run(["pwd"], handle).stdout == f"{tmp_path}\n".encode()
+    os.close(handle)
+
+
+def _gone(pid: int) -> None:
+    """Its end was ordered, which takes the kernel a moment."""
+    for _ in range(2000):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":  # nobody here is its parent
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"{pid} runs on")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.sandboxd.root import Root
+from sandpool.sandboxd.runtime_api import RuntimeApi
+from sandpool.testing.talking import Answer, Talker, serving
+
+BOUNDARY = "frontier"
+
+
+@pytest.fixture
+def talker(tmp_path: Path) -> Iterator[Talker]:
+    root = Root(str(tmp_path / "app"))
+    with serving(RuntimeApi(root, 300.0).answer) as talker:
+        yield talker
+    root.close()
+
+
+def upload(talker: Talker, name: str, content: bytes, field: str = "file") -> Answer:
+    head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="{field}"; filename="{name}"\r\n\r\n'
+    body = head.encode() + content + f"\r\n--{BOUNDARY}--\r\n".encode()
+    return talker.ask("POST", "/upload", body, {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"})
+
+
+def test_it_says_that_it_is_there(talker: Talker) -> None:
+    assert talker.ask("GET", "/").json == {"status": "ok", "message": "Sandbox Runtime is active."}
+
+
+@pytest.mark.parametrize(
+    ("command", "answer"),
+    [
+        ("echo hello", {"stdout": "hello\n", "stderr": "", "exit_code": 0, "timed_out": False}),
+        ("sh -c 'echo a >&2; exit 3'", {"stdout": "", "stderr": "a\n", "exit_code": 3, "timed_out": False}),
+        ("echo a | tr a b && echo $((1+1))", {"stdout": "b\n2\n", "stderr": "", "exit_code": 0, "timed_out": False}),
+        ("printf '\\377'", {"stdout": "\ufffd", "stderr": "", "exit_code": 0, "timed_out": False}),
+        (
+            "no-such-program",
+            {
+                "stdout": "",
+                "stderr": "Failed to execute command: [Errno 2] No such file or directory: 'no-such-program'",
+                "exit_code": 1,
+                "timed_out": False,
+            },
+        ),
+        (
+            "echo 'a",
+            {
+                "stdout": "",
+                "stderr": "Failed to execute command: No closing quotation",
+                "exit_code": 1,
+                "timed_out": False,
+            },
+        ),
+    ],
+)
+def test_a_command(talker: Talker, command: str, answer: Any) -> None:
+    response = talker.ask("POST", "/execute", {"command": command})
+    assert (response.status, response.json) == (200, answer)
+
+
+def test_a_command_runs_in_the_base_directory(talker: Talker, tmp_path: Path) -> None:
+    assert talker.ask("POST", "/execute", {"command": "pwd"}).json["stdout"] == f"{tmp_path}/app\n"
+
+
+def test_a_command_that_takes_too_long(talker: Talker) -> None:
+    answer = talker.ask("POST", "/execute", {"command": "sh -c 'echo a; sleep 100'", "timeout_seconds": 0.3}).json
+    assert answer == {
+        "stdout": "a\n",
+        "stderr": "Failed to execute command: it took longer than 0.3 seconds",
+        "exit_code": 124,
+        "timed_out": True,
+    }
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"command": 3}, {"command": None}, [], "nonsense", {"command": "a", "timeout_seconds": -1}]
+)
+def test_a_request_without_a_command(talker: Talker, body: Any) -> None:
+    answer = talker.ask("POST", "/execute", body if isinstance(body, dict) else str(body))
+    assert answer.status == 422
+    assert answer.json["detail"][0]["loc"][0] == "body"
+
+
+def test_a_file_goes_in_and_comes_out(talker: Talker) -> None:
+    content = os.urandom(1_000_000)
+    assert upload(talker, "deep/er/file.bin", content).json == {
+        "message": "File 'deep/er/file.bin' uploaded successfully."
+    }
+    answer = talker.ask("GET", "/download/deep/er/file.bin")
+    assert (answer.status, answer.body) == (200, content)
+    assert answer.headers["content-type"] == "application/octet-stream"
+    assert answer.headers["content-disposition"] == 'attachment; filename="file.bin"'
+
+
+@pytest.mark.parametrize("name", ["e%20f", "ü", "a b", "-rf", "..hidden", "a;b"])
+def test_hostile_names_are_names(talker: Talker, tmp_path: Path, name: str) -> None:
+    from urllib.parse import quote
+
+    assert upload(talker, name, b"content").status == 200
+    assert (tmp_path / "app" / name).read_bytes() == b"content"
+    assert talker.ask("GET", f"/download/{quote(name)}").body == b"content"
+    assert talker.ask("GET", f"/exists/{quote(name)}").json == {"path": name, "exists": True}
+
+
+def test_a_directory_is_listed(talker: Talker, tmp_path: Path) -> None:
+    (tmp_path / "app/sub").mkdir()
+    (tmp_path / "app/file").write_text("four")
+    (tmp_path / "app/link").symlink_to("/etc/passwd")
+    found = talker.ask("GET", "/list/").json
+    assert [(each["name"], each["type"]) for each in found] == [
+        ("file", "file"),
+        ("link", "file"),
+        ("sub", "directory"),
+    ]
+    assert found[0]["size"] == 4
+    assert isinstance(found[0]["mod_time"], float)
+    assert talker.ask("GET", "/list/sub").json == []
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "answer"),
+    [
+        ("/download/nothing", 404, {"message": "File not found"}),
+        ("/download/", 404, {"message": "File not found"}),
+        ("/list/nothing", 404, {"message": "Path is not a directory"}),
+        ("/exists/nothing", 200, {"path": "nothing", "exists": False}),
+        ("/exists/", 200, {"path": "", "exists": True}),
+        ("/exists/..%2F..%2Fetc%2Fpasswd", 403, {"message": "Access denied"}),
+        ("/download/../../etc/passwd", 403, {"message": "Access denied"}),
+        ("/list/..", 403, {"message": "Access denied"}),
+        ("/nothing", 404, {"detail": "Not Found"}),
+        ("/execute", 405, {"detail": "Method Not Allowed"}),
+    ],
+)
+def test_what_is_not_there_and_what_is_not_allowed(talker: Talker, path: str, status: int, answer: Any) -> None:
+    response = talker.ask("GET", path)
+    assert (response.status, response.json) == (status, answer)
+
+
+def test_a_link_out_of_the_base_directory_leads_nowhere(talker: Talker, tmp_path: Path) -> None:
+    (tmp_path / "app/out").symlink_to("/etc")
+    for path in ("/download/out/passwd", "/list/out", "/exists/out/passwd"):
+        assert talker.ask("GET", path).status == 403
+    assert upload(talker, "out/evil", b"x").status == 403
+    assert upload(talker, "../evil", b"x").status == 403
+
+
+def test_an_upload_without_a_file(talker: Talker) -> None:
+    assert upload(talker, "a", b"x", field="other").status == 422
+    assert talker.ask("POST", "/upload", b"abc").status == 422
+
+
+def test_an_upload_that_breaks_off_leaves_what_was_there(talker: Talker, tmp_path: Path) -> None:
+    upload(talker, "file", b"before")
+    head = (
+        b"POST /upload HTTP/1.1\r\nHost: x\r\nContent-Type: multipart/form-data; boundary=frontier\r\n"
+        b"Content-Length: 100000\r\n\r\n"
+        b'--frontier\r\nContent-Disposition: form-data; name="file"; filename="file"\r\n\r\nafter'
+    )
+    talker.raw(head)
+    assert (tmp_path / "app/file").read_bytes() == b"before"
+    assert [path.name for path in (tmp_path / "app").iterdir()] == ["file"]
+
+
+def test_an_upload_onto_a_directory_is_refused(talker: Talker, tmp_path: Path) -> None:
+    (tmp_path / "app/sub").mkdir()
+    answer = upload(talker, "sub", b"x")
+    assert (answer.status, answer.json) == (500, {"message": "File upload failed: Is a directory"})
