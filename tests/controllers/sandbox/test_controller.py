@@ -21,7 +21,7 @@ from sandpool.api.kinds import (
     SANDBOX_WARM_POOL,
     SERVICE,
 )
-from sandpool.api.labels import ADOPTABLE, CREATED_BY, POD_NAME, SANDBOX_NAME_HASH, WARM_POOL
+from sandpool.api.labels import ADOPTABLE, CREATED_BY, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
@@ -32,6 +32,7 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
 from sandpool.engine.recorder import Recorder
+from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
@@ -484,6 +485,23 @@ async def test_a_status_that_could_not_be_written_is_written_later(rig: Rig) -> 
     await rig.sandbox()
     await rig.wait(5)
     assert (await rig.condition("Ready"))[0] == "True"
+
+
+class Context(NoTracing):
+    """A trace that everybody is in the middle of."""
+
+    def context(self) -> str:
+        return '{"traceparent":"00-1"}'
+
+
+async def test_a_sandbox_without_trace_gets_one_and_keeps_it(rig: Rig) -> None:
+    rig.sandboxes.tracing = Context()
+    await rig.sandbox()
+    assert rig.writes() == ["PATCH sandboxes/box", "POST pods", "PATCH sandboxes/box/status"]
+    assert (await rig.get())["metadata"]["annotations"] == {TRACE_CONTEXT: '{"traceparent":"00-1"}'}
+    assert (await rig.condition("Ready"))[0] == "True"
+    await rig.patch(SANDBOX, "box", {"metadata": {"annotations": {TRACE_CONTEXT: '{"traceparent":"00-2"}'}}})
+    assert rig.writes() == []
 
 
 async def test_it_waits_as_long_as_the_api_asks(rig: Rig) -> None:

@@ -1,6 +1,6 @@
 """Makes sandboxes come true: looks at one when something it depends on has changed, and performs its plan.
 
-**What wakes a sandbox** is in ``wake``: what a plan reads, of the sandbox and of what belongs to it or bears its name.
+**What wakes a sandbox** is in ``waking``: what a plan reads, of the sandbox and of what belongs to it or bears its name.
 
 **Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
 
@@ -13,15 +13,14 @@ knows of, are read from the API, and the pass begins anew with them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from random import Random
 from typing import Final, NamedTuple
 
 from sandpool.api.kinds import POD, SANDBOX
-from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER
+from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Object
-from sandpool.api.views import PodView, SandboxView, ServiceView, View
+from sandpool.api.views import PodView, SandboxView
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.echoes import Echoes
 from sandpool.controllers.perform import Performer
@@ -29,7 +28,7 @@ from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
 from sandpool.controllers.sandbox.volumes import volume_claim_names
-from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
+from sandpool.controllers.sandbox.waking import Waking
 from sandpool.controllers.writes import Create, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
@@ -86,41 +85,10 @@ class SandboxController:
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=sandbox_reads)
-        caches.pods.subscribe(self._pod_changed, reads=pod_reads_at_once)
-        caches.pods.subscribe(self._pod_moved_on, reads=pod_reads_later)
-        caches.services.subscribe(self._service_changed, reads=_service_reads)
-        caches.volume_claims.subscribe(self._volume_claim_changed, reads=_identity)
+        Waking(caches, self._echoes.wake, self._wake_later)
 
-    # --- what wakes a sandbox ----------------------------------------------------------------------------------------
-
-    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        self._echoes.wake(key)
-
-    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
-        for sandbox in self._concerned(key, old, new):
-            self._echoes.wake(sandbox)
-
-    def _pod_moved_on(self, key: Key, old: PodView | None, new: PodView | None) -> None:
-        if old is not None and new is not None:
-            for sandbox in self._concerned(key, old, new):
-                self.controller.enqueue_after(sandbox, self.settings.patience.total_seconds())
-
-    def _service_changed(self, key: Key, old: ServiceView | None, new: ServiceView | None) -> None:
-        if key in self.caches.sandboxes:
-            self._echoes.wake(key)
-
-    def _volume_claim_changed(self, key: Key, old: View | None, new: View | None) -> None:
-        for owner in dict.fromkeys((_owner(old), _owner(new))):
-            if owner is not None and owner in self.caches.sandboxes:
-                self._echoes.wake(owner)
-
-    def _concerned(self, key: Key, old: PodView | None, new: PodView | None) -> Iterator[Key]:
-        """The sandboxes a pod belongs or belonged to, or would, by its name."""
-        naming = (key_of(sandbox) for sandbox in self.caches.sandboxes_naming(key.namespace, key.name))
-        for sandbox in dict.fromkeys((_owner(old), _owner(new), key, *naming)):
-            if sandbox is not None and sandbox in self.caches.sandboxes:
-                yield sandbox
+    def _wake_later(self, key: Key) -> None:
+        self.controller.enqueue_after(key, self.settings.patience.total_seconds())
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
@@ -133,7 +101,7 @@ class SandboxController:
     async def _pass(self, key: Key) -> Result:
         for attempts_left in reversed(range(_ATTEMPTS)):
             sandbox = self.caches.sandboxes.get(key)
-            if sandbox is None or sandbox.deleting:
+            if sandbox is None or sandbox.deleting or (sandbox := await self._traced(sandbox)) is None:
                 break
             observed = self._observe(sandbox)
             match plan(observed, self.settings, self.clock.now()):
@@ -156,6 +124,16 @@ class SandboxController:
         given one of them has it."""
         sandbox = self.caches.sandboxes.get(key)
         return sandbox is not None and sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM
+
+    async def _traced(self, sandbox: SandboxView) -> SandboxView | None:
+        """The sandbox with a trace to which all passes over it belong: this one's, if nobody who asked for the sandbox
+        has begun one. None if it has gone."""
+        context = self.tracing.context()
+        if not context or sandbox.annotations.get(TRACE_CONTEXT):
+            return sandbox
+        body = {"metadata": {"uid": sandbox.uid, "annotations": {TRACE_CONTEXT: context}}}
+        answer = await self.performer.patch_if_there(Patch(SANDBOX, sandbox.name, body), sandbox.namespace)
+        return None if answer is None else SandboxView.from_object(answer)
 
     def _observe(self, sandbox: SandboxView) -> Observed:
         caches, namespace = self.caches, sandbox.namespace
@@ -287,21 +265,6 @@ _WENT_WELL: Final = _Failure()
 
 class _Unseen(Exception):
     """Something is there that the plan did not know of. It is in the cache now: plan again."""
-
-
-def _owner(view: View | None) -> Key | None:
-    """The sandbox that controls something."""
-    if view is None or view.owner is None or not view.owner.is_a(SANDBOX):
-        return None
-    return Key(view.namespace, view.owner.name)
-
-
-def _identity(view: View) -> tuple[object, ...]:
-    return view.uid, view.deleting, view.owner
-
-
-def _service_reads(service: ServiceView) -> tuple[object, ...]:
-    return (*_identity(service), service.labels, service.cluster_ip, service.selector, service.ports)
 
 
 def _reference(sandbox: SandboxView) -> Reference:

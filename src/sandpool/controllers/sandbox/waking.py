@@ -1,0 +1,70 @@
+"""Has sandboxes looked at when they, or something that belongs to them or bears their name, have changed. Of what is
+worth a look at all, see ``wake``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.views import PodView, SandboxView, ServiceView, View
+from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
+from sandpool.engine.cache import Key
+
+
+class Waking:
+    """``wake`` is called with a sandbox that is to be looked at now, ``wake_later`` with one for which that is early
+    enough when its status may be written anyway."""
+
+    def __init__(self, caches: Caches, wake: Callable[[Key], object], wake_later: Callable[[Key], object]) -> None:
+        self.caches = caches
+        self.wake = wake
+        self.wake_later = wake_later
+        caches.sandboxes.subscribe(self._sandbox_changed, reads=sandbox_reads)
+        caches.pods.subscribe(self._pod_changed, reads=pod_reads_at_once)
+        caches.pods.subscribe(self._pod_moved_on, reads=pod_reads_later)
+        caches.services.subscribe(self._service_changed, reads=_service_reads)
+        caches.volume_claims.subscribe(self._volume_claim_changed, reads=_identity)
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        self.wake(key)
+
+    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        for sandbox in self._concerned(key, old, new):
+            self.wake(sandbox)
+
+    def _pod_moved_on(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and new is not None:
+            for sandbox in self._concerned(key, old, new):
+                self.wake_later(sandbox)
+
+    def _service_changed(self, key: Key, old: ServiceView | None, new: ServiceView | None) -> None:
+        if key in self.caches.sandboxes:
+            self.wake(key)
+
+    def _volume_claim_changed(self, key: Key, old: View | None, new: View | None) -> None:
+        for owner in dict.fromkeys((_owner(old), _owner(new))):
+            if owner is not None and owner in self.caches.sandboxes:
+                self.wake(owner)
+
+    def _concerned(self, key: Key, old: PodView | None, new: PodView | None) -> Iterator[Key]:
+        """The sandboxes a pod belongs or belonged to, or would, by its name."""
+        naming = (key_of(sandbox) for sandbox in self.caches.sandboxes_naming(key.namespace, key.name))
+        for sandbox in dict.fromkeys((_owner(old), _owner(new), key, *naming)):
+            if sandbox is not None and sandbox in self.caches.sandboxes:
+                yield sandbox
+
+
+def _owner(view: View | None) -> Key | None:
+    """The sandbox that controls something."""
+    if view is None or view.owner is None or not view.owner.is_a(SANDBOX):
+        return None
+    return Key(view.namespace, view.owner.name)
+
+
+def _identity(view: View) -> tuple[object, ...]:
+    return view.uid, view.deleting, view.owner
+
+
+def _service_reads(service: ServiceView) -> tuple[object, ...]:
+    return (*_identity(service), service.labels, service.cluster_ip, service.selector, service.ports)
