@@ -1,6 +1,6 @@
 """Makes sandboxes come true: looks at one when something it depends on has changed, and performs its plan.
 
-**What wakes a sandbox** is in ``waking``: what a plan reads, of the sandbox and of what belongs to it or bears its name.
+**What wakes a sandbox** is in ``waking``: what a plan reads, of it and of what belongs to it or bears its name.
 
 **Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
 
