@@ -51,16 +51,13 @@ class LauncherClient:
     async def launch(self, order: Birth | Entry) -> Child:
         """Raises ``NoSuchCommand`` if there is no such program in the container, ``RuntimeFailure`` if anything else is
         in the way."""
-        connection = self._connection()
         number = next(self._numbers)
         waiting: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
-        self._waiting[number] = waiting
         memory = in_memory(encode(order))
         try:
-            socket.send_fds(connection, [str(number).encode()], [memory, *order.stdio])
+            self._send(number, [memory, *order.stdio])
+            self._waiting[number] = waiting
             return await waiting
-        except BlockingIOError as error:
-            raise RuntimeFailure("the launcher does not keep up") from error
         finally:
             os.close(memory)
             self._waiting.pop(number, None)
@@ -73,6 +70,16 @@ class LauncherClient:
         """What was started lives on."""
         if self._socket is not None:
             self._lost("the launcher was closed")
+
+    def _send(self, number: int, descriptors: list[int]) -> None:
+        message = [str(number).encode()]
+        try:
+            socket.send_fds(self._connection(), message, descriptors)
+        except BlockingIOError as error:
+            raise RuntimeFailure("the launcher does not keep up") from error
+        except ConnectionError:
+            self._lost("the launcher is gone")
+            socket.send_fds(self._connection(), message, descriptors)
 
     def _connection(self) -> socket.socket:
         if self._socket is not None:

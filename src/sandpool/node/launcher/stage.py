@@ -85,17 +85,15 @@ class Stage:
         self._write_names()
         for mount in self.spec.mounts:
             self._mount(mount)
-        for directory in ("/proc", "/dev"):
+        # A working directory that is not there is made, as every container runtime does.
+        for directory in ("/proc", "/dev", self.spec.cwd):
             os.close(self.root.place(directory, directory=True))
         self._leave_host()
 
     def check(self) -> None:
-        """Raise if the program or the working directory is not there. (Whether the program can be executed is found out
-        by trying.)"""
+        """Raise if the program is not there. (Whether it can be executed is found out by trying.)"""
         self.root = self._open_root(SANDBOX)
         cwd, program = self.spec.cwd, self.spec.argv[0]
-        if not self.root.exists(cwd):
-            raise NoSuchCommand(f"no such working directory: {cwd}")
         if "/" in program:
             if not self.root.exists(str(PurePosixPath(cwd, program))):
                 raise NoSuchCommand(f'exec: "{program}": no such file or directory')

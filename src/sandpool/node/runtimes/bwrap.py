@@ -35,6 +35,7 @@ from sandpool.node.runtimes.trace import Trace
 _LOOK: Final = 0.001
 # The exit code of a container whose program could not be executed, as container runtimes give it.
 _NOT_EXECUTED: Final = 128
+_GAVE_UP: Final = 1  # bwrap's own exit code when it fails
 _KILLED: Final = 128 + signal.SIGKILL
 
 
@@ -107,6 +108,8 @@ class BwrapContainer:
         self._memory: OutOfMemory | None = None
         self._ran_out = False
         self._child: Child | None = None
+        # Of the FIFOs: what was written is lost when nobody has them open any more.
+        self._kept: list[int] = []
 
     @property
     def pod_uid(self) -> str:
@@ -125,6 +128,7 @@ class BwrapContainer:
         self.cgroup.create(self.spec.limits)
 
     async def start(self) -> None:
+        self._keep()
         self._memory = self.cgroup.watch_memory(self._out_of_memory)
         terminal = open_terminal(self.pod.host_uid, self.pod.host_gid) if self.spec.tty else None
         stdio = self._open_stdio(terminal)
@@ -162,9 +166,10 @@ class BwrapContainer:
             self._memory = self.cgroup.watch_memory(self._out_of_memory)
             with suppress(ProcessLookupError):
                 pidfd = os.pidfd_open(watcher)
-        elif self.trace.status.exists() is False:
+        elif not self.trace.status.exists():
             await self.cgroup.kill()  # it may have been about to
             return False
+        self._keep()
         self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
         return True
 
@@ -228,15 +233,15 @@ class BwrapContainer:
             await asyncio.wait([self._exit])
         self._close_memory()
         await self.cgroup.remove()
-        if self.terminal is not None:
-            os.close(self.terminal)
-            self.terminal = None
+        for descriptor in (*self._kept, *([] if self.terminal is None else [self.terminal])):
+            os.close(descriptor)
+        self._kept, self.terminal = [], None
         shutil.rmtree(self.directory, ignore_errors=True)
 
     async def _reach_program(self) -> None:
-        """Wait until bwrap has made everything and has forked the program, or has failed."""
+        """Wait until bwrap has made everything and has executed the program, or has failed."""
         assert self._exit is not None
-        while self.trace.program() is None:
+        while not self.trace.is_executed():
             if self._exit.done():
                 result = self._exit.result()
                 if result.message and not result.oom_killed:
@@ -261,19 +266,22 @@ class BwrapContainer:
         code = self.trace.exit_code()
         if code is not None:
             return Exit(code, oom_killed)
-        if status is not None and os.WIFEXITED(status) and not oom_killed:
+        if oom_killed or status is None or os.WIFSIGNALED(status):
+            return Exit(_KILLED, oom_killed)
+        if os.WEXITSTATUS(status) == _GAVE_UP:
             return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
-        return Exit(_KILLED, oom_killed)
+        return Exit(os.WEXITSTATUS(status))  # it was killed before it was executed
 
     def _complaint(self) -> str:
         """What bwrap has written before it gave up, if nobody has read it."""
-        with suppress(OSError):
-            descriptor = os.open(self.directory / "stderr", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            try:
-                return os.read(descriptor, 4096).decode(errors="replace").strip()
-            finally:
-                os.close(descriptor)
+        with suppress(BlockingIOError, IndexError):
+            return os.read(self._kept[1], 4096).decode(errors="replace").strip()
         return ""
+
+    def _keep(self) -> None:
+        self._kept = [
+            os.open(self.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) for name in ("stdout", "stderr")
+        ]
 
     def _out_of_memory(self) -> None:
         """On v1 the kernel has killed one process; a container that lacks one is worse than none."""

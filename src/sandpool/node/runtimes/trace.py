@@ -9,6 +9,7 @@ and a PID that is not in there is somebody else's by now.
 from __future__ import annotations
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -39,8 +40,16 @@ class Trace:
         pid = _field(init, "PPid")
         return pid if pid in self.cgroup.processes() else None
 
+    def is_executed(self) -> bool:
+        """Whether the program is what it is going to be, and no longer a part of bwrap on the way there."""
+        init, program = self.init(), self.program()
+        if init is None or program is None:
+            return False
+        with suppress(OSError):
+            return not os.path.samefile(f"/proc/{init}/exe", f"/proc/{program}/exe")
+        return False
+
     def program(self) -> int | None:
-        """Once it is there the namespaces are as they are going to be."""
         init = self.init()
         if init is None:
             return None

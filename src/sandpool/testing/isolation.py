@@ -1,0 +1,256 @@
+"""A rig for tests that make real sandboxes: everything a runtime needs, and the proof that nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from glob import glob
+from itertools import count
+from pathlib import Path
+
+from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.cgroups.mounts import discover
+from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.runtime import (
+    Command,
+    Container,
+    ContainerSpec,
+    Exit,
+    PodSandbox,
+    Process,
+    Runtime,
+    Stdio,
+)
+
+# Every process of the machine that makes sandboxes has its own users: pytest-xdist runs several.
+_FIRST_UID = 300_000
+_UIDS_EACH = 1_000
+_ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Remains:
+    """What a machine has more of when sandboxes were not cleaned up."""
+
+    processes: frozenset[str]
+    mounts: frozenset[str]
+    cgroups: frozenset[str]
+    descriptors: int
+
+    @classmethod
+    def of(cls, rig: str, uids: range) -> Remains:
+        return cls(
+            processes=frozenset(_processes_of(uids)),
+            mounts=frozenset(
+                line
+                for line in Path("/proc/self/mountinfo").read_text().splitlines()
+                if any(mark in line for mark in (rig, " tmpfs stage ", " tmpfs sandbox "))
+            ),
+            cgroups=frozenset(glob(f"/sys/fs/cgroup/*/{rig}") + glob(f"/sys/fs/cgroup/{rig}")),
+            descriptors=len(os.listdir("/proc/self/fd")),
+        )
+
+
+@dataclass(slots=True)
+class Captured:
+    """What a container writes, read as it comes."""
+
+    stdout: bytearray = field(default_factory=bytearray)
+    stderr: bytearray = field(default_factory=bytearray)
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, text: str) -> str:
+        """Wait for this in what it has written to its standard output."""
+        while text.encode() not in self.stdout:
+            self.more.clear()
+            await self.more.wait()
+        return self.stdout.decode(errors="replace")
+
+
+class Rig:
+    """``runtime`` is what tests are about; ``make_runtime`` says which one that is."""
+
+    def __init__(
+        self, name: str, directory: Path, cgroups: Cgroups, launcher: LauncherClient, runtime: Runtime
+    ) -> None:
+        self.name = name
+        self.directory = directory
+        self.cgroups = cgroups
+        self.launcher = launcher
+        self.runtime = runtime
+        self.uids = _uids()
+        self._numbers = count(1)
+        self._pods: dict[str, PodSandbox] = {}
+        self._containers: list[Container] = []
+        self._captured: dict[Container, Captured] = {}
+        self._open: list[int] = []
+
+    async def pod(
+        self, *, netns: Path | None = None, limits: Limits | None = None, hostname: str = "box"
+    ) -> PodSandbox:
+        """A pod that is open, with a directory of its own."""
+        number = next(self._numbers)
+        directory = self.directory / f"pod-{number}"
+        directory.mkdir()
+        uid = self.uids[number % len(self.uids)]
+        pod = PodSandbox(f"pod-{number}", directory, uid, uid, netns, hostname, limits=limits or Limits())
+        await self.runtime.open_pod(pod)
+        self._pods[pod.uid] = pod
+        return pod
+
+    async def start(
+        self,
+        *argv: str,
+        pod: PodSandbox | None = None,
+        name: str = "main",
+        env: Mapping[str, str] | None = None,
+        captured: bool = True,
+        **spec: object,
+    ) -> Container:
+        """A container that runs, in a pod of its own unless one is given."""
+        wanted = ContainerSpec(name, argv, env={**_ENV, **(env or {})}, **spec)  # type: ignore[arg-type]
+        container = await self.runtime.create(pod or await self.pod(), wanted)
+        self._containers.append(container)
+        if captured:
+            self.capture(container)
+        await container.start()
+        return container
+
+    def capture(self, container: Container) -> Captured:
+        captured = self._captured[container] = Captured()
+        for name in ("stdout", "stderr"):
+            descriptor = os.open(container.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            self._open.append(descriptor)
+            asyncio.get_running_loop().add_reader(descriptor, self._read, descriptor, captured, name)
+        return captured
+
+    def output_of(self, container: Container) -> Captured:
+        return self._captured[container]
+
+    async def run(self, *argv: str, **spec: object) -> tuple[Exit, str, str]:
+        """Run a program in a container and return how it ended and what it wrote."""
+        container = await self.start(*argv, **spec)  # type: ignore[arg-type]
+        result = await container.wait()
+        captured = self._captured[container]
+        self.drain(container)
+        await container.delete()
+        return result, captured.stdout.decode(errors="replace"), captured.stderr.decode(errors="replace")
+
+    async def execute(
+        self, container: Container, *argv: str, env: Mapping[str, str] | None = None, cwd: str | None = None
+    ) -> tuple[int, str]:
+        """Run a command in a container and return its exit code and what it wrote."""
+        reader, writer = os.pipe()
+        nothing = os.open("/dev/null", os.O_RDONLY)
+        try:
+            process = await container.execute(Command(argv, env=env, cwd=cwd), Stdio(nothing, writer, writer))
+        except BaseException:
+            os.close(reader)
+            raise
+        finally:
+            os.close(nothing)
+            os.close(writer)
+        return await self._output(process, reader)
+
+    async def close(self) -> None:
+        for container in self._containers:
+            await container.delete()
+        for pod in self._pods.values():
+            await self.runtime.close_pod(pod)
+        for descriptor in self._open:
+            asyncio.get_running_loop().remove_reader(descriptor)
+            os.close(descriptor)
+        await self.runtime.close()
+        await self.cgroups.group().remove()
+        # What watches over containers sees their end at the next turns of the loop.
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def _read(self, descriptor: int, captured: Captured, name: str) -> None:
+        with suppress(BlockingIOError):
+            data = os.read(descriptor, 1 << 20)
+            if data:
+                getattr(captured, name).extend(data)
+                captured.more.set()
+            else:
+                asyncio.get_running_loop().remove_reader(descriptor)
+
+    def drain(self, container: Container) -> Captured:
+        """The rest of what it wrote, now that nobody writes any more."""
+        captured = self._captured.setdefault(container, Captured())
+        for name in ("stdout", "stderr"):
+            descriptor = os.open(container.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            with suppress(BlockingIOError):
+                while data := os.read(descriptor, 1 << 20):
+                    getattr(captured, name).extend(data)
+            os.close(descriptor)
+        return captured
+
+    async def _output(self, process: Process, reader: int) -> tuple[int, str]:
+        loop = asyncio.get_running_loop()
+        stream = asyncio.StreamReader()
+        transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), os.fdopen(reader))
+        try:
+            return await process.wait(), (await stream.read()).decode(errors="replace")
+        finally:
+            transport.close()
+
+
+def bwrap(cgroups: Cgroups, launcher: LauncherClient, directory: Path) -> Runtime:
+    return BwrapRuntime(cgroups, launcher, SystemClock(), directory=directory)
+
+
+@asynccontextmanager
+async def rig(
+    make_runtime: Callable[[Cgroups, LauncherClient, Path], Runtime] = bwrap,
+) -> AsyncIterator[Rig]:
+    """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left."""
+    name = f"sandpool-rig-{os.getpid()}"
+    before = Remains.of(name, _uids())
+    directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    cgroups = Cgroups(discover(), name)
+    launcher = LauncherClient()
+    made = Rig(name, directory, cgroups, launcher, make_runtime(cgroups, launcher, directory))
+    try:
+        yield made
+    finally:
+        await made.close()
+        launcher.close()
+        cgroups.close()
+        shutil.rmtree(directory)
+    after = Remains.of(name, _uids())
+    assert after == before, f"left behind: {_difference(before, after)}"
+
+
+def _uids() -> range:
+    first = _FIRST_UID + os.getpid() % 1_000 * _UIDS_EACH
+    return range(first, first + _UIDS_EACH)
+
+
+def _processes_of(uids: range) -> list[str]:
+    found = []
+    for status in glob("/proc/[0-9]*/status"):
+        with suppress(OSError):
+            fields = dict(line.partition(":")[::2] for line in Path(status).read_text().splitlines())
+            if int(fields["Uid"].split()[0]) in uids and not fields["State"].strip().startswith("Z"):
+                found.append(f"{fields['Name'].strip()} ({fields['Pid'].strip()})")
+    return found
+
+
+def _difference(before: Remains, after: Remains) -> str:
+    parts = [
+        f"{what}: {sorted(more)}"
+        for what in ("processes", "mounts", "cgroups")
+        if (more := getattr(after, what) - getattr(before, what))
+    ]
+    if before.descriptors != after.descriptors:
+        parts.append(f"descriptors: {after.descriptors - before.descriptors}")
+    return "; ".join(parts) or "less than before"

@@ -1,0 +1,125 @@
+"""Containers outlive who started them and are found again, whatever has become of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
+from sandpool.testing.isolation import Rig
+
+pytestmark = pytest.mark.isolation
+
+
+@asynccontextmanager
+async def successor(boxes: Rig) -> AsyncIterator[BwrapRuntime]:
+    """A runtime that knows nothing of what the other has started; the launcher of that one is gone."""
+    boxes.launcher.close()
+    launcher = LauncherClient()
+    yield BwrapRuntime(boxes.cgroups, launcher, SystemClock(), directory=boxes.directory)
+    launcher.close()
+
+
+async def test_one_that_runs(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    first = await boxes.start("sh", "-c", "trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done", pod=pod)
+    await boxes.output_of(first).until("ready")
+    async with successor(boxes) as runtime:
+        assert await runtime.pods() == {pod.uid}
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        assert found.spec == first.spec and found.pid == first.pid
+        assert await boxes.execute(found, "echo", "still here") == (0, "still here\n")
+        await found.pause()
+        await found.resume()
+        await found.signal(signal.SIGTERM)
+        assert (await found.wait()).code == 9
+        await found.delete()
+
+
+async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    first = await boxes.start("sh", "-c", "sleep 1000 & read line; exit 6", pod=pod, stdin=True)
+    async with successor(boxes) as runtime:
+        stdin = os.open(first.directory / "stdin", os.O_WRONLY)
+        os.write(stdin, b"go\n")
+        os.close(stdin)
+        watcher = boxes.cgroups.group(pod.uid, "main")
+        status = first.directory / "status"
+        await boxes.cgroups.changes.until(status, lambda text: "exit-code" in text)
+        assert watcher.is_populated(), "what it left in the background has nobody to end it"
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        assert (await found.wait()).code == 6
+        assert not watcher.is_populated()
+        await found.delete()
+
+
+async def test_one_that_was_killed_meanwhile(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    await boxes.start("sleep", "1000", pod=pod)
+    async with successor(boxes) as runtime:
+        await boxes.cgroups.group(pod.uid, "main").kill()
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        assert (await found.wait()).code == 137
+        assert found.pid is None
+        await found.delete()
+
+
+async def test_one_that_ran_out_of_memory_meanwhile(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    hog = "read line; exec python3 -c 'x = bytearray(200 << 20)'"
+    first = await boxes.start("sh", "-c", hog, pod=pod, stdin=True, limits=Limits(memory=48 << 20))
+    async with successor(boxes) as runtime:
+        stdin = os.open(first.directory / "stdin", os.O_WRONLY)
+        os.write(stdin, b"go\n")
+        os.close(stdin)
+        await boxes.cgroups.group(pod.uid, "main").empty()
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        result = await found.wait()
+        assert (result.code, result.oom_killed) == (137, True)
+        await found.delete()
+
+
+async def test_what_was_never_started_is_not_found(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    created = await boxes.runtime.create(pod, ContainerSpec("main", ("true",)))
+    async with successor(boxes) as runtime:
+        assert await runtime.adopt(pod, "main") is None
+        assert await runtime.adopt(pod, "other") is None
+    await created.delete()
+
+
+async def test_a_pod_is_found_and_closed_with_all_that_is_in_it(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    await boxes.start("sleep", "1000", pod=pod, name="one")
+    await boxes.start("sleep", "1000", pod=pod, name="two")
+    async with successor(boxes) as runtime:
+        await runtime.close_pod(pod)
+        await runtime.close_pod(pod)
+        assert await runtime.pods() == set()
+        nobody = PodSandbox("never-made", Path("/none"), 1, 1, None, "x")
+        await runtime.close_pod(nobody)
+
+
+async def test_the_launcher_can_be_killed(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "echo ready; read line; exit 4", stdin=True)
+    await boxes.output_of(container).until("ready")
+    assert boxes.launcher.pid is not None
+    os.kill(boxes.launcher.pid, signal.SIGKILL)
+    assert await boxes.execute(container, "echo", "next launcher") == (0, "next launcher\n")
+    stdin = os.open(container.directory / "stdin", os.O_WRONLY)
+    os.write(stdin, b"go\n")
+    os.close(stdin)
+    assert (await container.wait()).code == 4

@@ -1,0 +1,300 @@
+"""Containers in bwrap sandboxes, seen from inside."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.runtimes.runtime import (
+    Bind,
+    Command,
+    ContainerSpec,
+    DataFile,
+    HostToolchain,
+    NoSuchCommand,
+    RuntimeFailure,
+    Scratch,
+    Stdio,
+    Tmpfs,
+)
+from sandpool.testing.isolation import Rig
+
+pytestmark = pytest.mark.isolation
+
+
+async def sh(boxes: Rig, script: str, **spec: object) -> str:
+    """What a script writes in a container of its own, in which it must succeed."""
+    result, output, errors = await boxes.run("sh", "-c", script, **spec)
+    assert (result.code, errors) == (0, "")
+    return output
+
+
+async def test_it_proves_itself(boxes: Rig) -> None:
+    assert await boxes.runtime.probe() is None
+    assert await boxes.runtime.pods() == set()
+
+
+async def test_the_program_gets_what_the_spec_says_and_nothing_else(boxes: Rig) -> None:
+    output = await sh(boxes, "pwd; id -u; id -g; hostname; env", env={"A": "b c"}, cwd="/tmp", uid=1234, gid=77)
+    lines = output.splitlines()
+    assert lines[:4] == ["/tmp", "1234", "77", "box"]
+    assert set(lines[4:]) == {
+        "A=b c", "PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "PWD=/tmp",
+    }  # fmt: skip
+
+
+async def test_its_user_has_a_name(boxes: Rig) -> None:
+    assert await sh(boxes, "whoami; id -gn", uid=0, gid=0) == "root\nroot\n"
+    assert await sh(boxes, "whoami; id -gn") == "sandbox\nsandbox\n"
+
+
+@pytest.mark.parametrize("code", [0, 1, 42])
+async def test_exit_codes(boxes: Rig, code: int) -> None:
+    result, _, _ = await boxes.run("sh", "-c", f"exit {code}")
+    assert (result.code, result.oom_killed, result.message) == (code, False, "")
+
+
+async def test_a_signal_is_an_exit_code(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "100")
+    await container.signal(signal.SIGTERM)
+    assert (await container.wait()).code == 128 + signal.SIGTERM
+    await container.signal(signal.SIGTERM)
+    assert container.pid is None
+
+
+async def test_a_signal_can_be_handled(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.01; done")
+    await boxes.output_of(container).until("ready")
+    await container.signal(signal.SIGTERM)
+    assert (await container.wait()).code == 7
+
+
+@pytest.mark.parametrize("argv", [("no-such-program",), ("/no/such/program",)])
+async def test_a_program_that_is_not_there(boxes: Rig, argv: tuple[str, ...]) -> None:
+    with pytest.raises(NoSuchCommand, match=argv[0]):
+        await boxes.start(*argv)
+
+
+async def test_a_directory_that_is_not_there(boxes: Rig) -> None:
+    with pytest.raises(NoSuchCommand, match="no such working directory: /none"):
+        await boxes.start("true", cwd="/none")
+
+
+async def test_a_program_that_cannot_be_executed(boxes: Rig) -> None:
+    with pytest.raises(RuntimeFailure, match="Permission denied"):
+        await boxes.start("/etc/passwd", captured=False)
+
+
+async def test_what_is_started_in_the_background_ends_with_the_program(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "setsid sleep 1000 & setsid sleep 1000 & exit 5")
+    assert (await container.wait()).code == 5
+    assert boxes.cgroups.group(container.pod_uid, "main").processes() == []
+
+
+async def test_kill_ends_what_does_not_want_to(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "trap '' TERM INT HUP; echo ready; while :; do sleep 1; done")
+    await boxes.output_of(container).until("ready")
+    await container.kill()
+    assert (await container.wait()).code == 137
+
+
+async def test_paused_is_paused_and_can_be_killed(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "while :; do :; done")
+    await container.pause()
+    assert await container.is_paused()
+    before = (await container.usage()).cpu_nanoseconds
+    await asyncio.sleep(0.05)
+    assert (await container.usage()).cpu_nanoseconds == before
+    nothing = Stdio(0, 1, 2)
+    with pytest.raises(RuntimeFailure, match="is paused"):
+        await container.execute(Command(("true",)), nothing)
+    await container.resume()
+    assert not await container.is_paused()
+    await container.pause()
+    await container.kill()
+    assert (await container.wait()).code == 137
+
+
+async def test_out_of_memory_ends_everything_and_is_told_from_other_ends(boxes: Rig) -> None:
+    hog = "sleep 1000 & python3 -c 'x = bytearray(200 << 20)'; echo survived; sleep 1000"
+    result, output, _ = await boxes.run("sh", "-c", hog, limits=Limits(memory=64 << 20, pids=64))
+    assert (result.code, result.oom_killed, output) == (137, True, "")
+
+
+async def test_files_in_memory_count_as_memory(boxes: Rig) -> None:
+    fill = "head -c 100M /dev/zero > /tmp/big; echo survived"
+    result, output, _ = await boxes.run("sh", "-c", fill, limits=Limits(memory=64 << 20))
+    assert result.oom_killed and "survived" not in output
+
+
+async def test_what_can_be_written_is_bounded(boxes: Rig) -> None:
+    scratch = Scratch(size=1 << 20)
+    for place in ("/tmp/x", "/home/x", "/dev/shm/x"):
+        _, _, errors = await boxes.run("sh", "-c", f"head -c 80M /dev/zero > {place}", scratch=scratch)
+        assert "No space left" in errors, place
+    _, _, errors = await boxes.run("sh", "-c", "echo > /dev/x", scratch=scratch)
+    assert "Read-only file system" in errors
+
+
+async def test_a_read_only_root(boxes: Rig) -> None:
+    mounts = (Tmpfs("/tmp", 1 << 20),)
+    output = await sh(
+        boxes, "echo x > /tmp/x; touch /x 2>&1; touch /etc/x 2>&1; true", read_only_root=True, mounts=mounts
+    )
+    assert output.count("Read-only file system") == 2
+
+
+async def test_mounts(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    shared, private = pod.directory / "shared", pod.directory / "private"
+    for directory in (shared, private):
+        directory.mkdir(mode=0o700)
+        os.chown(directory, pod.host_uid, pod.host_gid)
+        (directory / "in").write_text(directory.name)
+        (directory / "in").chmod(0o644)
+    mounts = (
+        Bind(shared, "/data/shared"),
+        Bind(private, "/data/private", read_only=True),
+        Tmpfs("/cache", 1 << 20),
+        DataFile("/etc/app/config", b"answer=42", 0o400),
+        Bind(shared / "in", "/one-file", read_only=True),
+        Tmpfs("/dev/shm", 2 << 20),
+        DataFile("/data/shared/nested", b"deep"),
+    )
+    script = """
+        cat /data/shared/in /data/private/in /etc/app/config /one-file /data/shared/nested; echo
+        echo made > /data/shared/out && echo x > /cache/x
+        (echo x > /data/private/out) 2>/dev/null || echo refused
+        (echo x > /one-file) 2>/dev/null || echo refused
+        df --output=size -k /cache /dev/shm | tail -n 2 | tr -d ' '
+    """
+    output = await sh(boxes, script, pod=pod, mounts=mounts)
+    assert output.split() == ["sharedprivateanswer=42shareddeep", "refused", "refused", "1024", "2048"]
+    made = shared / "out"
+    assert made.read_text() == "made\n" and made.stat().st_uid == pod.host_uid
+
+
+async def test_nothing_is_mounted_over_proc(boxes: Rig) -> None:
+    with pytest.raises(RuntimeFailure, match="nothing can be mounted at /proc/sys"):
+        await boxes.start("true", mounts=(Tmpfs("/proc/sys", 1 << 20),))
+
+
+async def test_a_source_that_is_not_there(boxes: Rig) -> None:
+    with pytest.raises(RuntimeFailure, match="cannot mount /no/such: No such file"):
+        await boxes.start("true", mounts=(Bind(Path("/no/such"), "/x"),))
+
+
+async def test_prefixes_of_the_host_are_shown_read_only(boxes: Rig, tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("#!/bin/sh\necho it works\n")
+    for path in (tmp_path, tmp_path / "tool"):
+        path.chmod(0o755)
+    root = HostToolchain((tmp_path,))
+    assert await sh(boxes, f"{tmp_path}/tool", root=root) == "it works\n"
+    result, _, _ = await boxes.run("touch", f"{tmp_path}/x", root=root)
+    assert result.code == 1
+
+
+async def test_names_of_the_pod(boxes: Rig) -> None:
+    pod = await boxes.pod(hostname="alice")
+    assert await sh(boxes, "cat /etc/hostname; hostname; cat /etc/resolv.conf", pod=pod) == "alice\nalice\n"
+
+
+async def test_containers_of_a_pod_have_the_same_user_and_share_no_processes(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    first = await boxes.start("sleep", "100", pod=pod, name="first")
+    assert await sh(boxes, "pgrep sleep || echo none", pod=pod, name="second") == "none\n"
+    assert first.pid is not None
+
+
+async def test_standard_input(boxes: Rig) -> None:
+    assert await sh(boxes, "cat; echo end") == "end\n"
+    container = await boxes.start("cat", stdin=True)
+    stdin = os.open(container.directory / "stdin", os.O_WRONLY)
+    os.write(stdin, b"hello\n")
+    os.close(stdin)
+    await boxes.output_of(container).until("hello\n")
+    await container.kill()
+
+
+async def test_a_terminal(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "test -t 0 && test -t 1 && stty size && read x && echo got $x", tty=True)
+    assert container.terminal is not None
+    os.write(container.terminal, b"word\n")
+    assert (await container.wait()).code == 0
+    os.set_blocking(container.terminal, False)
+    said = os.read(container.terminal, 4096).decode()
+    assert "24 80" in said and "got word" in said
+
+
+async def test_commands(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "100", env={"WHO": "me"}, cwd="/tmp", uid=4321)
+    assert await boxes.execute(container, "sh", "-c", "echo $WHO; pwd; id -u; exit 3") == (3, "me\n/tmp\n4321\n")
+    env = {"PATH": "/usr/bin:/bin", "WHO": "you"}
+    assert await boxes.execute(container, "sh", "-c", "echo $WHO; pwd", env=env, cwd="/etc") == (0, "you\n/etc\n")
+    _, processes = await boxes.execute(container, "ps", "-eo", "args")
+    assert "sleep 100" in processes
+    assert await boxes.execute(container, "sh", "-c", "kill -9 $$") == (137, "")
+
+
+async def test_a_command_that_cannot_be_executed(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "100")
+    for argv, why in ((("none",), "not found in .PATH"), (("/none",), "no such file"), (("/etc/passwd",), "denied")):
+        with pytest.raises(NoSuchCommand, match=why):
+            await boxes.execute(container, *argv)
+    with pytest.raises(NoSuchCommand, match="no such working directory: /none"):
+        await boxes.execute(container, "true", cwd="/none")
+
+
+async def test_a_command_ends_with_its_container(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "100")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    process = await container.execute(Command(("sleep", "100")), Stdio(nothing, nothing, nothing))
+    other = await container.execute(Command(("sleep", "100")), Stdio(nothing, nothing, nothing))
+    os.close(nothing)
+    await other.signal(signal.SIGINT)
+    assert await other.wait() == 130
+    await container.kill()
+    assert await process.wait() == 137
+    with pytest.raises(RuntimeFailure, match="does not run"):
+        await container.execute(Command(("true",)), Stdio(0, 1, 2))
+
+
+async def test_no_more_processes_than_allowed(boxes: Rig) -> None:
+    bomb = "for i in $(seq 100); do sleep 100 & done; echo made"
+    container = await boxes.start("bash", "-c", bomb, limits=Limits(pids=16, memory=64 << 20))
+    usage = await container.usage()
+    assert usage.pids <= 16
+    await container.kill()
+
+
+async def test_open_files_are_limited(boxes: Rig) -> None:
+    assert await sh(boxes, "ulimit -n", nofile=64) == "64\n"
+    container = await boxes.start("sleep", "100", nofile=64)
+    assert await boxes.execute(container, "sh", "-c", "ulimit -n") == (0, "64\n")
+
+
+async def test_what_it_writes_is_kept_until_somebody_reads_it(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "echo one; echo two >&2", captured=False)
+    assert (await container.wait()).code == 0
+    captured = boxes.drain(container)
+    assert captured.stdout == b"one\n" and captured.stderr == b"two\n"
+
+
+async def test_root_is_never_the_user(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    spec = ContainerSpec("main", ("true",), env={"PATH": "/bin"})
+    container = await boxes.runtime.create(type(pod)(pod.uid, pod.directory, 0, 0, None, "box"), spec)
+    with pytest.raises(RuntimeFailure, match="never root's"):
+        await container.start()
+    await container.delete()
+
+
+async def test_the_same_name_can_be_used_again(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    for word in ("first", "second"):
+        assert await sh(boxes, f"echo {word}", pod=pod) == f"{word}\n"
