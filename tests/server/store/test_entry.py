@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import tracemalloc
+
 import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.server.store.entry import Entry
+from sandpool.server.store.entry import Entry, encode
 
 names = st.text(max_size=8)
 references = st.lists(st.fixed_dictionaries({"uid": names}, optional={"kind": names, "controller": st.booleans()}))
@@ -41,3 +43,14 @@ def test_a_kept_object_is_handed_out_as_it_is() -> None:
     assert entry.decode() is obj
     entry.forget()
     assert entry.decode() is not obj
+
+
+def test_what_is_stored_takes_no_more_memory_than_its_bytes() -> None:
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        stored = [encode({"spec": {"number": number, "text": "x" * 500}}) for number in range(100)]
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert (after - before) / len(stored) < 700

@@ -36,5 +36,6 @@ class Shared(Generic[T]):
             return known
         if len(self._known) >= self.size:
             del self._known[next(iter(self._known))]
-        self._known[key] = part
+        # The encoder gives away its buffer, which is several times larger than what it wrote.
+        self._known[bytes(memoryview(key))] = part
         return part

@@ -38,6 +38,12 @@ class _Stored(msgspec.Struct):
 _read = msgspec.json.Decoder(_Stored).decode
 
 
+def encode(object: Object) -> bytes:
+    """An object as JSON, in as many bytes as it takes: the encoder's result keeps the buffer it was written into, which
+    is several KB larger, and what is stored stays."""
+    return bytes(memoryview(orjson.dumps(object)))
+
+
 class Entry:
     __slots__ = ("_object", "encoded", "filled", "key", "labels", "owners", "revision", "row", "uid")
 
@@ -91,7 +97,7 @@ class Entry:
 
     def replace(self, object: Object) -> None:
         """Show another form of the same state from now on. What is on disk stays as it is."""
-        self.encoded = orjson.dumps(object)
+        self.encoded = encode(object)
         self._object = object if self._object is not None else None
 
 

@@ -23,10 +23,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-import orjson
-
 from sandpool.api.resource import Object
-from sandpool.server.store.entry import Change, Entry, Key
+from sandpool.server.store.entry import Change, Entry, Key, encode
 from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Log, Row
 from sandpool.server.store.table import Table, order
@@ -180,7 +178,7 @@ class Store:
         previous = self.head(resource, key)
         revision = self._head_revision + 1
         object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
-        encoded = orjson.dumps(object)
+        encoded = encode(object)
         if previous is None:
             row = self._next_row
             self._next_row += 1
@@ -198,7 +196,7 @@ class Store:
             raise KeyError(key)
         revision = self._head_revision + 1
         final = {**final, "metadata": {**final["metadata"], "resourceVersion": str(revision)}}
-        entry = Entry.of(key, revision, previous.row, final, orjson.dumps(final))
+        entry = Entry.of(key, revision, previous.row, final, encode(final))
         self._rows -= 1
         return self._accept(resource, Change("DELETED", entry, previous), final)
 
