@@ -1,0 +1,179 @@
+"""What a warm claim costs does not depend on how many sandboxes there are, and each of those costs little memory.
+
+The cost is the number of Python function calls made by everybody in the process, API included: it is nearly the same in
+every run, which seconds are not. Work inside a single call of the interpreter is not seen by that; it shows in seconds
+of the processor, which are compared in ``make test-long``, with 100,000 sandboxes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+import time
+import tracemalloc
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import orjson
+import pytest
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.run import Settings
+from sandpool.controllers.warmpool.settings import Settings as PoolSettings
+from sandpool.engine.cache import Key
+from sandpool.testing.home import InProcessHome
+from sandpool.testing.world import World
+
+SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
+
+
+class QuietWorld(World):
+    """One in which only claims cost something: members are not replaced."""
+
+    async def start(self) -> None:
+        await super().start()
+        self._served: dict[str, asyncio.Event] = {}
+        self.controllers.caches.claims.subscribe(self._look)
+
+    def _look(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        if new is not None and new.sandbox_name and key.name in self._served:
+            self._served.pop(key.name).set()
+
+    async def serve(self, name: str) -> None:
+        """Make a claim and wait until it is served and everything has been noted."""
+        served = self._served[name] = asyncio.Event()
+        await self.claim(name)
+        await served.wait()
+        controllers = self.controllers
+        for controller in (controllers.claims.controller, controllers.claims.notes, controllers.sandboxes.controller):
+            await controller.queue.settled()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[QuietWorld]:
+    home = await InProcessHome.start(tmp_path)
+    world = QuietWorld(home, settings=Settings(warm_pool=PoolSettings(replenish_delay=3600)))
+    await world.start()
+    await world.template()
+    await world.pool(5 * SAMPLES)
+    yield world
+    await world.stop()
+    await home.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Mould:
+    """A sandbox that was claimed, and its pod, from which others are made as they would come over the wire."""
+
+    name: str
+    sandbox: str
+    pod: str
+
+    @classmethod
+    async def taken(cls, world: QuietWorld) -> Mould:
+        await world.serve("model")
+        sandbox = (await world.served(1))["model"]
+        pod = await world.get(POD, sandbox["metadata"]["name"])
+        return cls(sandbox["metadata"]["name"], orjson.dumps(sandbox).decode(), orjson.dumps(pod).decode())
+
+    def cast(self, first: int, count: int, *, dying: bool = False) -> Iterator[tuple[Object, Object]]:
+        """Sandboxes with their pods. Nothing is to be done about one that is dying."""
+        for number in range(first, first + count):
+            name = f"crowd-{number}"
+            texts = [
+                text.replace(name_hash(self.name), name_hash(name))
+                .replace(self.name, name)
+                .replace('"uid":"', f'"uid":"{number}-')
+                for text in (self.sandbox, self.pod)
+            ]
+            sandbox, pod = map(orjson.loads, texts)
+            if dying:
+                sandbox["metadata"]["deletionTimestamp"] = "2026-11-01T12:00:00Z"
+            yield sandbox, pod
+
+
+async def join(world: QuietWorld, mould: Mould, first: int, count: int) -> None:
+    """Into the caches of the controllers. The API knows nothing of them, and is never asked about them."""
+    caches = world.controllers.caches
+    for sandbox, pod in mould.cast(first, count, dying=True):
+        caches[SANDBOX].wrote(sandbox)
+        caches[POD].wrote(pod)
+    for controller in (world.controllers.sandboxes.controller, world.controllers.claims.controller):
+        await controller.queue.settled()
+    gc.collect()
+
+
+async def fewest_calls(world: QuietWorld, prefix: str) -> int:
+    counts: list[int] = []
+    for number in range(SAMPLES):
+        count = 0
+
+        def profile(frame: FrameType, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(profile)
+        try:
+            await world.serve(f"{prefix}-{number}")
+        finally:
+            sys.setprofile(None)
+        counts.append(count)
+    return min(counts)
+
+
+async def least_cpu(world: QuietWorld, prefix: str) -> float:
+    seconds: list[float] = []
+    for number in range(SAMPLES):
+        before = time.process_time()
+        await world.serve(f"{prefix}-{number}")
+        seconds.append(time.process_time() - before)
+    return min(seconds)
+
+
+async def test_a_claim_costs_the_same_with_twenty_times_as_many_sandboxes(world: QuietWorld) -> None:
+    mould = await Mould.taken(world)
+    await join(world, mould, 0, 500)
+    few = await fewest_calls(world, "few")
+    await join(world, mould, 500, 9_500)
+    many = await fewest_calls(world, "many")
+    assert many <= 1.05 * few
+
+
+@pytest.mark.long
+async def test_a_claim_among_100_000_sandboxes_costs_at_most_1_3_times_what_it_costs_among_1_000(
+    world: QuietWorld,
+) -> None:
+    mould = await Mould.taken(world)
+    await join(world, mould, 0, 1_000)
+    few, few_seconds = await fewest_calls(world, "few"), await least_cpu(world, "few-timed")
+    await join(world, mould, 1_000, 99_000)
+    many, many_seconds = await fewest_calls(world, "many"), await least_cpu(world, "many-timed")
+    assert many <= 1.05 * few
+    assert many_seconds <= 1.3 * few_seconds
+
+
+async def test_a_sandbox_with_its_pod_takes_six_kibibytes_in_the_caches(world: QuietWorld) -> None:
+    mould, caches = await Mould.taken(world), Caches()
+
+    def fill(first: int, count: int) -> int:
+        for sandbox, pod in mould.cast(first, count):
+            caches[SANDBOX].wrote(sandbox)
+            caches[POD].wrote(pod)
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        before = fill(0, 5_000)  # with what is there once for all of them, such as the memory of equal parts
+        after = fill(5_000, 2_000)
+    finally:
+        tracemalloc.stop()
+    assert len(caches.sandboxes) == len(caches.pods) == 7_000
+    assert (after - before) / 2_000 <= 6 * 1024
