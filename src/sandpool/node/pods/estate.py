@@ -170,6 +170,8 @@ class Estate:
 
     async def release(self, *, volumes: bool) -> None:
         """Give back everything but the directory, in which the logs are."""
+        for container in [] if self._containers is None else list(self._containers.running.values()):
+            await container.delete()
         if self.ledger is not None and self.ledger.runtime in self.place.runtimes.available:
             runtime = self.place.runtimes.available[self.ledger.runtime]
             await runtime.close_pod(self._sandbox(self.ledger))

@@ -1,0 +1,201 @@
+"""A node with everything it needs on this machine: runtimes that pass their tests, a network, images, volumes, logs.
+
+What cannot be had here is left out, never replaced by something weaker without saying so: a runtime that fails its test
+is unavailable, and a machine that allows no network leaves every pod alone. Both are said in the Node's conditions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.node import agent
+from sandpool.node.agent import NodeAgent, Parts
+from sandpool.node.cgroups.mounts import NoCgroups, discover
+from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.images.images import Images
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.machine import read_machine
+from sandpool.node.network import network as networks
+from sandpool.node.network.dns import name_servers
+from sandpool.node.network.lonely import LonelyNetwork
+from sandpool.node.network.surroundings import Surroundings
+from sandpool.node.pods.downward import Place
+from sandpool.node.pods.host_users import FIRST
+from sandpool.node.pods.parts import Logs
+from sandpool.node.pods.workplace import Runtimes
+from sandpool.node.registration import Offer, allocatable
+from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.runtime import Runtime
+from sandpool.node.scheduling.scheduler import Scheduler
+from sandpool.node.volumes.provisioning import Provisioner
+from sandpool.node.volumes.volumes import Volumes
+
+_log = logging.getLogger(__name__)
+
+# How often files made of API objects are looked at again; kubelet's figure.
+_REFRESH: Final = 60.0
+# Which runtime runs pods that do not ask for one: the first of these that works.
+_PREFERRED: Final = ("bwrap",)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``alone`` is whether this node is a home of its own: then it also binds pods and claims, and publishes the
+    runtime classes it knows. ``instance`` tells several nodes on one machine apart; ``host`` is the network namespace
+    that is the machine's to this node, if not its own."""
+
+    directory: Path
+    offer: Offer
+    alone: bool = True
+    instance: str = ""
+    addresses: IPv4Network = networks.PODS
+    first_host_user: int = FIRST
+    allow_host_paths: bool = False
+    host: Path | None = None
+
+
+class Node:
+    """``start`` returns when it serves, ``stop`` when nothing of it runs any more, except for pods to ``keep``."""
+
+    def __init__(self, client: Client, clock: Clock, random: Random, settings: Settings, logs: Logs) -> None:
+        self.client = client
+        self.clock = clock
+        self.random = random
+        self.settings = settings
+        self.logs = logs
+        self.launcher = LauncherClient()
+        self._running: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        settings = self.settings
+        settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
+        runtimes = await self._runtimes()
+        self.network = await self._network()
+        amounts = allocatable(read_machine(settings.directory), settings.offer)
+        storage = settings.directory / "volumes"
+        self.provisioner = Provisioner(
+            self.client, self.clock, self.random, storage, settings.offer.name, binds=settings.alone
+        )
+        self.volumes = Volumes(
+            self.client,
+            storage,
+            Place(settings.offer.name, self.network.host_addresses),
+            amounts,
+            self.clock,
+            self.provisioner,
+            host_paths=settings.allow_host_paths,
+        )
+        images = Images(settings.directory / "images")
+        self.agent = NodeAgent(
+            self.client,
+            self.clock,
+            self.random,
+            agent.Settings(
+                settings.directory,
+                settings.offer,
+                allow_host_paths=settings.allow_host_paths,
+                publish_classes=settings.alone,
+                first_host_user=settings.first_host_user,
+            ),
+            Parts(runtimes, images, self.network, self.volumes, self.logs),
+        )
+        self._begin(self.provisioner.run(), "provisioner")
+        await self.agent.start()
+        self._begin(self._refresh(), "volumes that follow the API")
+        self.scheduler = Scheduler(self.client, self.clock, self.random, instance=settings.offer.name)
+        if settings.alone:
+            await self.scheduler.start()
+
+    async def wait(self) -> None:
+        """Until stopped. Raises what no part of it should."""
+        waiting = [*self._running, asyncio.create_task(self.agent.wait())]
+        try:
+            done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            waiting[-1].cancel()
+
+    async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
+        if self.settings.alone:
+            await self.scheduler.stop()
+        await self.agent.stop(keep=keep, grace=grace)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        await self.network.stop(keep=keep)
+        for runtime in self.agent.parts.runtimes.available.values():
+            await runtime.close()
+        if self._cgroups is not None:
+            if not keep:
+                await self._cgroups.group().remove()
+            self._cgroups.close()
+        self.launcher.close()
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._running.append(asyncio.create_task(work, name=name))
+
+    async def _refresh(self) -> None:
+        while True:
+            await self.clock.sleep(_REFRESH)
+            await self.volumes.refresh()
+
+    # -- parts that may be missing -------------------------------------------------------------------------------------
+
+    async def _runtimes(self) -> Runtimes:
+        self._cgroups = None
+        try:
+            self._cgroups = Cgroups(discover(), f"sandpool{self.settings.instance}")
+        except NoCgroups as error:
+            return Runtimes({}, _PREFERRED[0], dict.fromkeys(_PREFERRED, str(error)))
+        available: dict[str, Runtime] = {}
+        unavailable: dict[str, str] = {}
+        for runtime in self._candidates(self._cgroups):
+            why = await runtime.probe()
+            if why is None:
+                available[runtime.name] = runtime
+            else:
+                _log.warning("runtime %s cannot be used: %s", runtime.name, why)
+                unavailable[runtime.name] = why
+        default = next((name for name in _PREFERRED if name in available), _PREFERRED[0])
+        return Runtimes(available, default, unavailable)
+
+    def _candidates(self, cgroups: Cgroups) -> list[Runtime]:
+        return [BwrapRuntime(cgroups, self.launcher, self.clock, directory=self.settings.directory / "selftest")]
+
+    async def _network(self) -> networks.Network | LonelyNetwork:
+        settings = self.settings
+        directory = settings.directory / "network"
+        around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
+        self._begin(around.run(), "what the network knows of the API")
+        await around.synced()
+        network = networks.Network(
+            networks.Settings(
+                directory,
+                settings.addresses,
+                settings.instance,
+                host=settings.host,
+                resolve=around.resolve,
+                name_servers=name_servers(),
+            ),
+            around.policies,
+            around.namespaces,
+        )
+        try:
+            await network.start()
+        except networks.NetworkUnavailable as error:
+            _log.warning("%s", error)
+            lonely = LonelyNetwork(settings.directory / "namespaces", str(error))
+            await lonely.start()
+            return lonely
+        around.tell(network.enforcer)
+        return network
