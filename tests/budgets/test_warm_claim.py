@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.controllers.run import Controllers
+from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.clock import ManualClock
@@ -61,7 +62,7 @@ async def test_in_all_a_claim_costs_four_writes_and_an_event(world: World) -> No
 class Distant:
     """A transport whose requests take a second there and back, on the world's clock. News arrives at once."""
 
-    def __init__(self, transport: Transport, clock: ManualClock) -> None:
+    def __init__(self, transport: Transport, clock: Clock) -> None:
         self.transport = transport
         self.clock = clock
 
@@ -85,7 +86,7 @@ class DistantWorld(World):
         controllers = super().new_controllers()
         if not self.far:
             return controllers
-        distant = Controllers(Client(Distant(self.wire, self.manual_clock)), self.clock, self.random, self.settings)
+        distant = Controllers(Client(Distant(self.wire, self.clock)), self.clock, self.random, self.settings)
         for reflector, near in zip(distant.reflection.reflectors, controllers.reflection.reflectors, strict=True):
             reflector.client, reflector.silence = near.client, near.silence
         return distant
