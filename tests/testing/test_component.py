@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.testing.component import Component, ReservedPort
+from sandpool.testing.component import Component, ComponentFailed, ReservedPort
 
 ENDLESS = "import time\nprint('up', flush=True)\nwhile True: time.sleep(1)"
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + ENDLESS
@@ -25,16 +25,9 @@ def component(tmp_path: Path, program: str) -> Component:
 def running(tmp_path: Path) -> Iterator[Component]:
     made = component(tmp_path, ENDLESS)
     made.start()
-    wait_for_output(made)
+    made.wait_for("up")
     yield made
     made.kill()
-
-
-def wait_for_output(made: Component) -> None:
-    deadline = time.monotonic() + 10
-    while not made.tail():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def gone(pid: int) -> bool:
@@ -58,6 +51,34 @@ def test_stop_ends_it(running: Component) -> None:
     running.stop()
 
 
+def test_one_that_ends_when_asked(tmp_path: Path) -> None:
+    made = component(tmp_path, "import signal, sys\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\n" + ENDLESS)
+    made.start()
+    made.wait_for("up")
+    assert made.end() == 7
+    assert not made.running
+
+
+def test_one_that_goes_on(tmp_path: Path) -> None:
+    made = component(tmp_path, STUBBORN)
+    made.start()
+    made.wait_for("up")
+    with pytest.raises(ComponentFailed, match=r"(?s)test did not end within 0\.05 s.*up"):
+        made.end(within=0.05)
+    made.kill()
+
+
+def test_last_words_are_heard_and_no_others(tmp_path: Path) -> None:
+    made = component(tmp_path, "print('going')")
+    made.start()
+    assert made.wait() == 0
+    made.start()
+    made.wait_for("going", since=1)
+    with pytest.raises(ComponentFailed, match=r"(?s)did not say 'gone'.*going"):
+        made.wait_for("gone")
+    made.kill()
+
+
 def test_kill_ends_it(running: Component) -> None:
     pid = running.pid
     running.kill()
@@ -67,7 +88,7 @@ def test_kill_ends_it(running: Component) -> None:
 def test_what_does_not_stop_is_killed(tmp_path: Path) -> None:
     made = component(tmp_path, STUBBORN)
     made.start()
-    wait_for_output(made)
+    made.wait_for("up")
     pid = made.pid
     made.stop(within=0.1)
     assert gone(pid)

@@ -67,15 +67,18 @@ class Component:
             process.wait()
 
     def end(self, within: float = 30.0) -> int:
-        """Ask it to end and wait; what it returned. Raises ``TimeoutError`` if it goes on."""
-        process = self._process
-        if process is None:
+        """Ask it to end, and see it end by itself; what it returned."""
+        self._signal(signal.SIGTERM)
+        return self.wait(within)
+
+    def wait(self, within: float = 30.0) -> int:
+        """Wait until it has ended; what it returned. Raises ``ComponentFailed`` if it goes on."""
+        if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
-        process.terminate()
         try:
-            returned = process.wait(within)
+            returned = self._process.wait(within)
         except subprocess.TimeoutExpired:
-            raise TimeoutError(f"{self.name} did not end within {within:g} s\n{self.tail()}") from None
+            raise ComponentFailed(f"{self.name} did not end within {within:g} s\n{self.tail()}") from None
         self._process = None
         return returned
 
@@ -98,8 +101,11 @@ class Component:
         """Wait until it has logged ``text``, not looking at the first ``since`` bytes of the log. Raises
         ``ComponentFailed`` if it ends before, or does not in time."""
         end = time.monotonic() + within
-        while text.encode() not in self._logged(since):
-            if not self.running or time.monotonic() > end:
+        while True:
+            goes_on = self.running and time.monotonic() < end  # asked first: its last words count
+            if text.encode() in self._logged(since):
+                return
+            if not goes_on:
                 raise ComponentFailed(f"{self.name} did not say {text!r}\n{self.tail()}")
             time.sleep(0.005)
 
