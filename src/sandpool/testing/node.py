@@ -89,7 +89,7 @@ class SimulatedNode:
         self.termination = termination
         self.fate = fate
         self.pods = Cache(PodView.from_object, name="pods of a simulated node")
-        self._reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace)
+        self.reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace)
         # By UID, of pods that are there: what is being done about them, or was. One that is not here has not been seen.
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._dying: set[str] = set()  # UIDs of pods that are being removed
@@ -100,11 +100,11 @@ class SimulatedNode:
         async with asyncio.TaskGroup() as group:
             self._group = group
             self.pods.subscribe(self._noticed)
-            group.create_task(self._reflector.run(), name=f"pods seen by {self.name}")
+            group.create_task(self.reflector.run(), name=f"pods seen by {self.name}")
 
     async def synced(self) -> None:
         """Wait until it knows the pods there are."""
-        await self._reflector.synced.wait()
+        await self.reflector.synced.wait()
 
     def reconsider(self) -> None:
         """Look again for a place for the pods that found none; to be called when their ``fate`` has changed."""

@@ -1,10 +1,8 @@
 """A small world for controllers: an API, controllers and a node in one namespace of it, and people who want things.
 
 Time is the world's own. With the clock of the system, things are waited for (``until``). With a ``ManualClock`` they
-are exact: ``settle`` lets everybody do what can be done now, ``wait`` lets time pass. An API outside this event loop
-does not know that time stands still and takes some to answer and to tell what happened; so the world is settled when
-no request is under way and every cache holds what the API holds. What the API does by itself, such as collecting
-garbage, is not part of that and is waited for.
+are exact: ``settle`` lets everybody do what can be done now (see ``standstill``), ``wait`` lets time pass. What the API
+does by itself, such as collecting garbage, is waited for in both.
 """
 
 from __future__ import annotations
@@ -20,18 +18,18 @@ from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.run import Controllers, Settings
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing import settling
 from sandpool.testing.audit import Asked
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.home import Home
 from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.standstill import Standstill
 from sandpool.testing.watching import WITHIN, until
 from sandpool.testing.wire import Wire
 
@@ -46,7 +44,8 @@ T = TypeVar("T")
 
 
 class World:
-    """``client`` is for people, ``wire`` is what the controllers talk through, and ``node_wire`` the node.
+    """``client`` is for people, and goes through ``people_wire``. ``wire`` is what the controllers talk through, and
+    ``node_wire`` the node. ``settle`` and ``wait`` are for worlds with a ``ManualClock``.
 
     ``start`` returns when everybody works, ``stop`` when nobody does any more.
     """
@@ -64,19 +63,27 @@ class World:
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.random = Random(4711)
         self.settings = replace(settings or Settings(), namespace=namespace)
-        self.client = home.client_for("people")
+        people = home.client_for("people")
+        self.people_wire = Wire(people.transport)
+        self.client = Client(self.people_wire, field_manager=people.field_manager)
         self.wire = Wire(home.client_for("controllers").transport)
         self.node_wire = Wire(home.client_for("node").transport)
         self.node = SimulatedNode(Client(self.node_wire), self.clock, namespace=namespace)
         self.controllers = self.new_controllers()
+        if isinstance(self.clock, ManualClock):
+            wires = (self.people_wire, self.wire, self.node_wire)
+            self._standstill = Standstill(self.clock, people, namespace, wires, self._caches)
         self._node_task: asyncio.Task[None] | None = None
 
     def new_controllers(self) -> Controllers:
         controllers = Controllers(Client(self.wire), self.clock, self.random, self.settings)
         if isinstance(self.clock, ManualClock):
-            for reflector in controllers.reflection.reflectors:
+            for reflector in (*controllers.reflection.reflectors, self.node.reflector):
                 reflector.silence = _NEVER
         return controllers
+
+    def _caches(self) -> list[tuple[ResourceType, Cache[Any]]]:
+        return [*self.controllers.caches, (POD, self.node.pods)]
 
     async def start(self) -> None:
         self._since = len(self.home.audit)  # where the audit log begins to be about this world
@@ -107,60 +114,20 @@ class World:
         stopping = asyncio.create_task(self.controllers.stop(grace))
         if isinstance(self.clock, ManualClock):
             while not stopping.done():
-                await asyncio.wait([stopping], timeout=0.05)
+                await asyncio.wait([stopping], timeout=0.2)
                 if (alarm := self.clock.next_alarm) is not None and alarm <= grace and not self.wire.busy:
                     await self.clock.jump()
         await stopping
 
     # --- time --------------------------------------------------------------------------------------------------------
 
-    @property
-    def manual_clock(self) -> ManualClock:
-        assert isinstance(self.clock, ManualClock), "time goes by itself in this world"
-        return self.clock
-
     async def settle(self) -> None:
         """Let everybody do what can be done now."""
-        async with asyncio.timeout(WITHIN):
-            while True:
-                sent = self._sent()
-                await settling.settle(self.manual_clock, self.wire, self.node_wire)
-                if await self._caught_up():
-                    await self.manual_clock.settle()
-                    if self._sent() == sent:
-                        return
-                elif self._sent() == sent:
-                    await asyncio.sleep(0.002)  # for news on a socket
+        await self._standstill.reached()
 
     async def wait(self, seconds: float) -> None:
         """Let this much time pass, from one alarm to the next, with everything that happens in it."""
-        clock = self.manual_clock
-        end = clock.monotonic() + seconds
-        await self.settle()
-        while (alarm := clock.next_alarm) is not None and clock.monotonic() + alarm <= end:
-            sent = self._sent()
-            await clock.jump()
-            if self._sent() != sent:
-                await self.settle()
-        await clock.advance(end - clock.monotonic())
-        await self.settle()
-
-    def _sent(self) -> int:
-        return len(self.wire.requests) + len(self.node_wire.requests)
-
-    async def _caught_up(self) -> bool:
-        """Whether the caches of controllers and node hold what the API holds."""
-        caches: list[tuple[ResourceType, Cache[Any]]] = [*self.controllers.caches, (POD, self.node.pods)]
-        types = dict.fromkeys(type for type, _ in caches)
-        lists = await asyncio.gather(*(self.client.list(type, self.namespace) for type in types))
-        held = {
-            type: {Key.of(each): each["metadata"]["resourceVersion"] for each in found["items"]}
-            for type, found in zip(types, lists, strict=True)
-        }
-        return all(
-            len(cache) == len(held[type]) and all(cache.version(key) == version for key, version in held[type].items())
-            for type, cache in caches
-        )
+        await self._standstill.passed(seconds)
 
     async def until(self, probe: Callable[[], Awaitable[T]]) -> T:
         """Ask again and again until the answer is true, and return it."""
