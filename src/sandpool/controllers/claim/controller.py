@@ -197,6 +197,7 @@ class ClaimController:
 
     async def _keep(self, observed: Observed, decision: Keep) -> Result:
         sandbox, problem = decision.sandbox, decision.problem
+        self.voice.gave(observed.claim, sandbox.name)
         if decision.patch is not None:
             try:
                 answer = await self.performer.patch(decision.patch, sandbox.namespace)
@@ -259,6 +260,7 @@ class ClaimController:
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
+        self.voice.is_giving(claim, name, adoption.sample, adoption.event)
         self._binding.add(key_of(claim))
         try:
             sandbox = await self.binder.bind(observed, adoption)
@@ -273,8 +275,7 @@ class ClaimController:
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))
-        self.voice.measure(adoption.sample)
-        self.voice.tell(claim, adoption.event)
+        self.voice.gave(claim, name)
         return await self.voice.settle(observed, sandbox, is_reference_stale=is_reference_stale)
 
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
@@ -283,6 +284,7 @@ class ClaimController:
         claim = observed.claim
         self.assigner.withdraw(key_of(claim))
         stale = making.is_reference_stale
+        self.voice.is_giving(claim, claim.name, making.sample, making.event)
         try:
             answer = await self.performer.create(making.create, claim.namespace)
         except AlreadyExists:
@@ -291,8 +293,7 @@ class ClaimController:
             if not _is_refusal(error):
                 raise
             return await self.voice.settle(observed, None, problems.failure(error.message), is_reference_stale=stale)
-        self.voice.measure(making.sample)
-        self.voice.tell(claim, making.event)
+        self.voice.gave(claim, claim.name)
         return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
 
 

@@ -7,7 +7,7 @@ or measured: whose status was refused has been overtaken, and another pass knows
 from __future__ import annotations
 
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_CLAIM
@@ -30,6 +30,13 @@ from sandpool.kube.errors import Conflict, NotFound
 _AGAIN: Final = Result(0.0)
 
 
+class _Gift(NamedTuple):
+    claim_uid: str
+    sandbox: str
+    sample: Sample
+    happening: Happening
+
+
 class Voice:
     def __init__(
         self,
@@ -47,6 +54,9 @@ class Voice:
         self.noting = noting
         # Of claims with a problem that is tried again later and later; it is no failure of the pass.
         self._pauses: Backoff[Key] = Backoff(random)
+        # What claims are being given, by claim, until it is known that they have it. Usually that is at once; but the
+        # answer may be lost, and then a later pass finds out.
+        self._gifts: dict[Key, _Gift] = {}
 
     async def settle(
         self,
@@ -89,6 +99,19 @@ class Voice:
             return DONE
         return _AGAIN
 
+    def is_giving(self, claim: ClaimView, sandbox: str, sample: Sample, happening: Happening) -> None:
+        """The claim is about to be given a sandbox. If it then has it, that is told and counted, once."""
+        self._gifts[key_of(claim)] = _Gift(claim.uid, sandbox, sample, happening)
+
+    def gave(self, claim: ClaimView, sandbox: str) -> None:
+        """The claim has a sandbox. Nothing happens if that is no news."""
+        gift = self._gifts.get(key_of(claim))
+        if gift is None or (gift.claim_uid, gift.sandbox) != (claim.uid, sandbox):
+            return
+        del self._gifts[key_of(claim)]
+        self.measure(gift.sample)
+        self.tell(claim, gift.happening)
+
     def tell(self, claim: ClaimView, happening: Happening) -> None:
         type = SANDBOX_CLAIM
         self.recorder.event(
@@ -105,3 +128,4 @@ class Voice:
     def forget(self, claim: Key) -> None:
         """The claim is gone."""
         self._pauses.forget(claim)
+        self._gifts.pop(claim, None)
