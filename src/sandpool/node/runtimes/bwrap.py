@@ -20,6 +20,7 @@ from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.descriptors import readable
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.client import Child, LauncherClient
 from sandpool.node.launcher.entry import Entry
@@ -28,7 +29,7 @@ from sandpool.node.runtimes.bubblewrap import Bubblewrap, NoBubblewrap, find
 from sandpool.node.runtimes.record import spec_from_json, spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.seccomp import NoFilter, program
-from sandpool.node.runtimes.terminal import Terminal, open_terminal
+from sandpool.node.runtimes.terminal import open_terminal
 from sandpool.node.runtimes.trace import Trace
 
 # Between looks whether bwrap has got to the program. It tells nobody.
@@ -110,6 +111,7 @@ class BwrapContainer:
         self._child: Child | None = None
         # Of the FIFOs: what was written is lost when nobody has them open any more.
         self._kept: list[int] = []
+        self._their_terminal: int | None = None
 
     @property
     def pod_uid(self) -> str:
@@ -126,12 +128,13 @@ class BwrapContainer:
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
         self.cgroup.create(self.spec.limits)
+        if self.spec.tty:
+            self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
 
     async def start(self) -> None:
         self._keep()
         self._memory = self.cgroup.watch_memory(self._out_of_memory)
-        terminal = open_terminal(self.pod.host_uid, self.pod.host_gid) if self.spec.tty else None
-        stdio = self._open_stdio(terminal)
+        stdio = self._open_stdio()
         bubblewrap = self.runtime.bubblewrap
         order = Birth(
             pod=self.pod,
@@ -147,13 +150,10 @@ class BwrapContainer:
             child = await self.runtime.launcher.launch(order)
         except BaseException:
             self._close_memory()
-            if terminal is not None:
-                os.close(terminal.ours)
             raise
         finally:
             for descriptor in stdio:
                 os.close(descriptor)
-        self.terminal = terminal.ours if terminal is not None else None
         self._child = child
         self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
         await self._reach_program()
@@ -233,9 +233,10 @@ class BwrapContainer:
             await asyncio.wait([self._exit])
         self._close_memory()
         await self.cgroup.remove()
-        for descriptor in (*self._kept, *([] if self.terminal is None else [self.terminal])):
-            os.close(descriptor)
-        self._kept, self.terminal = [], None
+        for descriptor in (*self._kept, self.terminal, self._their_terminal):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._kept, self.terminal, self._their_terminal = [], None, None
         shutil.rmtree(self.directory, ignore_errors=True)
 
     async def _reach_program(self) -> None:
@@ -294,9 +295,10 @@ class BwrapContainer:
             self._memory.close()
             self._memory = None
 
-    def _open_stdio(self, terminal: Terminal | None) -> list[int]:
-        if terminal is not None:
-            return [terminal.theirs, os.dup(terminal.theirs), os.dup(terminal.theirs)]
+    def _open_stdio(self) -> list[int]:
+        if self._their_terminal is not None:
+            terminal, self._their_terminal = self._their_terminal, None
+            return [terminal, os.dup(terminal), os.dup(terminal)]
         # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
         both = os.O_RDWR | os.O_CLOEXEC
         stdin = os.open(self.directory / "stdin", both) if self.spec.stdin else os.open("/dev/null", os.O_RDONLY)
@@ -324,13 +326,3 @@ class BwrapProcess:
         if status is None:
             raise RuntimeFailure("how it ended is not known: the launcher is gone")
         return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
-
-
-async def readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    event = asyncio.Event()
-    loop.add_reader(descriptor, event.set)
-    try:
-        await event.wait()
-    finally:
-        loop.remove_reader(descriptor)

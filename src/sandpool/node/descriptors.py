@@ -1,0 +1,16 @@
+"""Waiting for file descriptors."""
+
+from __future__ import annotations
+
+import asyncio
+
+
+async def readable(descriptor: int) -> None:
+    """Return when it can be read without waiting; of the descriptor of a process, when that has ended."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_reader(descriptor, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_reader(descriptor)

@@ -1,0 +1,49 @@
+"""Log files have a bounded size, and a run that is over is kept until the next is over too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandpool.node.logs.files import LogFile, files_of
+
+
+def names(directory: Path) -> set[str]:
+    return {path.name for path in directory.iterdir()}
+
+
+def test_files_are_cut_and_the_oldest_goes(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, 0, max_size=100, max_files=3)
+    for number in range(100):
+        log.write(b"line %03d\n" % number)
+    log.close()
+    assert names(tmp_path) == {"0.log", "0.log.1", "0.log.2"}
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) <= 300
+    kept = b"".join(path.read_bytes() for path in files_of(tmp_path, 0)).splitlines()
+    assert kept[-1] == b"line 099" and kept == sorted(kept)
+
+
+def test_what_is_larger_than_a_file_is_one_file(tmp_path: Path) -> None:
+    log = LogFile(tmp_path, 0, max_size=10, max_files=1)
+    log.write(b"x" * 50)
+    log.write(b"y")
+    log.close()
+    assert (tmp_path / "0.log").read_bytes() == b"y"
+
+
+def test_it_goes_on_after_a_crash_with_a_new_line(tmp_path: Path) -> None:
+    (tmp_path / "0.log").write_bytes(b"whole\nhal")
+    log = LogFile(tmp_path, 0)
+    log.write(b"next\n")
+    log.close()
+    assert (tmp_path / "0.log").read_bytes() == b"whole\nhal\nnext\n"
+
+
+def test_the_run_before_is_kept_and_those_before_that_are_not(tmp_path: Path) -> None:
+    for run in range(4):
+        log = LogFile(tmp_path, run)
+        log.write(b"run %d\n" % run)
+        log.close()
+    (tmp_path / "unrelated").write_text("stays")
+    assert names(tmp_path) == {"2.log", "3.log", "unrelated"}
+    assert files_of(tmp_path, 2) == [tmp_path / "2.log"]
+    assert files_of(tmp_path, 7) == [] == files_of(tmp_path / "none", 0)
