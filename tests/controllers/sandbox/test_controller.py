@@ -43,6 +43,7 @@ from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.settling import pass_time, settle
 from sandpool.testing.wire import Fault, Wire, no_fault
+from sandpool.testing.world import is_ready
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -426,6 +427,38 @@ async def test_a_pod_that_was_prepared_is_adopted(rig: Rig) -> None:
     assert (await rig.condition("Ready"))[0] == "True"
     assert rig.writes() == ["PATCH pods/prepared", "PATCH sandboxes/box/status"]
     assert not await rig.exists(POD)
+
+
+async def test_r2_a_pod_that_two_sandboxes_were_promised_is_that_of_one(rig: Rig) -> None:
+    """Both see a pod of nobody, and both mean to take it."""
+    await rig.create(POD, "prepared", metadata={"labels": {ADOPTABLE: "true"}}, spec=pod_template()["spec"])
+    send, both = rig.wire.transport.request, asyncio.Event()
+    asked: list[Request] = []
+    owners: list[str] = []
+
+    async def together(request: Request) -> Any:
+        if not (request.path.endswith("/pods/prepared") and request.method == "PATCH"):
+            return await send(request)
+        asked.append(request)
+        if len(asked) == 2:
+            both.set()
+        await both.wait()
+        answer = await send(request)
+        owners.append(answer["metadata"]["ownerReferences"][0]["name"])
+        return answer
+
+    rig.wire.transport.request = together  # type: ignore[method-assign]
+    body = {"metadata": {"annotations": {POD_NAME: "prepared"}}, "spec": {"podTemplate": pod_template()}}
+    for name in ("first", "second"):
+        await rig.client.create(SANDBOX, new(SANDBOX, name, **body), "default")
+    await both.wait()
+    await rig.wait(1)
+    assert len(asked) == 2
+    assert len(owners) == 1, "the other was refused"
+    loser = "second" if owners == ["first"] else "first"
+    assert await rig.exists(POD, loser), "it has a pod of its own then"
+    assert is_ready(await rig.get(name="first"))
+    assert is_ready(await rig.get(name="second"))
 
 
 async def test_two_pods_are_told_of_and_left_alone(rig: Rig) -> None:

@@ -157,7 +157,7 @@ def test_edge_12_an_unowned_pod_with_the_tracking_label_is_adopted_at_once() -> 
     sandbox = box()
     plan = planned(sandbox, unowned(sandbox))
     references = [controller_reference(SANDBOX, SandboxView.from_object(sandbox))]
-    assert plan.write == Patch(POD, "box", {"metadata": {"ownerReferences": references}})
+    assert plan.write == Patch(POD, "box", {"metadata": {"resourceVersion": "1", "ownerReferences": references}})
     assert not plan.deferrable
 
 

@@ -218,7 +218,7 @@ def test_edge_12_adoption_with_the_right_labels_still_writes_the_owner() -> None
     pod = sandboxes.sandbox_pod(sandbox, metadata={"ownerReferences": [bystander]})
     view = SandboxView.from_object(sandbox)
     assert metadata_patch(PodView.from_object(pod), view) == {
-        "metadata": {"ownerReferences": [bystander, controller_reference(SANDBOX, view)]}
+        "metadata": {"resourceVersion": "1", "ownerReferences": [bystander, controller_reference(SANDBOX, view)]}
     }
 
 

@@ -170,7 +170,11 @@ def test_edge_15_adoption_overwrites_ports_even_to_none() -> None:
     sandbox = box(True)
     assert planned(sandbox, unowned(sandbox, TRACKED, ports=[{"port": 1}])) == ServicePlan(
         True,
-        Patch(SERVICE, "box", {"metadata": {"ownerReferences": adoption(sandbox)}, "spec": {"ports": None}}),
+        Patch(
+            SERVICE,
+            "box",
+            {"metadata": {"resourceVersion": "1", "ownerReferences": adoption(sandbox)}, "spec": {"ports": None}},
+        ),
     )
 
 

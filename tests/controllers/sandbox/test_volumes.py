@@ -74,7 +74,13 @@ def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
     )
     references = [bystander, controller_reference(SANDBOX, SandboxView.from_object(sandbox))]
     assert planned(sandbox, prepared) == VolumesPlan(
-        (Patch(PERSISTENT_VOLUME_CLAIM, "data-my-sandbox", {"metadata": {"ownerReferences": references}}),)
+        (
+            Patch(
+                PERSISTENT_VOLUME_CLAIM,
+                "data-my-sandbox",
+                {"metadata": {"resourceVersion": "1", "ownerReferences": references}},
+            ),
+        )
     )
 
 

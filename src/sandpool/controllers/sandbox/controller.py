@@ -39,7 +39,7 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.tracing import NoTracing, Span, Tracing
 from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists, ApiError
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
 # Beginning anew more often than this would mean that something appears and vanishes all the time: that is an error.
 _ATTEMPTS: Final = 2
@@ -195,6 +195,11 @@ class SandboxController:
                     await self.performer.perform(write, namespace)
             except AlreadyExists as error:
                 if can_begin_anew:
+                    raise _Unseen from error
+                return _Failure(error.message)
+            except Conflict as error:
+                if can_begin_anew and isinstance(write, Patch):
+                    await self.performer.look_for(write.type, write.name, namespace)
                     raise _Unseen from error
                 return _Failure(error.message)
             except (ApiError, ConnectionError, TimeoutError) as error:

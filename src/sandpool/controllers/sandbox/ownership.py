@@ -16,6 +16,12 @@ def tracking_labels(sandbox: SandboxView) -> dict[str, str]:
     return {labels.SANDBOX_NAME_HASH: name_hash(sandbox.name)}
 
 
+def precondition(child: View) -> dict[str, str]:
+    """What a patch of an existing object must say besides. Its owners are written as a whole list, so who takes over an
+    object of nobody does that for the version that was nobody's: two sandboxes may have been promised the same one."""
+    return {"resourceVersion": child.resource_version} if child.owner is None else {}
+
+
 def refusal(what: str, child: View, sandbox: SandboxView) -> str:
     """Why the sandbox may not use an existing object; empty if it may."""
     owner = child.owner

@@ -16,7 +16,7 @@ from sandpool.api import labels
 from sandpool.api.kinds import EXTENSIONS_GROUP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, adopted_by, controller_reference
-from sandpool.controllers.sandbox.ownership import tracking_labels
+from sandpool.controllers.sandbox.ownership import precondition, tracking_labels
 from sandpool.kube.patches import merge_diff
 
 _LISTS: Final = frozenset({labels.PROPAGATED_LABELS, labels.PROPAGATED_ANNOTATIONS})
@@ -79,7 +79,9 @@ def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
     if pod.owner is None:
         after["ownerReferences"] = adopted_by(pod, SANDBOX, sandbox)
     change = merge_diff(before, after)
-    return {"metadata": change} if change is not None else None
+    if change is None:
+        return None
+    return {"metadata": {**precondition(pod), **change}}
 
 
 def _wanted(sandbox: SandboxView) -> _Wanted:

@@ -14,7 +14,7 @@ from sandpool.api.kinds import SANDBOX, SERVICE
 from sandpool.api.names import service_port_name
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, ServiceView, adopted_by, controller_reference
-from sandpool.controllers.sandbox.ownership import refusal, tracking_labels
+from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff
 
@@ -114,7 +114,11 @@ def _update(found: ServiceView, sandbox: SandboxView) -> Patch | None:
         if ports := _merged_ports(found.ports, service_ports(sandbox)):
             after["spec"]["ports"] = ports
     body = merge_diff(before, after)
-    return Patch(SERVICE, found.name, body) if body is not None else None
+    if body is None:
+        return None
+    if required := precondition(found):
+        body["metadata"] = {**required, **body.get("metadata", {})}
+    return Patch(SERVICE, found.name, body)
 
 
 def _merged_ports(found: list[Object], wanted: list[Object]) -> list[Object]:

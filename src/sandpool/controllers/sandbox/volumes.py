@@ -9,7 +9,7 @@ from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, SANDBOX
 from sandpool.api.names import volume_claim_name
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, VolumeClaimView, adopted_by, controller_reference
-from sandpool.controllers.sandbox.ownership import refusal, tracking_labels
+from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
 from sandpool.controllers.writes import Create, Patch
 
 
@@ -38,7 +38,7 @@ def plan_volumes(sandbox: SandboxView, existing: Mapping[str, VolumeClaimView]) 
         elif error := refusal("PVC", found, sandbox):
             return VolumesPlan(tuple(writes), error)
         elif found.owner is None:
-            body = {"metadata": {"ownerReferences": adopted_by(found, SANDBOX, sandbox)}}
+            body = {"metadata": {**precondition(found), "ownerReferences": adopted_by(found, SANDBOX, sandbox)}}
             writes.append(Patch(PERSISTENT_VOLUME_CLAIM, name, body))
     return VolumesPlan(tuple(writes))
 
