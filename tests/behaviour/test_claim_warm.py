@@ -1,0 +1,380 @@
+"""Claims that get a sandbox of their pool (sections 6.1 and 6.3 to 6.8 of the reference, edge cases 32 to 51)."""
+
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.kube.errors import InternalError
+from sandpool.kube.transport import Request
+from sandpool.testing.findings import is_adoption, is_creation, is_warm, named_in
+from sandpool.testing.interposer import Interposer
+from sandpool.testing.node import Stage
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.world import World, is_ready, owner_of, owners
+
+NEVER = 1e6  # seconds
+
+
+async def set_ready(world: World, pod: str) -> None:
+    """The kubelet says that a pod is ready."""
+    conditions = (await world.get(POD, pod))["status"]["conditions"]
+    changed = [{**each, "status": "True"} if each["type"] == "Ready" else each for each in conditions]
+    await world.patch(POD, pod, {"status": {"conditions": changed}}, "status")
+
+
+def sandbox_of(claim: Object) -> str:
+    name: str = ((claim.get("status") or {}).get("sandbox") or {}).get("name", "")
+    return name
+
+
+# --- what a claim is given -------------------------------------------------------------------------------------------
+
+
+async def test_a_claim_repeats_what_its_sandbox_says(world: World) -> None:
+    """Edge case 32: since when it is ready is since when the sandbox is, which is longer than there is a claim."""
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    await world.wait(60)
+    await world.claim("mine")
+    claim = await world.get(SANDBOX_CLAIM, "mine")
+
+    (theirs,) = [each for each in member["status"]["conditions"] if each["type"] == "Ready"]
+    assert claim["status"] == {
+        "sandbox": {"name": member["metadata"]["name"], "podIPs": member["status"]["podIPs"]},
+        "conditions": [{**theirs, "observedGeneration": claim["metadata"]["generation"]}],
+    }
+    assert await world.told(SANDBOX_CLAIM, "mine") == {"Ready": ("True", "DependenciesReady", "Pod is Ready")}
+
+
+async def test_a_sandbox_that_is_given_away_is_the_claims_and_nobody_elses(world: World) -> None:
+    """Section 6.6: one owner, the claim's identity, and nothing left that said it was a pool's."""
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    claim = await world.claim("mine", metadata={"labels": {labels.CREATED_BY: "python-client"}})
+    box = (await world.served(1))["mine"]
+
+    assert box["metadata"]["uid"] == member["metadata"]["uid"]
+    assert box["metadata"]["ownerReferences"] == [owner_reference(claim, controller=True, block=True)]
+    assert box["metadata"]["labels"] == {
+        labels.CLAIM_UID: claim["metadata"]["uid"],
+        labels.CREATED_BY: "python-client",
+        labels.LAUNCH_TYPE: "warm",
+        labels.TEMPLATE_REF_HASH: name_hash("python"),
+    }
+    assert box["metadata"]["annotations"] == {
+        labels.TEMPLATE_REF: "python",
+        labels.POD_NAME: box["metadata"]["name"],
+    }
+    pod = await world.get(POD, box["metadata"]["name"])
+    assert labels.WARM_POOL not in pod["metadata"]["labels"]
+    assert pod["metadata"]["labels"][labels.CREATED_BY] == "python-client"
+    assert pod["metadata"]["labels"][labels.TEMPLATE_REF_HASH] == name_hash("python")
+    assert labels.SAFE_TO_EVICT not in pod["metadata"].get("annotations", {}), "somebody uses it now"
+    (event,) = await world.events("mine")
+    assert (event["reason"], event["note"]) == (
+        "SandboxAdopted",
+        f'Adopted warm pool Sandbox "{box["metadata"]["name"]}"',
+    )
+
+
+async def test_e51_without_creator_the_pools_does_not_survive(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+
+    assert labels.CREATED_BY not in box["metadata"]["labels"]
+    assert labels.CREATED_BY not in (await world.get(POD, box["metadata"]["name"]))["metadata"]["labels"]
+
+
+async def test_metadata_of_a_claim_reach_its_pod_and_stay(world: World) -> None:
+    """Section 6.3: also what the template says later reaches the sandbox, when the claim is looked at again."""
+    await world.template()
+    await world.pool(1)
+    own = {"labels": {"sandbox.users.io/team": "blue"}, "annotations": {"note": "mine"}}
+    await world.claim("mine", additionalPodMetadata=own)
+    name = (await world.served(1))["mine"]["metadata"]["name"]
+    pod = (await world.get(POD, name))["metadata"]
+    assert pod["labels"]["sandbox.users.io/team"] == "blue"
+    assert pod["annotations"]["note"] == "mine"
+
+    body = {"spec": {"podTemplate": {"metadata": {"labels": {"app": "agent"}}}}}
+    await world.patch(SANDBOX_TEMPLATE, "python", body)
+    await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+    pod = (await world.get(POD, name))["metadata"]
+    assert pod["labels"]["app"] == "agent"
+    assert pod["labels"]["sandbox.users.io/team"] == "blue"
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+
+
+async def test_a_deleted_claim_takes_its_sandbox_along(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    name = (await world.served(1))["mine"]["metadata"]["name"]
+    since = len(world.wire.requests)
+    await world.delete(SANDBOX_CLAIM, "mine")
+    await world.gone(SANDBOX, name)
+    await world.gone(POD, name)
+
+    assert not [each for each in world.wire.requests[since:] if each.method == "DELETE"], "the garbage collector's work"
+    await world.filled(1)
+
+
+# --- waiting for what is on its way ----------------------------------------------------------------------------------
+
+
+async def test_e33_an_empty_pool_means_a_cold_start_at_once(world: World) -> None:
+    await world.template()
+    await world.pool(0, filled=False)
+    before = world.clock.monotonic()
+    await world.claim("cold")
+    served = await world.served(1)
+
+    assert served["cold"]["metadata"]["name"] == "cold"
+    assert world.clock.monotonic() == before
+
+
+async def test_e33_a_claim_that_waits_says_nothing(world: World) -> None:
+    world.node.delays = {Stage.ADDRESS: NEVER}
+    await world.template()
+    await world.pool(1, filled=False)
+    await world.claim("mine")
+    assert "status" not in await world.get(SANDBOX_CLAIM, "mine")
+    await world.wait(60)
+    assert (await world.get(SANDBOX_CLAIM, "mine"))["status"]["sandbox"]["name"] == "mine", "then one is made for it"
+    assert await owners(world) == {("SandboxWarmPool", "pool"): 1, ("SandboxClaim", "mine"): 1}
+
+
+async def test_claims_that_wait_are_served_in_the_order_in_which_they_came(world: World) -> None:
+    """By event: no time passes between a sandbox becoming ready and its claim being so."""
+    world.node.delays = {Stage.READY: NEVER}
+    await world.template()
+    await world.pool(3, filled=False)
+    for name in ("zoe", "adam", "mia"):
+        await world.claim(name)
+    before = world.clock.monotonic()
+    members = [box["metadata"]["name"] for box in reversed(await world.members())]
+    given = []
+    for member, claim in zip(members, ("zoe", "adam", "mia"), strict=True):
+        await set_ready(world, member)
+        assert is_ready(await world.get(SANDBOX_CLAIM, claim))
+        given.append(sandbox_of(await world.get(SANDBOX_CLAIM, claim)))
+
+    assert given == members
+    assert world.clock.monotonic() == before
+
+
+async def test_e34_a_sandbox_that_boots_is_better_than_none(world: World) -> None:
+    """It has an address, and has said so, and is not ready when nobody wants to wait any longer."""
+    world.node.delays = {Stage.READY: NEVER}
+    await world.template()
+    await world.pool(1, filled=False)
+    await world.wait(30)
+    (member,) = await world.members()
+    await world.claim("mine")
+    await world.wait(5)
+
+    assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == member["metadata"]["name"]
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == (
+        "False",
+        "DependenciesNotReady",
+        "Pod is Running but not Ready",
+    )
+    await set_ready(world, member["metadata"]["name"])
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+
+
+async def test_e35_a_ready_sandbox_goes_before_an_older_one_that_boots(world: World) -> None:
+    world.node.delays = {Stage.READY: NEVER}
+    await world.template()
+    await world.pool(2, filled=False)
+    *_, last = await world.members()
+    await set_ready(world, last["metadata"]["name"])
+    await world.claim("mine")
+
+    assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == last["metadata"]["name"]
+
+
+# --- what a claim was assigned before (section 6.4) ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+async def test_e34_e36_what_was_assigned_is_adopted_and_no_other(world: World, where: str) -> None:
+    """A controller ended between noting it and doing it, perhaps long ago; it need not even have an address."""
+    world.node.delays = {Stage.ADDRESS: NEVER}
+    await world.template()
+    await world.pool(3, filled=False)
+    chosen = (await world.members())[1]["metadata"]["name"]
+    await world.claim("mine", metadata={where: {labels.SANDBOX_NAME: chosen}})
+
+    assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == chosen
+    assert owner_of(await world.get(SANDBOX, chosen)) == ("SandboxClaim", "mine")
+    tried = [named_in(each) for each in world.wire.requests if is_adoption(each)]
+    assert tried == [chosen]
+
+
+async def test_the_label_of_former_times_becomes_an_annotation(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    name = member["metadata"]["name"]
+    await world.claim("mine", metadata={"labels": {labels.SANDBOX_NAME: name}})
+    await world.served(1)
+    metadata = (await world.get(SANDBOX_CLAIM, "mine"))["metadata"]
+
+    assert metadata["annotations"][labels.SANDBOX_NAME] == name
+    assert labels.SANDBOX_NAME not in metadata.get("labels", {})
+
+
+async def test_e45_a_sandbox_that_is_the_claims_in_an_old_version_is_the_claims(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+    (reference,) = box["metadata"]["ownerReferences"]
+    old = {**reference, "apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
+    await world.patch(SANDBOX, box["metadata"]["name"], {"metadata": {"ownerReferences": [old]}})
+    await world.restart()
+    await world.wait(5)
+
+    assert (await world.served(1))["mine"]["metadata"]["uid"] == box["metadata"]["uid"]
+    assert len(await world.all(SANDBOX)) == 2
+
+
+async def test_e46_a_sandbox_of_the_claims_name_that_is_not_its_own_is_an_error(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.sandbox("mine")
+    await world.claim("mine")
+    told = await world.told(SANDBOX_CLAIM, "mine")
+
+    assert told == {
+        "Ready": (
+            "False",
+            "ReconcilerError",
+            'Error seen: sandbox "mine" is not controlled by claim "mine". Please use a different claim name or delete '
+            "the sandbox manually",
+        )
+    }
+    await world.delete(SANDBOX, "mine")
+    await world.wait(600)
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine")), "it is tried again"
+
+
+async def test_e48_how_a_sandbox_was_launched_is_noted_if_nobody_did_and_never_changed(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    for claim, noted in (("first", None), ("second", "cold")):
+        await world.claim(claim)
+        name = sandbox_of(await world.get(SANDBOX_CLAIM, claim))
+        await world.patch(SANDBOX, name, {"metadata": {"labels": {labels.LAUNCH_TYPE: noted}}})
+        await world.patch(SANDBOX_CLAIM, claim, {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+        box = await world.get(SANDBOX, name)
+        assert box["metadata"]["labels"][labels.LAUNCH_TYPE] == (noted or "warm")
+
+
+# --- when something goes wrong (sections 6.7 and 6.8) ----------------------------------------------------------------
+
+
+async def test_e38_a_sandbox_that_is_deleted_just_before_is_told_and_replaced_by_another(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    name = member["metadata"]["name"]
+    said: list[str] = []
+
+    def note(request: Request) -> None:
+        if request.path.endswith("/sandboxclaims/mine/status"):
+            said.extend(each["message"] for each in request.body["status"].get("conditions", []))
+
+    async def delete_first(request: Request) -> None:
+        if is_adoption(request) and named_in(request) == name:
+            await world.client.delete(SANDBOX, name, world.namespace)
+
+    Interposer.behind(world.wire).before = delete_first
+    world.wire.fault = note
+    await world.claim("mine")
+    await world.wait(5)
+    await world.served(1)
+
+    assert said[0] == (
+        f"adoption write conflict: sandbox {name} deleted before adoption completed; the next pass retries from a "
+        "converged view"
+    )
+    assert len([each for each in world.wire.requests if is_adoption(each) and named_in(each) == name]) == 1
+
+
+async def test_e42_a_sandbox_that_cannot_be_written_stays_the_claims(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    name = sandbox_of(await world.get(SANDBOX_CLAIM, "mine"))
+    world.wire.fault = lambda request: (
+        InternalError("not now") if request.method == "PATCH" and request.path.endswith(f"/sandboxes/{name}") else None
+    )
+    await world.patch(SANDBOX_TEMPLATE, "python", {"spec": {"podTemplate": {"metadata": {"labels": {"app": "new"}}}}})
+    since = len(world.wire.requests)
+    await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownPolicy": "Delete"}}})
+    await world.wait(30)
+
+    assert sandbox_of(await world.get(SANDBOX_CLAIM, "mine")) == name
+    assert not [each for each in world.wire.requests[since:] if is_creation(each) and named_in(each) == "mine"]
+    world.wire.heal()
+    await world.wait(60)
+    assert (await world.get(POD, name))["metadata"]["labels"]["app"] == "new"
+
+
+async def test_a_sandbox_that_is_gone_is_replaced(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    name = sandbox_of(await world.get(SANDBOX_CLAIM, "mine"))
+    await world.filled(1)
+    await world.delete(SANDBOX, name)
+    await world.wait(1)
+    box = (await world.served(1))["mine"]
+
+    assert box["metadata"]["name"] != name
+    assert is_warm(box)
+    assert len(await world.all(SANDBOX)) == 2
+
+
+# --- what wakes a claim (section 6.1) --------------------------------------------------------------------------------
+
+
+async def test_what_a_claim_does_not_repeat_of_its_sandbox_wakes_it_not(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    name = sandbox_of(await world.get(SANDBOX_CLAIM, "mine"))
+    await world.filled(1)
+    claims = world.controllers.claims.controller
+    before = claims.reconciles
+    await world.patch(SANDBOX, name, {"metadata": {"labels": {"example.com/a": "b"}}})
+    await world.patch(SANDBOX, name, {"status": {"nodeName": "elsewhere"}}, "status")
+    assert claims.reconciles == before
+    await world.patch(SANDBOX, name, {"status": {"podIPs": ["10.1.2.3"]}}, "status")
+    assert claims.reconciles > before
+
+
+async def test_e44_bound_claims_are_woken_by_a_new_template_and_not_by_their_pool(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.filled(1)
+    claims = world.controllers.claims.controller
+    before = claims.reconciles
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": 2}})
+    await world.filled(2)
+    await world.patch(SANDBOX_TEMPLATE, "python", {"spec": {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}})
+    assert claims.reconciles == before
+    await world.delete(SANDBOX_TEMPLATE, "python")
+    await world.template()
+    assert claims.reconciles > before
