@@ -135,7 +135,10 @@ def expired_but_not_owned_message(detail: str) -> str:
 
 
 def find_condition(conditions: list[Condition], type: str) -> Condition | None:
-    return next((condition for condition in conditions if condition["type"] == type), None)
+    for condition in conditions:
+        if condition["type"] == type:
+            return condition
+    return None
 
 
 def condition_of(obj: Object, type: str) -> Condition | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -17,6 +18,7 @@ _FNV_OFFSET: Final = 0x811C9DC5
 _FNV_PRIME: Final = 0x01000193
 
 
+@lru_cache(4096)  # the names of pools and templates are hashed again and again
 def name_hash(text: str) -> str:
     """Eight hexadecimal digits for a name of any length: FNV-1a, 32 bits, over UTF-8. Labels hold it where the name
     itself might be too long for a label value."""

@@ -42,8 +42,11 @@ class SandboxStatus:
 
     @property
     def ready(self) -> bool:
-        condition = find_condition(self.conditions, READY)
-        return condition is not None and condition["status"] == TRUE
+        # A pass over a pool asks every member several times, so this is written out.
+        for condition in self.conditions:
+            if condition["type"] == READY:
+                return bool(condition["status"] == TRUE)
+        return False
 
     @classmethod
     def from_object(cls, status: Object) -> SandboxStatus:
