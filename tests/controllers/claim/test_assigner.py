@@ -138,8 +138,8 @@ def test_there_is_no_capacity(desk: Desk) -> None:
 
 
 def test_what_was_promised_is_not_given_up_for_something_better(desk: Desk) -> None:
-    """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it: handed
-    on, it would go from one to the other for ever."""
+    """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it:
+    handed on, it would go from one to the other for ever."""
     desk.offer("s1", Stage.COMING, compatibility="old")
     for claim in ("first", "second"):
         desk.assigner.wait(wish(claim))

@@ -17,6 +17,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import orjson
+
 from sandpool.api.kinds import SANDPOOL
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
@@ -43,8 +45,11 @@ Witness = Callable[[str, Change, str], None]
 class WitnessedStore(Store):
     """A store that knows who wrote what."""
 
-    def __init__(self, journal: MemoryJournal) -> None:
+    def __init__(self, journal: MemoryJournal, decoded: dict[bytes, Object]) -> None:
         super().__init__(journal)
+        for resource in self.resources():
+            for entry in self.scan(resource):
+                entry.keep(decoded[entry.encoded])
         self._writers: dict[Change, str] = {}  # of changes that are not committed yet
 
     def put(self, resource: str, key: Key, object: Object) -> Write:
@@ -65,6 +70,7 @@ class WitnessedStore(Store):
 class _Beginning(NamedTuple):
     rows: tuple[Row, ...]
     revision: int
+    decoded: dict[bytes, Object]  # of the rows, by what is stored
     served: dict[tuple[str, str, str], Resource]
     directory: TemporaryDirectory[str]  # with the server's key; removed with the process
 
@@ -87,7 +93,9 @@ def _beginning() -> _Beginning:
 
     server = loop.run(make())
     served = {_path(resource): resource for resource in server.resources}
-    return _Beginning(tuple(journal.objects.values()), journal.revision, served, directory)
+    rows = tuple(journal.objects.values())
+    decoded = {row.value: orjson.loads(row.value) for row in rows}
+    return _Beginning(rows, journal.revision, decoded, served, directory)
 
 
 def _path(resource: Resource) -> tuple[str, str, str]:
@@ -109,7 +117,7 @@ async def start_server(clock: Clock, random: Random, delay: Callable[[], float])
     stores: list[WitnessedStore] = []
 
     def open_store(_: Path) -> Store:
-        stores.append(WitnessedStore(journal))
+        stores.append(WitnessedStore(journal, beginning.decoded))
         return stores[0]
 
     server = ApiServer(Path(beginning.directory.name), clock=clock, random=random, open_store=open_store)

@@ -12,7 +12,9 @@ from sandpool.controllers.run import Controllers, Settings
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
+from sandpool.testing.simulation.laws import Violation
 from sandpool.testing.simulation.loop import Process
+from sandpool.testing.simulation.manners import Manners
 from sandpool.testing.simulation.wire import SimulatedWire
 
 #: Few enough that they are in each other's way.
@@ -40,7 +42,7 @@ class Death:
 
 
 class Incarnation:
-    """``died`` is called when the process has been killed."""
+    """``died`` is called when the process has been killed, ``broken`` when it does what no process may."""
 
     def __init__(
         self,
@@ -50,12 +52,16 @@ class Incarnation:
         random: Random,
         death: Death | None,
         died: Callable[[], None],
+        broken: Callable[[Violation], None],
     ) -> None:
         self.wire = wire
         self.death = death
         self.died = died
+        self.broken = broken
         self.process = Process(f"controllers {number}")
         self.controllers = Controllers(Client(wire), clock, random, SMALL)
+        self.is_working = False
+        self._manners = Manners(self.controllers, clock.monotonic)
         self._fatal: Request | None = None
         wire.before = self._before
         wire.sent = self._sent
@@ -64,6 +70,7 @@ class Incarnation:
     async def live(self) -> None:
         """Until stopped; raises if one of the controllers breaks down."""
         await self.controllers.start()
+        self.is_working = True
         await self.controllers.wait()
 
     def kill(self) -> None:
@@ -73,6 +80,10 @@ class Incarnation:
             self.died()
 
     def _before(self, writer: str, request: Request) -> None:
+        try:
+            self._manners.check(writer, request)
+        except Violation as violation:
+            self.broken(violation)
         if self.death is None or self.wire.writes != self.death.write:
             return
         self._fatal = request

@@ -20,6 +20,7 @@ from sandpool.server.store.store import Store
 from sandpool.testing.objects import new
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.trace import Trace
+from sandpool.testing.simulation.weather import Weather
 
 NAMESPACE = "default"
 STRATEGIES = (RECREATE, ON_REPLENISH, ROLLING_UPDATE)
@@ -31,11 +32,21 @@ class People:
     """They know the ``store`` and so always know what there is; what they want they ask of the API, like anybody."""
 
     def __init__(
-        self, client: Client, store: Store, nodes: Nodes, clock: Clock, random: Random, trace: Trace, *, hurry: float
+        self,
+        client: Client,
+        store: Store,
+        nodes: Nodes,
+        weather: Weather,
+        clock: Clock,
+        random: Random,
+        trace: Trace,
+        *,
+        hurry: float,
     ) -> None:
         self.client = client
         self.store = store
         self.nodes = nodes
+        self.weather = weather
         self.clock = clock
         self.random = random
         self.trace = trace
@@ -57,6 +68,7 @@ class People:
             (3, self.meddle),
             (3, self.disturb),
             (1, self.delete_template),
+            (1, self.quota),
         )
 
     async def begin(self) -> None:
@@ -141,6 +153,10 @@ class People:
     async def disturb(self) -> None:
         if what := self.nodes.disturb():
             self.trace.note("nodes", what)
+
+    async def quota(self) -> None:
+        """Somebody does not want any more sandboxes for a while."""
+        self.weather.quota_until = self.clock.monotonic() + self.random.choice((1.0, 10.0, 40.0))
 
     # --- what they ask for --------------------------------------------------------------------------------------------
 

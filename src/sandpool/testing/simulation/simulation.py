@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from sandpool.api.kinds import SANDBOX, SANDPOOL
+from sandpool.api.kinds import SANDPOOL
 from sandpool.kube.client import Client
 from sandpool.testing.node import Fate
 from sandpool.testing.simulation.api import start_server
@@ -129,7 +129,7 @@ class Simulation:
         )
         hurry = random.choice((0.01, 0.5, 4.0))
         people = self._client("people", gentle)
-        self.people = People(people, self.store, self.nodes, self.clock, random, self.trace, hurry=hurry)
+        self.people = People(people, self.store, self.nodes, self.weather, self.clock, random, self.trace, hurry=hurry)
         self.store.witness(self.laws.witness)
         self.store.witness(self.nodes.witness)
         story = asyncio.create_task(self._story(), name="story")
@@ -143,13 +143,15 @@ class Simulation:
         await self.people.begin()
         self._be_born()
         deeds = self.scenario.deeds
-        await self.people.act(self.random.randint(4, 14) if deeds is None else deeds)
+        await self.people.act(self.random.randint(2, 10) if deeds is None else deeds)
         self.trace.note("weather", "the storm is over")
         self.weather.is_over = True
         self._deaths.clear()
         self.incarnations[-1].death = None
         self.nodes.heal()
         await self._quiet()
+        if not self.incarnations[-1].is_working:
+            raise Violation("nothing breaks down", "the controllers have not begun to work")
         QuietWorld(self.store, NAMESPACE, self.clock.now()).check()
         check_books(self.incarnations[-1].controllers, self.store)
         self._check_metrics()
@@ -194,19 +196,17 @@ class Simulation:
         wire = SimulatedWire(self.server.client(name="controllers").transport, self.weather, self.trace, "controllers")
         death = self._deaths.pop(0) if self._deaths else None
         self.trace.note("world", f"controllers {number} start, to die at {death}")
-        incarnation = Incarnation(number, wire, self.clock, self.random, death, self._died)
+        incarnation = Incarnation(number, wire, self.clock, self.random, death, self._died, self._broken)
         self.incarnations.append(incarnation)
         life = incarnation.process.run(incarnation.live())
         life.add_done_callback(self._broke_down)
 
     def _died(self) -> None:
         incarnation = self.incarnations[-1]
-        late = [request for request in incarnation.wire.under_way.values() if request.method == "POST"]
+        late = incarnation.wire.under_way.values()
         for request in late:
-            if request.path.endswith(f"/{SANDBOX.plural}"):
-                owner = request.body["metadata"]["ownerReferences"][0]
-                self.laws.zombies[owner["name"]] += 1
-        self.trace.note("world", f"controllers {len(self.incarnations) - 1} die, {len(late)} creations under way")
+            self.laws.expect_zombie(request)
+        self.trace.note("world", f"controllers {len(self.incarnations) - 1} die, {len(late)} writes under way")
         self.loop.call_later(self.random.choice((0.0, 0.5, 5.0)), self._be_born, context=Context())
 
     def _broke_down(self, life: asyncio.Task[None]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
+from sandpool.api.kinds import SANDBOX
 from sandpool.kube.errors import (
     ApiError,
     Conflict,
@@ -30,6 +31,7 @@ class Fate(Enum):
 
     ANSWERED = "it is carried out and answered"
     REFUSED = "the API refuses it and does nothing"
+    FORBIDDEN = "the API says that it must not be"
     CUT = "it does not arrive, and the sender finds out"
     LOST = "it is carried out, and the sender is not told so"
 
@@ -46,6 +48,7 @@ class Weather:
     losses: float = 0.0
     stalls: float = 0.0  # per event of a watch: it and all that follow are held up
     breaks: float = 0.0  # per event of a watch: it ends
+    quota_until: float = 0.0  # no sandbox may be created before that
     is_over: bool = False  # the storm has passed: nothing goes wrong any more
 
     @classmethod
@@ -67,9 +70,11 @@ class Weather:
         lag = 0.0 if self.is_over else self.lag
         return _FAST * self.random.random() + (self.random.expovariate(1 / lag) if lag else 0.0)
 
-    def fate(self, request: Request) -> Fate:
+    def fate(self, request: Request, now: float) -> Fate:
         if self.is_over:
             return Fate.ANSWERED
+        if now < self.quota_until and request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}"):
+            return Fate.FORBIDDEN
         draw = self.random.random()
         for rate, fate in ((self.refusals, Fate.REFUSED), (self.cuts, Fate.CUT), (self.losses, Fate.LOST)):
             if draw < rate:

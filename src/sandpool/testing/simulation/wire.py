@@ -14,7 +14,7 @@ from contextvars import Context
 from typing import Any, cast
 
 from sandpool.engine import logs
-from sandpool.kube.errors import ApiError
+from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.simulation.api import WRITER
 from sandpool.testing.simulation.trace import Trace
@@ -60,12 +60,14 @@ class SimulatedWire:
 
     async def _carry(self, writer: str, request: Request, answer: asyncio.Future[Any]) -> None:
         weather = self.weather
-        fate = weather.fate(request)
+        fate = weather.fate(request, asyncio.get_running_loop().time())
         await asyncio.sleep(weather.delay())
         result: Any = None
         error: Exception | None = None
         if fate is Fate.REFUSED:
             error = weather.refusal(request)
+        elif fate is Fate.FORBIDDEN:
+            error = Forbidden("exceeded quota: sandboxes")
         elif fate is Fate.CUT:
             error = ConnectionError("the request was lost")
         else:
