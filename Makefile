@@ -12,7 +12,7 @@ help:            ## show this list
 setup:           ## create .venv and install what the other targets need
 	@dev/setup
 
-demo: setup      ## start the embedded API, apply a template, a pool and a claim with kubectl, show what happens
+demo: setup      ## start everything, fill a warm pool, claim 50 sandboxes at once, show how long that took
 	@$(BIN)/sandpool demo
 
 test: setup      ## the fast tests, in parallel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,7 +11,7 @@ from importlib.resources import files
 import pytest
 import yaml
 
-from sandpool.cli.demo import STEPS
+from sandpool.cli.demo import AFTER, BEFORE, CLAIMS
 
 
 def demo(**environment: str) -> subprocess.CompletedProcess[str]:
@@ -28,16 +29,19 @@ def demo(**environment: str) -> subprocess.CompletedProcess[str]:
 def test_every_step_does_what_it_says() -> None:
     done = demo(HOME="/nonexistent")
     assert done.returncode == 0, done.stdout + done.stderr
-    for text, _ in STEPS:
-        assert f"# {text}" in done.stdout
+    for step in (*BEFORE, *AFTER):
+        assert f"# {step.text}" in done.stdout
     for line in (
         "sandboxwarmpool.extensions.agents.x-k8s.io/python created",
-        "sandboxclaim.extensions.agents.x-k8s.io/my-claim serverside-applied",
+        "sandboxclaim.extensions.agents.x-k8s.io/my-claim condition met",
         "sandboxwarmpool.extensions.agents.x-k8s.io/python scaled",
         "spec.replicas in body should be greater than or equal to 0",
         'sandboxtemplate.extensions.agents.x-k8s.io "python" deleted',
     ):
         assert line in done.stdout
+    assert re.search(
+        rf"\| {CLAIMS} +\| [0-9.]+ +\| [0-9.]+ +\| [0-9.]+ +\| [0-9.]+ +\| {CLAIMS} +\| 0 +\|", done.stdout
+    )
     assert done.stdout.endswith("The server has stopped and its directory is gone.\n")
 
 

@@ -1,61 +1,173 @@
-"""``sandpool demo``: the embedded API, used by a real kubectl, from nothing to nothing in a few seconds."""
+"""``sandpool demo``: a warm pool and a burst of claims, from nothing to nothing in a few seconds."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Final
 
 import click
+import uvloop
 
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
+from sandpool.bench.figures import grid, percentile
+from sandpool.bench.load import Load, Outcome
+from sandpool.bench.subjects import client_of
+from sandpool.engine.clock import SystemClock
 from sandpool.testing.assets import MissingAssets, find_assets
+from sandpool.testing.component import ComponentFailed
+from sandpool.testing.server_process import ServerProcess
 
-# What is shown: a line of explanation and the arguments of kubectl. {quickstart} is the manifest's path.
-STEPS: tuple[tuple[str, str], ...] = (
-    ("An unmodified kubectl talks to it.", "version"),
-    ("These are the kinds of the agent-sandbox API.", "api-resources --api-group=extensions.agents.x-k8s.io"),
-    ("A template, a warm pool and a claim, in one file.", "apply -f {quickstart}"),
-    (
-        "Applying again changes nothing; this time the server keeps track of who owns which field.",
-        "apply --server-side --force-conflicts -f {quickstart}",
+POOL: Final = 60
+CLAIMS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A line of explanation and the arguments of kubectl, in which {quickstart} is the path of the manifest. Of a long
+    answer only the first ``lines`` are shown. ``refused`` is for what is expected to fail."""
+
+    text: str
+    arguments: str
+    lines: int = 40
+    refused: bool = False
+
+
+def _until(path: str, count: int) -> str:
+    return f"wait --timeout=60s --for=jsonpath={{{path}}}={count} swp/python"
+
+
+BEFORE: Final = (
+    Step(
+        "An unmodified kubectl talks to it. A template, a warm pool and a claim, in one file:", "apply -f {quickstart}"
     ),
-    ("What is stored, with the columns the kinds define.", "get sandboxtemplates,sandboxwarmpools,sandboxclaims"),
-    ("Defaults are filled in.", "get swp python -o jsonpath={{.spec}}"),
-    ("A pool can be scaled like a Deployment.", "scale swp python --replicas=5"),
-    ("Schemas document themselves.", "explain sandboxclaim.spec.lifecycle"),
-    (
+    Step("The claim is given a sandbox of the pool.", "wait --timeout=60s --for=condition=Ready sandboxclaim/my-claim"),
+    Step("A pool can be scaled like a Deployment.", f"scale swp python --replicas={POOL}"),
+    Step("It fills.", _until(".status.readyReplicas", POOL)),
+    Step("What there is, with the columns the kinds define.", "get sandboxtemplates,sandboxwarmpools,sandboxclaims"),
+)
+AFTER: Final = (
+    Step("Each of the claims has a sandbox of its own.", "get sandboxclaims", lines=6),
+    Step("The pool is being filled again.", _until(".status.readyReplicas", POOL)),
+    Step(
+        "A pool can follow its template step by step; here, three quarters of it are always ready.",
+        "patch swp python --type=merge -p "
+        """'{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"maxUnavailable":"25%"}}}}'""",
+    ),
+    Step(
+        "The template gets a new image.",
+        "patch sandboxtemplate python --type=json -p "
+        """'[{"op":"replace","path":"/spec/podTemplate/spec/containers/0/image","value":"sandpool.local/python:2"}]'""",
+    ),
+    Step("The members of the pool are replaced,", _until(".status.updatedReadyReplicas", POOL)),
+    Step("the old ones go,", _until(".status.replicas", POOL)),
+    Step("and claims that were served keep what they have.", "get sandboxwarmpools,sandboxclaims", lines=8),
+    Step(
         "What does not fit the schema is refused, with the reason.",
-        'patch swp python --type=merge -p \'{{"spec":{{"replicas":-1}}}}\'',
+        """patch swp python --type=merge -p '{"spec":{"replicas":-1}}'""",
+        refused=True,
     ),
-    ("Deleting waits until it is done.", "delete -f {quickstart}"),
+    Step("Deleting waits until it is done.", "delete -f {quickstart}"),
 )
 
 
 @click.command()
-@click.option("--keep", is_flag=True, help="Leave the server running at the end, and say how to reach it.")
+@click.option("--keep", is_flag=True, help="Leave everything running at the end, and say how to reach it.")
 def demo(keep: bool) -> None:
-    """Start the embedded API, apply a template, a pool and a claim with kubectl, show what happens, stop."""
+    """Start everything with a node that runs nothing, claim sandboxes from a warm pool, show what happens, stop."""
     kubectl = _find_kubectl()
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="sandpool-demo-") as directory, _server(Path(directory)) as kubeconfig:
-        click.echo(f"The embedded API was ready {time.monotonic() - started:.2f} s after the start.\n")
-        with as_file(files("sandpool.cli") / "manifests" / "quickstart.yaml") as quickstart:
-            failed = [text for text, arguments in STEPS if not _step(kubectl, kubeconfig, text, arguments, quickstart)]
-        if keep:
-            click.echo(f"Still running. In another terminal:\n\n  export KUBECONFIG={kubeconfig}\n\nCtrl-C stops it.")
-            with contextlib.suppress(KeyboardInterrupt):
-                signal.pause()
-    if failed:
-        raise click.ClickException("these steps went wrong: " + " ".join(failed))
+    try:
+        with ServerProcess("up", options=("--simulated-nodes", "1", "--metrics-bind-address", "0")) as server:
+            click.echo(f"The embedded API and the controllers were ready {server.seconds:.2f} s after the start.\n")
+            with as_file(files("sandpool.cli") / "manifests" / "quickstart.yaml") as quickstart:
+                show = _Show(kubectl, server.kubeconfig, quickstart)
+                show.steps(BEFORE)
+                show.burst()
+                show.steps(AFTER)
+            if keep:
+                click.echo(
+                    f"Still running. In another terminal:\n\n  export KUBECONFIG={server.kubeconfig}\n\nCtrl-C ends it."
+                )
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.pause()
+    except ComponentFailed as error:
+        raise click.ClickException(str(error)) from None
+    if show.failed:
+        raise click.ClickException("these steps went wrong: " + " ".join(show.failed))
     click.echo("The server has stopped and its directory is gone.")
+
+
+class _Show:
+    """Does the steps and shows them; ``failed`` are the texts of those that went wrong."""
+
+    def __init__(self, kubectl: str, kubeconfig: Path, quickstart: Path) -> None:
+        self.kubectl = kubectl
+        self.kubeconfig = kubeconfig
+        self.quickstart = quickstart
+        self.failed: list[str] = []
+
+    def steps(self, steps: tuple[Step, ...]) -> None:
+        for step in steps:
+            _explain(step.text)
+            click.secho(f"$ kubectl {_with(self.quickstart.name, step.arguments)}", bold=True)
+            arguments = shlex.split(_with(str(self.quickstart), step.arguments))
+            result = subprocess.run(
+                [self.kubectl, "--kubeconfig", str(self.kubeconfig), *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            click.echo(_beginning((result.stdout + result.stderr).rstrip(), step.lines) + "\n")
+            if (result.returncode != 0) is not step.refused:
+                self.failed.append(step.text)
+
+    def burst(self) -> None:
+        text = f"{CLAIMS} claims at once, each timed from the call that creates it until a watch says that it is ready."
+        _explain(text)
+        outcome, warm = uvloop.run(_burst(self.kubeconfig))
+        head = ["claims", "p50 ms", "p90 ms", "p99 ms", "max ms", "warm", "cold"]
+        latencies = outcome.latencies
+        if len(latencies) < CLAIMS:
+            self.failed.append(text)
+        times = (
+            [f"{percentile(latencies, percent) * 1e3:.1f}" for percent in (50, 90, 99, 100)] if latencies else ["-"] * 4
+        )
+        click.echo(grid([head, [str(len(latencies)), *times, str(warm), str(CLAIMS - warm)]]) + "\n")
+
+
+async def _burst(kubeconfig: Path) -> tuple[Outcome, int]:
+    """What became of the claims, and how many sandboxes came from the pool."""
+    async with client_of(kubeconfig) as client, Load(client, SystemClock(), "default", "python") as load:
+        # Connections are opened before, as those of a program that has run for a while.
+        await asyncio.gather(*(client.list(SANDBOX_CLAIM, "default", limit=1) for _ in range(CLAIMS)))
+        outcome = await load.run([[0.0] * CLAIMS])
+        names = {claim.sandbox for claim in outcome.claims}
+        boxes = (await client.list(SANDBOX, "default"))["items"]
+    return outcome, sum(
+        box["metadata"]["name"] in names and box["metadata"]["labels"].get(LAUNCH_TYPE) == LAUNCH_WARM for box in boxes
+    )
+
+
+def _explain(text: str) -> None:
+    click.secho(f"# {text}", dim=True)
+
+
+def _with(quickstart: str, arguments: str) -> str:
+    return arguments.replace("{quickstart}", quickstart)
+
+
+def _beginning(text: str, lines: int) -> str:
+    all_lines = text.splitlines()
+    left_out = len(all_lines) - lines
+    return "\n".join([*all_lines[:lines], f"... and {left_out} more lines"]) if left_out > 1 else text
 
 
 def _find_kubectl() -> str:
@@ -64,32 +176,3 @@ def _find_kubectl() -> str:
     with contextlib.suppress(MissingAssets):
         return str(find_assets().binary("kubectl"))
     raise click.ClickException("kubectl is not installed; as root run: apt-get install kubernetes-client")
-
-
-@contextlib.contextmanager
-def _server(directory: Path) -> Iterator[Path]:
-    """A server of our own on a port the system chooses; yields the kubeconfig it wrote."""
-    kubeconfig = directory / "kubeconfig"
-    command = [sys.executable, "-m", "sandpool.cli.main", "server", "--data-dir", str(directory / "data")]
-    command += ["--port", "0", "--kubeconfig", str(kubeconfig)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            # The server says one line once it serves, or its complaint goes to standard error and it ends.
-            if not process.stdout.readline():
-                raise click.ClickException("the server did not start")
-            yield kubeconfig
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def _step(kubectl: str, kubeconfig: Path, text: str, arguments: str, quickstart: Path) -> bool:
-    shown = arguments.format(quickstart=quickstart.name)
-    click.secho(f"# {text}", dim=True)
-    click.secho(f"$ kubectl {shown}", bold=True)
-    command = [kubectl, "--kubeconfig", str(kubeconfig), *shlex.split(arguments.format(quickstart=quickstart))]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    click.echo((result.stdout + result.stderr).rstrip() + "\n")
-    # The one step that shows a refusal is expected to fail.
-    return (result.returncode == 0) != ("refused" in text)
