@@ -24,7 +24,7 @@ from sandpool.api.kinds import (
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.sandbox import SUSPENDED
-from sandpool.controllers.access import NEEDS, find_missing
+from sandpool.controllers.access import NEEDS, WISHES, find_missing
 from sandpool.controllers.process import Process
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
@@ -66,7 +66,7 @@ def rules() -> list[Object]:
             "resources": [f"{need.type.plural}/{need.subresource}" if need.subresource else need.type.plural],
             "verbs": list(need.verbs),
         }
-        for need in NEEDS
+        for need in (*NEEDS, *WISHES)
     ]
 
 
@@ -102,6 +102,11 @@ async def test_missing_permissions_are_named_all_at_once(server: ApiServer) -> N
         "create, delete pods; create, delete services; create persistentvolumeclaims; "
         "create, delete networkpolicies.networking.k8s.io; create events.events.k8s.io"
     )
+
+
+async def test_what_is_only_wished_for_is_not_missing(server: ApiServer) -> None:
+    await grant(server, [rule for rule in rules() if rule["resources"] != ["nodes"]])
+    assert await find_missing(server.client(ROBOT)) == ""
 
 
 async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:

@@ -14,6 +14,7 @@ from typing import Final
 from sandpool.api.kinds import (
     EVENT,
     NETWORK_POLICY,
+    NODE,
     PERSISTENT_VOLUME_CLAIM,
     POD,
     SANDBOX,
@@ -59,6 +60,9 @@ NEEDS: Final = (
     Need(NETWORK_POLICY, (*_SEE, "create", "patch", "delete")),
     Need(EVENT, ("create", "patch")),
 )
+
+# What they also do where they may, see ``caches.Reflection``.
+WISHES: Final = (Need(NODE, ("list", "watch")),)
 
 
 async def find_missing(client: Client, namespace: str | None = None) -> str:
