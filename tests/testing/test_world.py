@@ -1,0 +1,63 @@
+"""A world in each of its homes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.testing.home import Home, new_namespace
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import World, is_ready
+
+
+async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:
+    await world.sandbox()
+    assert [str(each) for each in world.asked() if each.writes] == ["create pods", "patch sandboxes/status"]
+    assert [each.code for each in world.asked("people") if each.writes] == [201]
+    by_node = [str(each) for each in world.asked("node") if each.writes]
+    assert by_node == ["create pods/binding", *["patch pods/status"] * 5]
+    assert {each.namespace for each in world.asked(None)} == {world.namespace}
+
+
+async def test_worlds_of_one_home_do_not_see_each_other(world: World, home: Home) -> None:
+    other = World(home, await new_namespace(home))
+    await other.start()
+    await world.sandbox()
+    assert is_ready(await world.get())
+    assert await other.all(POD) == []
+    assert len(other.controllers.caches.pods) == 0
+    await other.stop()
+
+
+async def test_time_stands_still_until_it_is_let_pass(world: World) -> None:
+    begin = world.clock.now()
+    world.node.termination = 3600
+    await world.sandbox()
+    await world.delete(POD, "box")
+    await world.wait(3599)
+    assert await world.exists(POD)
+    before = (await world.get(POD))["metadata"]["uid"]
+    await world.wait(1)
+    assert (await world.get(POD))["metadata"]["uid"] != before
+    assert (world.clock.now() - begin).total_seconds() == 3600
+
+
+async def test_controllers_that_hang_are_stopped(world: World) -> None:
+    world.wire.fault = lambda request: Fault.HOLD if request.path.endswith("/pods") else None
+    await world.client.create(SANDBOX, _box(), world.namespace)
+    await world.eventually(lambda: world.wire.requests[-1].path.endswith("/pods"))
+    async with asyncio.timeout(20):
+        world.wire.heal()
+        await world.restart()
+    await world.settle()
+    assert is_ready(await world.get())
+
+
+def _box() -> dict[str, object]:
+    containers = [{"name": "main", "image": "example.com/image:1"}]
+    return {
+        "apiVersion": SANDBOX.api_version,
+        "kind": "Sandbox",
+        "metadata": {"name": "box"},
+        "spec": {"podTemplate": {"spec": {"containers": containers}}},
+    }
