@@ -24,7 +24,7 @@ from sandpool.server.bootstrap import bootstrap, service_account_key
 from sandpool.server.builtin import built_in_resources
 from sandpool.server.crds import CrdKeeper
 from sandpool.server.documents import Documents
-from sandpool.server.exchange import User
+from sandpool.server.exchange import Response, ServerRequest, User
 from sandpool.server.gc import GarbageCollector
 from sandpool.server.handler import Handler
 from sandpool.server.http.front import AuditSink
@@ -39,6 +39,7 @@ from sandpool.server.reviews import Reviews
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
+from sandpool.server.streams.door import PodDoor
 from sandpool.server.subresources import Subresources
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,7 @@ class ApiServer:
         self.open_store = open_store or _durable_store
         self.address = ""  # host:port, once there is a door
         self.ready = False
+        self.door: PodDoor | None = None  # into running pods, if somebody here runs any
         self._keepers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -134,7 +136,14 @@ class ApiServer:
             Admission(self.authorizer),
             subresources,
             Reviews(self.authenticator, self.authorizer, self.clock).answer,
+            self._converse,
         )
+
+    def _converse(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
+        # Loaded by the first who asks: it brings a library that most servers never need.
+        from sandpool.server.streams.pods import PodStreams
+
+        return PodStreams(self.clock, self.door).answer(request, subresource, pod)
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
         """What a service account token refers to, as it is now."""

@@ -14,7 +14,8 @@ from sandpool.server.kinds.rules import rules_for
 from sandpool.server.resources import Resource, ScalePaths
 
 # Of the subresources Kubernetes has, those that work here. Discovery must not promise the others.
-SERVED_SUBRESOURCES = frozenset({"status", "scale", "binding", "eviction", "finalize", "token"})
+STREAMED_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "log"})
+SERVED_SUBRESOURCES = STREAMED_SUBRESOURCES | {"status", "scale", "binding", "eviction", "finalize", "token"}
 _WORKLOAD_SCALE = ScalePaths(".spec.replicas", ".status.replicas", ".spec.selector")
 _SCALABLE = frozenset(type.group_resource for type in (DEPLOYMENT, REPLICA_SET, STATEFUL_SET))
 

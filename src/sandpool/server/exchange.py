@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from sandpool.kube.transport import JSON
+from sandpool.server.streams.wire import Wire
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +72,17 @@ class WatchStream:
         await self._lines.aclose()
 
 
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """From here on the connection speaks something else: ``run`` does, until it is over. What the client is told is in
+    the headers of the answer."""
+
+    run: Callable[[Wire], Awaitable[None]]
+
+
 @dataclass(slots=True)
 class Response:
-    """The answer: either a JSON object (decoded, encoded or both), or a stream of watch lines."""
+    """The answer: a JSON object (decoded, encoded or both), a stream of watch lines, or the end of HTTP."""
 
     status: int = 200
     object: Any = None
@@ -81,6 +90,7 @@ class Response:
     content_type: str = JSON
     headers: list[tuple[str, str]] = field(default_factory=list)
     stream: WatchStream | None = None
+    upgrade: Upgrade | None = None
 
     def encode(self) -> bytes:
         if self.encoded is None:

@@ -20,6 +20,7 @@ from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server import bodies
 from sandpool.server.apply import manager_from_user_agent, validate_manager
 from sandpool.server.bodies import Body
+from sandpool.server.builtin import STREAMED_SUBRESOURCES
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import Response, ServerRequest, User
 from sandpool.server.kinds.rules import KindRules
@@ -67,6 +68,9 @@ class Admission(Protocol):
         ...
 
 
+# Answers what is a conversation with a pod rather than a request about it.
+Streams = Callable[[ServerRequest, str, Object], Response]
+
 # Answers a question that is asked by creating an object which is never stored.
 Review = Callable[[User, Resource, str, Any], Object]
 
@@ -81,6 +85,7 @@ class Handler:
         admission: Admission,
         subresources: Subresources,
         review: Review,
+        streams: Streams,
     ) -> None:
         self._context = context
         self._resources = resources
@@ -89,6 +94,7 @@ class Handler:
         self._admission = admission
         self._subresources = subresources
         self._review = review
+        self._streams = streams
 
     async def handle(self, request: ServerRequest) -> Response:
         info = parse(request.method, request.path, request.query)
@@ -214,6 +220,8 @@ class Handler:
             raise MethodNotAllowed(_NOT_ALLOWED)
         if info.subresource == "scale":
             return await self._serve_scale(request, info, resource)
+        if info.subresource in STREAMED_SUBRESOURCES and info.verb in ("get", "create"):
+            return self._streams(request, info.subresource, reading.get(self._context, resource, *key).decode())
         action = self._subresources.find(resource, info.subresource, info.verb)
         if action is None:
             raise MethodNotAllowed(_NOT_ALLOWED)

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, cast
 
 from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
-from sandpool.server.exchange import Response, ServerRequest, WatchStream
+from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchStream
 from sandpool.server.http import heads
 from sandpool.server.http.reader import HEAD, IDLE, RequestReader, Stage
 from sandpool.server.http.representation import PLAIN, Representation, choose
+from sandpool.server.http.switching import SwitchedProtocol
 from sandpool.server.http.turn import NOBODY, Turn
 from sandpool.server.http.writer import ResponseWriter
 
@@ -54,6 +55,7 @@ class Connection(asyncio.Protocol):
         "_reader",
         "_reading_paused",
         "_source",
+        "_switched",
         "_task",
         "_transport",
         "_writer",
@@ -80,6 +82,7 @@ class Connection(asyncio.Protocol):
         self._awaited: Stage = IDLE  # the stage of a request the deadline is for
         self._lingering = False
         self._ending = False  # the server stops
+        self._switched: SwitchedProtocol | None = None  # and speaks something else
         self._lost = False
 
     # -- called by the transport -------------------------------------------------------------------------------------
@@ -103,6 +106,7 @@ class Connection(asyncio.Protocol):
         try:
             if not self._reader.feed(data):
                 self._deaf = True
+                self._transport.pause_reading()  # what comes now is for another protocol, if we come to speak it
             elif self._current is None and self._reader.stage is not self._awaited:
                 self._await_input()  # and not with every read: dripping bytes wins no time
         except ApiError as error:
@@ -152,6 +156,8 @@ class Connection(asyncio.Protocol):
             self._close()
         elif self._events is not None:
             self._events.end()
+        elif self._switched is not None and self._task is not None:
+            self._task.cancel()
 
     def abort(self) -> None:
         """The server cannot wait any longer."""
@@ -228,8 +234,10 @@ class Connection(asyncio.Protocol):
         if self._ending or (self._deaf and not self._queue):
             turn.keep_alive = False
         try:
+            if response.upgrade is not None:
+                await self._switch(turn, response, response.upgrade)
             # Nearly every answer is one write; only the others are worth a coroutine.
-            if self._lost or not self._writer.send_plain(turn, response, wanted):
+            elif self._lost or not self._writer.send_plain(turn, response, wanted):
                 await self._answer(turn, response, wanted)
             if self._writer.blocked:
                 await self._writer.drained()
@@ -258,6 +266,16 @@ class Connection(asyncio.Protocol):
                 await self._writer.stream(turn, response, events)
             finally:
                 self._events = None
+
+    async def _switch(self, turn: Turn, response: Response, upgrade: Upgrade) -> None:
+        """Let the client and the upgrade talk; when they are done the connection is too."""
+        turn.keep_alive = False
+        if self._lost or self._ending:
+            return
+        self._writer.switch(turn, response)
+        self._switched = SwitchedProtocol(self, self._front.loop)
+        wire = self._switched.take_over(self._transport, self._reader.rest)
+        await upgrade.run(wire)
 
     def _finish(self, turn: Turn) -> None:
         self._current = None

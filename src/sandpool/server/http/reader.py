@@ -83,6 +83,7 @@ class RequestReader:
         "_read",
         "_reception",
         "_target",
+        "rest",
         "stage",
         "turn",
     )
@@ -92,6 +93,7 @@ class RequestReader:
         self._parser = httptools.HttpRequestParser(self)
         self.stage: Stage = IDLE
         self.turn: Turn | None = None  # of the request whose body is being received
+        self.rest = b""  # what came behind a request for another protocol
         self._target = b""
         self._headers: dict[str, str] = {}
         self._impersonation = _NONE
@@ -108,8 +110,10 @@ class RequestReader:
         self._fed += self._read
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            return False  # we speak nothing else here: the request gets a plain answer, what follows is not HTTP
+        except httptools.HttpParserUpgrade as upgrade:
+            # What follows is not HTTP. If the answer is, nobody will read it.
+            self.rest = data[upgrade.args[0] :]
+            return False
         except httptools.HttpParserCallbackError as problem:
             raise problem.__context__ or problem from None
         except httptools.HttpParserError as problem:

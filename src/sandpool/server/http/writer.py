@@ -104,6 +104,13 @@ class ResponseWriter:
         if not turn.legacy:
             self._transport.write(head_lines.LAST_CHUNK)
 
+    def switch(self, turn: Turn, response: Response) -> None:
+        """The last that is written here. The headers say what is spoken from now on."""
+        self._transport.write(
+            b"HTTP/1.1 101 Switching Protocols\r\nAudit-Id: %b\r\n%b\r\n"
+            % (turn.audit_id.encode(), head_lines.lines(response.headers))
+        )
+
     def allow_body(self) -> None:
         self._transport.write(head_lines.CONTINUE)
 

@@ -1,0 +1,1 @@
+"""Requests that become something other than HTTP: commands, terminals and connections to ports of a pod."""

@@ -1,0 +1,143 @@
+"""Streams over one SPDY connection: the client opens them, both sides send, either side ends its half."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from sandpool.server.streams import spdy
+from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder, SpdyError
+from sandpool.server.streams.wire import Wire
+
+# Bytes of a stream that wait to be read. Beyond that nothing is read from the connection, so one stream that is not
+# read holds up the others; there are no windows in the way Kubernetes uses SPDY.
+_ENOUGH: Final = 1 << 20
+_PIECE: Final = 1 << 15
+
+
+class SpdyStream:
+    """``receive`` gives bytes, none at the end; ``send`` and ``end`` are our half. A reset ends both."""
+
+    def __init__(self, session: SpdySession, id: int, headers: Mapping[str, str]) -> None:
+        self.id = id
+        self.headers = headers
+        self._session = session
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._ended = False  # by the client
+        self._closed = False  # by us
+        self._news = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def receive(self) -> bytes:
+        while not self._pieces:
+            if self._ended:
+                return b""
+            self._news.clear()
+            await self._news.wait()
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._size = 0
+        self._room.set()
+        return data
+
+    async def send(self, data: bytes) -> None:
+        for start in range(0, len(data), _PIECE):
+            if not self._closed:
+                await self._session.send(Data(self.id, data[start : start + _PIECE]))
+
+    async def close(self) -> None:
+        """End our half. What the client still sends can be received."""
+        if not self._closed:
+            self._closed = True
+            await self._session.send(Data(self.id, b"", fin=True))
+            self._session.forget_if_done(self)
+
+    async def reset(self) -> None:
+        self._closed = self._ended = True
+        self._news.set()
+        await self._session.send(Control(spdy.RST_STREAM, self.id, number=spdy.CANCEL))
+        self._session.forget_if_done(self)
+
+    @property
+    def is_done(self) -> bool:
+        return self._ended and self._closed
+
+    async def take(self, data: bytes, fin: bool) -> None:
+        if self._ended:
+            return
+        if data:
+            self._pieces.append(data)
+            self._size += len(data)
+        self._ended = fin
+        self._news.set()
+        if self._size > _ENOUGH:
+            self._room.clear()
+            await self._room.wait()
+
+    def cut(self) -> None:
+        """Nothing comes or goes any more."""
+        self._ended = self._closed = True
+        self._news.set()
+        self._room.set()
+
+
+class SpdySession:
+    """``run`` reads until the end; new streams are in ``opened``, in order, and None after the last."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self.opened: asyncio.Queue[SpdyStream | None] = asyncio.Queue()
+        self._encoder = Encoder()
+        self._decoder = Decoder()
+        self._streams: dict[int, SpdyStream] = {}
+        self._sending = asyncio.Lock()
+
+    async def run(self) -> None:
+        try:
+            while data := await self.wire.receive():
+                for frame in self._decoder.feed(data):
+                    await self._take(frame)
+        except SpdyError:
+            await self.send(Control(spdy.GOAWAY, 0, number=spdy.PROTOCOL_ERROR))
+        finally:
+            for stream in self._streams.values():
+                stream.cut()
+            self._streams.clear()
+            self.opened.put_nowait(None)
+
+    async def send(self, frame: Control | Data) -> None:
+        async with self._sending:  # headers are compressed in the order in which they are sent
+            encoded = self._encoder.data(frame) if isinstance(frame, Data) else self._encoder.control(frame)
+            await self.wire.send(encoded)
+
+    def forget_if_done(self, stream: SpdyStream) -> None:
+        if stream.is_done:
+            self._streams.pop(stream.id, None)
+
+    async def _take(self, frame: Control | Data) -> None:
+        if isinstance(frame, Data):
+            stream = self._streams.get(frame.stream)
+            if stream is not None:
+                await stream.take(frame.data, frame.fin)
+                self.forget_if_done(stream)
+            return
+        match frame.kind:
+            case 1:
+                await self._open(frame)
+            case 3:
+                if (stream := self._streams.pop(frame.stream, None)) is not None:
+                    stream.cut()
+            case 6:
+                await self.send(frame)
+
+    async def _open(self, frame: Control) -> None:
+        if frame.stream % 2 == 0 or frame.stream in self._streams:
+            raise SpdyError(f"stream {frame.stream} cannot be opened")
+        stream = self._streams[frame.stream] = SpdyStream(self, frame.stream, frame.headers)
+        await self.send(Control(spdy.SYN_REPLY, frame.stream))
+        if frame.fin:
+            await stream.take(b"", fin=True)
+        self.opened.put_nowait(stream)

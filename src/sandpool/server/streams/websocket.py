@@ -1,0 +1,112 @@
+"""The server's half of a WebSocket, over any wire. The protocol is wsproto's."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
+
+from sandpool.server.streams.wire import Wire
+
+_LONGEST: Final = 32 << 20  # of a message
+NORMAL: Final = CloseReason.NORMAL_CLOSURE
+
+
+def accept_headers(key: str, protocol: str) -> list[tuple[str, str]]:
+    """The answer to somebody who wants a WebSocket."""
+    headers = [("Upgrade", "websocket"), ("Connection", "Upgrade")]
+    headers.append(("Sec-WebSocket-Accept", generate_accept_token(key.encode()).decode()))
+    if protocol:
+        headers.append(("Sec-WebSocket-Protocol", protocol))
+    return headers
+
+
+class WebSocket:
+    """``receive`` gives whole messages, None at the end. Pings are answered while somebody receives."""
+
+    def __init__(self, wire: Wire) -> None:
+        self.wire = wire
+        self._connection = Connection(ConnectionType.SERVER)
+        self._messages: deque[bytes] = deque()
+        self._partial: list[bytes] = []
+        self._partial_size = 0
+        self._closed = False
+        self._sending = asyncio.Lock()
+
+    async def receive(self) -> bytes | None:
+        while not self._messages:
+            if self._closed:
+                return None
+            data = await self.wire.receive()
+            try:
+                self._connection.receive_data(data or None)
+                for event in self._connection.events():
+                    await self._take(event)
+            except (RemoteProtocolError, LocalProtocolError):
+                await self.close(CloseReason.PROTOCOL_ERROR)
+        return self._messages.popleft()
+
+    async def send(self, data: bytes) -> None:
+        await self._send(BytesMessage(data))
+
+    async def close(self, code: int = NORMAL, reason: str = "") -> None:
+        if not self._closed:
+            await self._send(CloseConnection(code, reason))
+            self._closed = True
+
+    async def _send(self, event: Event) -> None:
+        async with self._sending:
+            if self._closed:
+                return
+            try:
+                data = self._connection.send(event)
+            except LocalProtocolError:  # the other side has closed
+                self._closed = True
+                return
+            await self.wire.send(data)
+
+    async def _take(self, event: Event) -> None:
+        if isinstance(event, Message):
+            await self._take_part(event)
+        elif isinstance(event, Ping):
+            await self._send(event.response())
+        elif isinstance(event, CloseConnection):
+            if event.code != CloseReason.ABNORMAL_CLOSURE:
+                await self._send(event.response())
+            self._closed = True
+
+    async def _take_part(self, event: Message) -> None:  # type: ignore[type-arg]  # texts and bytes alike
+        part = event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)
+        self._partial.append(part)
+        self._partial_size += len(part)
+        if self._partial_size > _LONGEST:
+            await self.close(CloseReason.MESSAGE_TOO_BIG)
+        elif event.message_finished:
+            self._messages.append(b"".join(self._partial))
+            self._partial, self._partial_size = [], 0
+
+
+class WebSocketWire:
+    """A wire in a wire: binary messages taken as one stream of bytes. An empty message is not the end."""
+
+    def __init__(self, socket: WebSocket) -> None:
+        self.socket = socket
+
+    async def receive(self) -> bytes:
+        while True:
+            message = await self.socket.receive()
+            if message is None:
+                return b""
+            if message:
+                return message
+
+    async def send(self, data: bytes) -> None:
+        await self.socket.send(data)
+
+    async def close(self) -> None:
+        await self.socket.close()

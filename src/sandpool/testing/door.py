@@ -1,0 +1,53 @@
+"""A way into pods that do not run: commands are played by the test's own functions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from sandpool.api.resource import Object
+from sandpool.server.streams.door import Conversation, LogQuery, NotPossible
+
+#: Plays a command: what was typed is read from the conversation, and the exit code returned.
+Play = Callable[[tuple[str, ...], Conversation], Awaitable[int]]
+
+
+class FakeDoor:
+    """``ports`` are where connections to a pod's ports end; other ports refuse. ``log`` is what a log holds."""
+
+    def __init__(self, play: Play) -> None:
+        self.play = play
+        self.ports: dict[int, int] = {}  # of the pod -> of this machine
+        self.log: list[bytes] = []
+        self.queries: list[LogQuery] = []
+        self.more: asyncio.Event | None = None  # a log that is followed ends when it is set
+        self.running = 0  # commands under way
+
+    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
+        if command[0] == "impossible":
+            raise NotPossible(f"container {container} is not running")
+        self.running += 1
+        try:
+            return await self.play(command, client)
+        finally:
+            self.running -= 1
+
+    async def attach(self, pod: Object, container: str, client: Conversation) -> int:
+        return await self.execute(pod, container, ("attach", container), client)
+
+    async def dial(self, pod: Object, port: int) -> socket.socket:
+        if port not in self.ports:
+            raise ConnectionRefusedError(111, "Connection refused")
+        sock = socket.socket()
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.ports[port]))
+        return sock
+
+    async def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
+        self.queries.append(query)
+        for line in self.log:
+            yield line
+        if query.follow and self.more is not None:
+            await self.more.wait()
+            yield b"the last\n"

@@ -1,0 +1,198 @@
+"""kubectl exec, attach, logs and port-forward through the embedded API, to a pod that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.kube.client import MergePatch
+from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.streams.door import Conversation
+from sandpool.testing.door import FakeDoor
+from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.objects import new
+from sandpool.testing.watching import until
+
+KUBECTLS = find_kubectls()
+pytestmark = pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl")
+
+
+async def play(command: tuple[str, ...], client: Conversation) -> int:
+    match command:
+        case ("echo", *words):
+            await client.write(" ".join(words).encode() + b"\n")
+        case ("warn", word):
+            await client.write(word.encode() + b"\n", error=True)
+        case ("cat",):
+            while data := await client.receive():
+                await client.write(data)
+        case ("exit", code):
+            return int(code)
+        case ("flood", size):
+            await client.write(b"x" * int(size))
+        case ("size",):
+            await client.write(f"{await client.next_size()}\r\n".encode())
+        case ("attach", container):
+            await client.write(f"attached to {container}\n".encode())
+        case ("wait",):
+            await asyncio.get_running_loop().create_future()
+    return 0
+
+
+class Rig:
+    def __init__(self, daemon: Daemon, door: FakeDoor, kubectl: Kubectl) -> None:
+        self.daemon = daemon
+        self.door = door
+        self.kubectl = kubectl
+
+    async def run(self, *arguments: str, stdin: str | None = None) -> str:
+        return await asyncio.to_thread(self.kubectl, *arguments, stdin=stdin)
+
+    async def fails(self, *arguments: str) -> str:
+        return await asyncio.to_thread(self.kubectl.fails, *arguments)
+
+
+@pytest_asyncio.fixture(params=list(KUBECTLS))
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    daemon = Daemon(Settings(tmp_path / "data", port=0))
+    await daemon.start()
+    door = daemon.server.door = FakeDoor(play)
+    client = daemon.server.client()
+    spec: Object = {"nodeName": "node", "containers": [{"name": "main", "image": "a"}, {"name": "side", "image": "b"}]}
+    await client.create(POD, new(POD, "box", spec=spec), "default")
+    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+    await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
+    kubectl = Kubectl(KUBECTLS[request.param], daemon.kubeconfig, tmp_path / "cache")
+    yield Rig(daemon, door, kubectl)
+    await daemon.stop(0)
+
+
+async def test_a_command_and_its_output(rig: Rig) -> None:
+    assert await rig.run("exec", "box", "-c", "main", "--", "echo", "hello", "world") == "hello world\n"
+
+
+async def test_an_exit_code(rig: Rig) -> None:
+    answer = await rig.fails("exec", "box", "-c", "main", "--", "exit", "42")
+    assert "command terminated with exit code 42" in answer
+
+
+async def test_what_is_typed(rig: Rig) -> None:
+    assert await rig.run("exec", "-i", "box", "-c", "main", "--", "cat", stdin="typed\n") == "typed\n"
+
+
+async def test_much_of_it(rig: Rig) -> None:
+    text = "0123456789" * 100_000
+    assert await rig.run("exec", "-i", "box", "-c", "main", "--", "cat", stdin=text) == text
+    assert len(await rig.run("exec", "box", "-c", "main", "--", "flood", "5000000")) == 5_000_000
+
+
+async def test_errors_go_their_own_way(rig: Rig) -> None:
+    assert await rig.run("exec", "box", "-c", "main", "--", "warn", "careful") == ""
+
+
+async def test_what_cannot_be_done_is_said(rig: Rig) -> None:
+    assert "container main is not running" in await rig.fails("exec", "box", "-c", "main", "--", "impossible")
+    assert "not found" in await rig.fails("exec", "nobody", "--", "echo")
+    assert "container other" in await rig.fails("exec", "box", "-c", "other", "--", "echo")
+    rig.daemon.server.door = None
+    assert "cannot be reached: no node of this server runs it" in await rig.fails(
+        "exec", "box", "-c", "main", "--", "a"
+    )
+
+
+async def test_when_the_client_goes_so_does_the_command(rig: Rig) -> None:
+    process = rig.kubectl.start("exec", "box", "-c", "main", "--", "wait")
+
+    async def running() -> bool:
+        return rig.door.running == 1
+
+    await until(running)
+    process.terminate()
+    await asyncio.to_thread(process.communicate)
+
+    async def ended() -> bool:
+        return rig.door.running == 0
+
+    await until(ended)
+
+
+async def test_attach(rig: Rig) -> None:
+    assert "attached to side" in await rig.run("attach", "box", "-c", "side")
+
+
+async def test_logs(rig: Rig) -> None:
+    rig.door.log = [b"one\n", b"two\n"]
+    assert await rig.run("logs", "box", "-c", "main") == "one\ntwo\n"
+    await rig.run("logs", "box", "-c", "side", "--previous", "--timestamps", "--tail=5", "--limit-bytes=100")
+    query = rig.door.queries[-1]
+    assert (query.container, query.previous, query.timestamps, query.tail, query.limit) == ("side", True, True, 5, 100)
+
+
+async def test_logs_that_go_on(rig: Rig) -> None:
+    rig.door.log, rig.door.more = [b"first\n"], asyncio.Event()
+    process = rig.kubectl.start("logs", "-f", "box", "-c", "main")
+    assert process.stdout is not None
+    assert await asyncio.to_thread(process.stdout.readline) == "first\n"
+    rig.door.more.set()
+    rest, _ = await asyncio.to_thread(process.communicate)
+    assert rest == "the last\n"
+
+
+async def test_many_connections_to_ports(rig: Rig) -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.close()
+
+    servers = [await asyncio.start_server(echo, "127.0.0.1", 0) for _ in range(2)]
+    for number, server in enumerate(servers):
+        rig.door.ports[8080 + number] = server.sockets[0].getsockname()[1]
+    process = rig.kubectl.start("port-forward", "pod/box", ":8080", ":8081", ":9999")
+    try:
+        ports = await _forwarded(process, 3)
+
+        async def talk(number: int) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", ports[8080 + number % 2])
+            message = f"message {number} ".encode() * 5000
+            writer.write(message)
+            writer.write_eof()
+            assert await reader.read() == message
+            writer.close()
+
+        await asyncio.gather(*map(talk, range(50)))
+        # Somebody who only looks whether the port is open, as the SDK does, disturbs nobody.
+        for _ in range(3):
+            _, writer = await asyncio.open_connection("127.0.0.1", ports[8080])
+            writer.close()
+        await talk(0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", ports[9999])
+        with suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+    finally:
+        process.terminate()
+        await asyncio.to_thread(process.communicate)
+        for server in servers:
+            server.close()
+
+
+async def _forwarded(process: subprocess.Popen[str], count: int) -> dict[int, int]:
+    """Port of the pod -> port of this machine, as kubectl announces them."""
+    assert process.stdout is not None
+    found: dict[int, int] = {}
+    while len(found) < count:
+        line = await asyncio.to_thread(process.stdout.readline)
+        assert line, "kubectl has ended"
+        if match := re.search(r"127\.0\.0\.1:(\d+) -> (\d+)", line):
+            found[int(match[2])] = int(match[1])
+    return found

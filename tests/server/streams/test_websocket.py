@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from wsproto.connection import Connection, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
+
+from sandpool.server.streams.websocket import WebSocket, WebSocketWire, accept_headers
+
+
+class Client:
+    """The other end, which wsproto plays too."""
+
+    def __init__(self) -> None:
+        self.connection = Connection(ConnectionType.CLIENT)
+        self.inward: asyncio.Queue[bytes] = asyncio.Queue()
+        self.heard: list[Event] = []
+
+    def say(self, *events: Event) -> None:
+        for event in events:
+            self.inward.put_nowait(self.connection.send(event))
+
+    async def receive(self) -> bytes:
+        return await self.inward.get()
+
+    async def send(self, data: bytes) -> None:
+        self.connection.receive_data(data)
+        self.heard += self.connection.events()
+
+    async def close(self) -> None: ...
+
+
+def test_the_handshake() -> None:
+    headers = dict(accept_headers("dGhlIHNhbXBsZSBub25jZQ==", "v5.channel.k8s.io"))
+    # The example of RFC 6455.
+    assert headers["Sec-WebSocket-Accept"] == "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
+    assert headers["Sec-WebSocket-Protocol"] == "v5.channel.k8s.io"
+
+
+async def test_messages_come_whole() -> None:
+    client = Client()
+    client.say(BytesMessage(b"ab", message_finished=False), BytesMessage(b"cd"), TextMessage("text"), BytesMessage(b""))
+    socket = WebSocket(client)
+    assert [await socket.receive() for _ in range(3)] == [b"abcd", b"text", b""]
+
+
+async def test_a_ping_is_answered() -> None:
+    client = Client()
+    client.say(Ping(b"1"), BytesMessage(b"x"))
+    await WebSocket(client).receive()
+    assert client.heard == [Pong(b"1")]
+
+
+async def test_a_close_is_answered_and_is_the_end() -> None:
+    client = Client()
+    client.say(BytesMessage(b"x"), CloseConnection(1000))
+    socket = WebSocket(client)
+    assert [await socket.receive(), await socket.receive(), await socket.receive()] == [b"x", None, None]
+    assert client.heard == [CloseConnection(1000, "")]
+    await socket.send(b"nobody hears this")
+
+
+async def test_a_wire_that_breaks_is_the_end() -> None:
+    client = Client()
+    client.inward.put_nowait(b"")
+    assert await WebSocket(client).receive() is None
+
+
+async def test_an_empty_message_does_not_end_a_wire() -> None:
+    client = Client()
+    client.say(BytesMessage(b""), BytesMessage(b"a"), BytesMessage(b""), BytesMessage(b"b"), CloseConnection(1000))
+    wire = WebSocketWire(WebSocket(client))
+    assert [await wire.receive(), await wire.receive(), await wire.receive()] == [b"a", b"b", b""]
+
+
+@pytest.mark.parametrize("size", [0, 1, 70_000])
+async def test_what_is_sent_arrives(size: int) -> None:
+    client = Client()
+    await WebSocket(client).send(b"x" * size)
+    assert b"".join(event.data for event in client.heard if isinstance(event, BytesMessage)) == b"x" * size
+
+
+@given(st.binary(max_size=100))
+def test_any_bytes_are_messages_or_the_end(data: bytes) -> None:
+    async def feed() -> None:
+        client = Client()
+        client.inward.put_nowait(data or b"x")
+        client.inward.put_nowait(b"")
+        socket = WebSocket(client)
+        while await socket.receive() is not None:
+            pass
+
+    asyncio.run(feed())
