@@ -31,7 +31,7 @@ from sandpool.node.pods.actions import (
     Start,
     Thaw,
 )
-from sandpool.node.pods.backoff import CrashBackoff, restart_at
+from sandpool.node.pods.backoff import restart_at
 from sandpool.node.pods.life import ContainerLife, Hook, Life, Moment, Problem, Stage, Stop
 from sandpool.node.pods.phase import init_finished, running, work_finished
 from sandpool.node.pods.spec import Container, ProbeKind
@@ -169,10 +169,7 @@ def _is_time(life: Life, container: Container, agenda: Agenda) -> bool:
 
 def _begin(life: Life, container: Container, agenda: Agenda) -> Life:
     agenda.actions.append(Start(container.name))
-    known = life[container.name]
-    again = known.ending is not None and known.problem is None
-    backoff = CrashBackoff.restarted(known.backoff, agenda.now.at) if again else known.backoff
-    return life.put(container.name, stage=Stage.STARTING, backoff=backoff)
+    return life.put(container.name, stage=Stage.STARTING)
 
 
 # -- probing -------------------------------------------------------------------------------------------------------
@@ -218,13 +215,22 @@ def _end_of_grace(life: Life, agenda: Agenda) -> float:
 
 def _stop_all(life: Life, agenda: Agenda) -> Life:
     end = _end_of_grace(life, agenda)
-    if life.deadline is not None:
-        end = min(end, life.deadline)  # a later request may shorten the time, never extend it
-    life = replace(life, deadline=end)
+    if life.deadline is None or end < life.deadline:
+        life = _hurry(replace(life, deadline=end), end)
+    else:
+        end = life.deadline  # a later request may shorten the time, never extend it
     for container in life.pod.every:
         if not container.sidecar:
             life = _stop(life, container, end, agenda)
     return _stop_sidecars(life, end, agenda)
+
+
+def _hurry(life: Life, end: float) -> Life:
+    """Have what is being stopped already end by then."""
+    for name, known in life.containers.items():
+        if known.stop is not None:
+            life = life.put(name, stop=replace(known.stop, until=min(known.stop.until, end)))
+    return life
 
 
 def _stop_sidecars(life: Life, end: float, agenda: Agenda) -> Life:
@@ -240,10 +246,8 @@ def _stop_sidecars(life: Life, end: float, agenda: Agenda) -> Life:
 
 def _stop(life: Life, container: Container, until: float, agenda: Agenda) -> Life:
     known = life[container.name]
-    if known.stage is not Stage.RUNNING:
+    if known.stage is not Stage.RUNNING or known.stop is not None:
         return life
-    if known.stop is not None:
-        return life.put(container.name, stop=replace(known.stop, until=min(known.stop.until, until)))
     hook = Hook.DUE if container.pre_stop is not None and until > agenda.now.at else Hook.NONE
     return life.put(container.name, stop=Stop(until, hook))
 

@@ -189,13 +189,15 @@ class Life:
     def started(self, name: str, container_id: str, image_id: str, now: Moment) -> Life:
         """A container runs from now on."""
         container, before = self.pod.container(name), self.containers[name]
+        again = before.ending is not None
         tallies = {kind: Tally.begin(probe, now.at) for kind, probe in container.probes.items()}
         return self.put(
             name,
             stage=Stage.RUNNING,
             problem=None,
             failures=0,
-            restarts=before.restarts + (before.ending is not None),
+            restarts=before.restarts + again,
+            backoff=CrashBackoff.restarted(before.backoff, now.at) if again else before.backoff,
             since=now,
             hook=Hook.NONE if container.post_start is None else Hook.DUE,
             tallies=tallies,
