@@ -136,6 +136,15 @@ def test_flags_that_make_no_sense(kubeconfig: Path, flags: list[str], said: str)
     assert said in complaint(kubeconfig, *flags)
 
 
+def test_a_limit_that_most_workers_would_wait_for_is_named(
+    kubeconfig: Path, understood: list[tuple[Options, Settings]]
+) -> None:
+    result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--kube-api-qps=50"])
+    assert [json.loads(line)["message"] for line in result.stderr.splitlines()] == [
+        "169 workers share --kube-api-burst=10 and --kube-api-qps=50: most of them will wait"
+    ]
+
+
 def test_a_kubeconfig_that_is_not_there(tmp_path: Path) -> None:
     assert re.search(r"cannot read the kubeconfig .*/missing: No such file", complaint(tmp_path / "missing"))
 

@@ -219,3 +219,16 @@ async def test_an_address_that_is_taken_leaves_nothing_behind(server: ApiServer)
         await get(second.metrics_endpoint.port, "/metrics")
     await second.stop()
     await first.stop()
+
+
+async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer) -> None:
+    process = Process(server.client().transport, SystemClock(), Random(1))
+
+    async def broken() -> None:
+        raise LookupError("a bug")
+
+    process.reflection.run = broken  # type: ignore[method-assign]
+    await process.start()
+    with pytest.raises(LookupError, match="a bug"):
+        await process.wait()
+    await process.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,12 @@ from urllib.parse import urlsplit
 import click
 
 from sandpool.cli import foreground, telling, tuning
-from sandpool.cli.flags import duration, switch
+from sandpool.cli.flags import address, duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.health import parse_address
 from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
@@ -30,6 +30,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
 from sandpool.server import memory
+
+_log = logging.getLogger(__name__)
 
 # The name other implementations of these controllers contend for too: of all that are installed, one works.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
@@ -96,22 +98,22 @@ def controller(
     try:
         connection = kubeconfigs.load(kubeconfig, context)
         terms = _terms(leader_elect_lease_duration, leader_elect_renew_deadline, leader_elect_retry_period)
-        for address in (metrics_bind_address, health_probe_bind_address):
-            parse_address(address)
     except (kubeconfigs.KubeconfigError, ValueError) as error:
         raise click.ClickException(str(error)) from None
     options = Options(
         connection=connection,
-        metrics_address=metrics_bind_address,
-        health_address=health_probe_bind_address,
+        metrics_address=address("--metrics-bind-address", metrics_bind_address),
+        health_address=address("--health-probe-bind-address", health_probe_bind_address),
         qps=kube_api_qps,
         burst=kube_api_burst,
         terms=terms if leader_elect else None,
         election_namespace=leader_election_namespace or connection.namespace,
         tracing=enable_tracing,
     )
+    settings = tuning.settings(**flags)
+    _warn_of_throttling(options, settings)
     try:
-        foreground.run(partial(_control, options, tuning.settings(**flags)))
+        foreground.run(partial(_control, options, settings))
     except LeaseLost as lost:
         raise click.ClickException(f"ended, because another process may lead now: {lost}") from None
     except OSError as error:
@@ -128,6 +130,17 @@ def _terms(duration: float, deadline: float, retry: float) -> Terms:
             "--leader-elect-lease-duration should be more than --leader-elect-renew-deadline, "
             "and that more than --leader-elect-retry-period"
         ) from None
+
+
+def _warn_of_throttling(options: Options, settings: Settings) -> None:
+    workers = settings.sandbox_workers + settings.claim.workers + settings.warm_pool_workers + settings.template_workers
+    if options.qps > 0 and workers > options.burst:
+        _log.warning(
+            "%d workers share --kube-api-burst=%d and --kube-api-qps=%g: most of them will wait",
+            workers,
+            options.burst,
+            options.qps,
+        )
 
 
 async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:

@@ -20,14 +20,13 @@ from sandpool.server.daemon import Daemon, Settings
 def server(log_format: str, log_level: str, **options: Any) -> None:
     """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
     telling.begin(log_format, log_level)
-    settings = serving.settings(**options)
-    with serving.complaints(settings):
-        foreground.run(partial(_serve, settings))
+    foreground.run(partial(_serve, serving.settings(**options)))
 
 
 async def _serve(settings: Settings, stopping: asyncio.Event) -> None:
     daemon = Daemon(settings)
-    await daemon.start()
+    with serving.complaints(settings):
+        await daemon.start()
     memory.settle()
     click.echo(f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}")
     await stopping.wait()

@@ -14,7 +14,7 @@ import click
 
 from sandpool.cli import foreground, serving, telling, tuning
 from sandpool.cli.controller import SERVICE
-from sandpool.cli.flags import switch
+from sandpool.cli.flags import address, switch
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
@@ -63,11 +63,13 @@ def up(
     """Run the embedded Kubernetes API and the controllers until told to stop (Ctrl-C or SIGTERM)."""
     telling.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
-    surroundings = Surroundings(metrics_bind_address, health_probe_bind_address)
+    surroundings = Surroundings(
+        metrics_address=address("--metrics-bind-address", metrics_bind_address),
+        health_address=address("--health-probe-bind-address", health_probe_bind_address),
+    )
     tracing = open_tracing(True, SERVICE) if enable_tracing else None
     try:
-        with serving.complaints(server):
-            foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, simulated_nodes))
+        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, simulated_nodes))
     finally:
         if tracing is not None:
             tracing.close()
@@ -83,16 +85,17 @@ async def _up(
 ) -> None:
     clock, metrics = SystemClock(), Metrics()
     daemon = Daemon(server, clock)
-    await daemon.start()
+    with serving.complaints(server):
+        await daemon.start()
     try:
         transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
         process = Process(transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing)
-        async with _running(process), _nodes(daemon.server, nodes):
+        async with _nodes(daemon.server, nodes) as running, _running(process):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             memory.settle()
             click.echo(_greeting(daemon, process, nodes))
-            await foreground.until(stopping, process.wait())
+            await foreground.until(stopping, process.wait(), *map(_ended, running))
     finally:
         await daemon.stop()
 
@@ -111,17 +114,22 @@ async def _running(process: Process) -> AsyncIterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def _nodes(server: ApiServer, count: int) -> AsyncIterator[None]:
-    """Whatever runs the pods, for the length of the block."""
+async def _nodes(server: ApiServer, count: int) -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Whatever runs the pods, for the length of the block: tasks that end only by failing."""
     names = [f"simulated-{number}" for number in range(1, count + 1)]
     nodes = [SimulatedNode(server.client(name=name), server.clock, name=name, brief=True) for name in names]
     running = [asyncio.create_task(node.run(), name=node.name) for node in nodes]
     try:
-        yield
+        yield running
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()
 
 
 def _greeting(daemon: Daemon, process: Process, nodes: int) -> str:

@@ -48,7 +48,7 @@ class Surroundings:
     metrics_address: str = "0"
     health_address: str = "0"
     rate: Rate | None = None  # of requests to the API; None: as fast as it answers
-    grace: float = 20.0  # seconds for passes that have begun, when stopping
+    grace: float = 15.0  # seconds for passes that have begun, when stopping
 
 
 class Process:
@@ -123,18 +123,24 @@ class Process:
 
     async def _live(self) -> None:
         await self._admitted()
-        reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
         self.recorder.start()
+        reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
+        leading = asyncio.create_task(self._lead(), name="controllers")
         try:
-            await self.reflection.synced()
-            if self.election is None:
-                await self._work()
-            else:
-                await self.election.lead(self._work)
+            done, _ = await asyncio.wait((reflecting, leading), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
+            await _end(leading)
             await self.recorder.stop(_LAST_WORDS if self._stopping else 0.0)
-            reflecting.cancel()
-            await asyncio.gather(reflecting, return_exceptions=True)
+            await _end(reflecting)
+
+    async def _lead(self) -> None:
+        await self.reflection.synced()
+        if self.election is None:
+            await self._work()
+        else:
+            await self.election.lead(self._work)
 
     async def _admitted(self) -> None:
         """Wait until the API has what we need."""
@@ -183,3 +189,12 @@ class Process:
             show_leadership(self.metrics, self.election)
         for reflector in self.reflection.reflectors:
             show_news(self.metrics, reflector.type.plural, reflector.age)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel and wait. What it failed with has been raised to whoever waits, or is told here."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("%s did not end cleanly", task.get_name(), exc_info=task.exception())

@@ -1,0 +1,77 @@
+"""Told once, a command ends in good order; told twice, at once."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from sandpool.cli.foreground import until
+
+PROGRAM = """
+import asyncio
+from sandpool.cli import foreground
+
+async def work(stopping):
+    print("up", flush=True)
+    await stopping.wait()
+    print("stopping", flush=True)
+    await {last}
+
+foreground.run(work)
+"""
+
+
+def start(last: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM.format(last=last)], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_told_once_it_ends_in_good_order(number: signal.Signals) -> None:
+    with start("asyncio.sleep(0)") as process:
+        assert said(process) == "up\n"
+        process.send_signal(number)
+        assert said(process) == "stopping\n"
+        assert process.wait(30) == 0
+
+
+def test_told_twice_it_ends_at_once() -> None:
+    with start("asyncio.sleep(600)") as process:
+        assert said(process) == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert said(process) == "stopping\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def fail() -> None:
+    raise LookupError("broken")
+
+
+async def test_until_it_is_told() -> None:
+    stopping = asyncio.Event()
+    stopping.set()
+    assert await until(stopping, forever())
+
+
+async def test_until_something_ends() -> None:
+    assert not await until(asyncio.Event(), forever(), asyncio.sleep(0))
+
+
+async def test_until_something_fails() -> None:
+    with pytest.raises(LookupError, match="broken"):
+        await until(asyncio.Event(), forever(), fail())
