@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from random import Random
+from typing import Any
+
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.kube.client import MergePatch
-from sandpool.kube.transport import Request
+from sandpool.controllers.blueprints import Blueprints
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.perform import Performer
+from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.recorder import Recorder
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import ServiceUnavailable
+from sandpool.kube.transport import Request, WatchEvent
+from sandpool.testing.claims import warm_pool
+from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import template
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault
 from sandpool.testing.world import NAMESPACE, World, owner_of
@@ -146,3 +161,43 @@ async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: Worl
     box = await world.client.get(SANDBOX, name, NAMESPACE)
     assert owner_of(box) == ("ConfigMap", "other")
     assert "deletionTimestamp" not in box["metadata"]
+
+
+class Deaf:
+    """A transport to an API that takes nothing."""
+
+    def __init__(self) -> None:
+        self.requests: list[Request] = []
+
+    async def request(self, request: Request) -> Any:
+        self.requests.append(request)
+        raise ServiceUnavailable("the disk is full")
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often() -> None:
+    clock, api, caches = ManualClock(), Deaf(), Caches()
+    client = Client(api)
+    caches.templates.saw(template())
+    pools = WarmPoolController(
+        caches,
+        Blueprints(caches),
+        Performer(client, caches),
+        Recorder(client, clock, "test"),
+        Metrics(),
+        clock,
+        Random(0),
+    )
+    empty = warm_pool()
+    empty["spec"]["replicas"] = 0
+    caches.pools.saw(empty)
+    task = asyncio.create_task(pools.controller.run())
+    await clock.advance(900)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert 10 <= len(api.requests) <= 20, "from milliseconds to minutes, each time twice as long"

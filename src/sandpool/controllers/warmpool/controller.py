@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
+from dataclasses import replace
 from random import Random
 
 from sandpool.api.conditions import FINISHED
@@ -156,8 +157,9 @@ class WarmPoolController:
         if todo.create and blueprint is not None:
             await self._create(pool, blueprint, todo.create)
         failures += await _attempt(*(self._delete(pool, delete) for delete in todo.delete))
-        if todo.status is not None:
-            failures += await _attempt(self._say(pool, todo.status))
+        if todo.status is not None and (unsaid := await _attempt(self._say(pool, todo.status))):
+            failures += unsaid
+            self._forget_status(pool)
         for happening in todo.events:
             self._tell(pool, happening)
         if failures:
@@ -171,6 +173,13 @@ class WarmPoolController:
 
     async def _say(self, pool: WarmPoolView, status: Patch) -> None:
         await self.performer.patch_if_there(status, pool.namespace)
+
+    def _forget_status(self, pool: WarmPoolView) -> None:
+        """It was not written. Else the next pass would believe that it has just been, have nothing to do and succeed,
+        and the one after that would try as if nothing had ever failed."""
+        memory = self._memories.get(pool.uid)
+        if memory is not None:
+            self._memories[pool.uid] = replace(memory, status_written=None)
 
     def _tell(self, pool: WarmPoolView, happening: Happening) -> None:
         type = SANDBOX_WARM_POOL
