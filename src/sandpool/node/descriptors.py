@@ -5,6 +5,17 @@ from __future__ import annotations
 import asyncio
 
 
+async def writable(descriptor: int) -> None:
+    """Return when something can be written without waiting."""
+    loop = asyncio.get_running_loop()
+    event = asyncio.Event()
+    loop.add_writer(descriptor, event.set)
+    try:
+        await event.wait()
+    finally:
+        loop.remove_writer(descriptor)
+
+
 async def readable(descriptor: int) -> None:
     """Return when it can be read without waiting; of the descriptor of a process, when that has ended."""
     loop = asyncio.get_running_loop()

@@ -39,7 +39,7 @@ from sandpool.server.reviews import Reviews
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
-from sandpool.server.streams.door import PodDoor
+from sandpool.kube.door import PodDoor
 from sandpool.server.subresources import Subresources
 
 log = logging.getLogger(__name__)

@@ -23,6 +23,7 @@ from sandpool.node.pods.parts import NetworkFailure, Owner, PodVolumes, VolumeFa
 from sandpool.node.pods.restore import found_running, lost, runs, started_over
 from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.workplace import NoRuntime, Workplace
+from sandpool.node.runtimes.runtime import Container as Running
 from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
 
 # A name no container can have.
@@ -55,6 +56,10 @@ class Estate:
     def containers(self) -> Containers:
         assert self._containers is not None, "nothing was prepared"
         return self._containers
+
+    def running(self, name: str) -> Running | None:
+        """A container as its runtime knows it, if there is one of this name."""
+        return None if self._containers is None else self._containers.running.get(name)
 
     # -- taking ----------------------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavaila
 from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine, WatchStream
 from sandpool.server.requests import truthy
 from sandpool.server.streams import forwarding, remote
-from sandpool.server.streams.door import LogQuery, NotPossible, PodDoor
+from sandpool.kube.door import LogQuery, NotPossible, PodDoor
 from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket, WebSocketWire, accept_headers
 from sandpool.server.streams.wire import Wire

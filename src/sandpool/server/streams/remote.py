@@ -14,7 +14,7 @@ import orjson
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError
-from sandpool.server.streams.door import Conversation, NotPossible, Size
+from sandpool.kube.door import Conversation, NotPossible, Size
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
 
