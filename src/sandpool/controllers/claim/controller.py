@@ -164,7 +164,7 @@ class ClaimController:
             case Keep():
                 return await self._keep(observed, decision)
             case Refuse():
-                return await self.voice.settle(observed, None, decision.problem)
+                return await self.voice.settle(observed, None, decision.problem, expired=decision.has_expired)
 
     def _observe(self, claim: ClaimView) -> Observed:
         namespace = claim.namespace

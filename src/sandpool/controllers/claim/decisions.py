@@ -103,9 +103,10 @@ class Make:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The claim cannot be served."""
+    """The claim cannot be served or, if it has expired, not be rid of what it names."""
 
     problem: Problem
+    has_expired: bool = False
 
 
 Decision = Rest | Expire | Remove | Release | Keep | Adopt | Ask | Make | Refuse

@@ -57,7 +57,7 @@ def decide(observed: Observed) -> Decision:
     try:
         return _release(observed) if phase is Phase.RETAIN else _serve(observed)
     except Problem as problem:
-        return Refuse(problem)
+        return Refuse(problem, has_expired=phase is Phase.RETAIN)
 
 
 def _release(observed: Observed) -> Release:
