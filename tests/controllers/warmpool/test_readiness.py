@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -63,3 +64,18 @@ def test_a_member_that_does_not_recover_is_replaced(scene: Scene) -> None:
 def test_a_pod_that_has_ended_is_not_waited_for(scene: Scene) -> None:
     member = scene.member("m", ready=False, age=10**5, since=1, finished=True)
     assert assessed(scene, member).stuck == (member,)
+
+
+def test_a_member_made_here_is_not_older_than_we_remember(scene: Scene) -> None:
+    """The API's clock is an hour behind ours."""
+    member = scene.member("m", ready=False, age=3600)
+    made = {member.uid: scene.now - timedelta(seconds=100)}
+    assert assess([member], lambda _: None, scene.now, GRACE, made) == Readiness((member,), (), 0, 202.0)
+    made = {member.uid: scene.now - timedelta(seconds=301)}
+    assert assess([member], lambda _: None, scene.now, GRACE, made).stuck == (member,)
+
+
+def test_a_member_made_here_whose_clock_is_ahead_gets_its_grace(scene: Scene) -> None:
+    member = scene.member("m", ready=False, age=0)
+    made = {member.uid: scene.now - timedelta(seconds=100)}
+    assert assess([member], lambda _: None, scene.now, GRACE, made) == Readiness((member,), (), 0, 302.0)

@@ -127,15 +127,17 @@ class WarmPoolController:
             return DONE
         await self.ledger.resolve_doubts(pool)
         blueprint = self.blueprints.of(pool.namespace, pool.template)
+        sandboxes = self._sandboxes(pool)
         seen = Seen(
             pool=pool,
-            sandboxes=self._sandboxes(pool),
+            sandboxes=sandboxes,
             blueprint=blueprint,
             pod_of=self.caches.pod_of,
             now=self.clock.now(),
             pending_deletions=self.ledger.pending_deletions(pool),
             settled=self.ledger.is_settled(pool),
             chance=self.random.random(),
+            made=self.ledger.made(pool, sandboxes),
         )
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory

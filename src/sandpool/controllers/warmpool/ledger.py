@@ -11,12 +11,13 @@ plan saw it; a claim that was faster has changed it, the API refuses, and the me
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
+from collections.abc import Iterable, Mapping, Set
+from datetime import datetime
 from random import Random
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.names import generate_name
-from sandpool.api.views import WarmPoolView
+from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.perform import Performer
@@ -38,12 +39,15 @@ class Ledger:
     ) -> None:
         self.caches = caches
         self.performer = performer
+        self.clock = clock
         self.random = random
         self.enable_eviction = enable_eviction
         self.expectations: Expectations[str] = Expectations(clock)
         # Names and UIDs of members whose creation (then without UID) or deletion was asked for and not answered. As
         # long as there are any, the expectations of the pool are not satisfied.
         self._in_doubt: dict[str, dict[str, str]] = {}
+        # When members were made that have not been seen ready since, by their UID.
+        self._made: dict[str, dict[str, datetime]] = {}
 
     def is_settled(self, pool: WarmPoolView) -> bool:
         """Whether everything that was asked for has been seen to happen."""
@@ -59,6 +63,16 @@ class Ledger:
         """The pool is gone."""
         self.expectations.forget(pool_uid)
         self._in_doubt.pop(pool_uid, None)
+        self._made.pop(pool_uid, None)
+
+    def made(self, pool: WarmPoolView, sandboxes: Iterable[SandboxView]) -> Mapping[str, datetime]:
+        """When those of the sandboxes were made, by our clock, that we have made and that are not ready yet."""
+        known = self._made.get(pool.uid)
+        if not known:
+            return {}
+        waiting = {box.uid: known[box.uid] for box in sandboxes if box.uid in known and not box.ready}
+        self._made[pool.uid] = waiting
+        return waiting
 
     # --- creating ----------------------------------------------------------------------------------------------------
 
@@ -86,7 +100,7 @@ class Ledger:
         name = generate_name(f"{pool.name}-", self.random)
         member = new_member(pool, blueprint, name, enable_eviction=self.enable_eviction)
         try:
-            await self.performer.create(Create(SANDBOX, member), pool.namespace)
+            answer = await self.performer.create(Create(SANDBOX, member), pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
             if _leaves_doubt(error):
                 self._doubt(pool, name, "")
@@ -95,6 +109,7 @@ class Ledger:
             return error
         # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
         self.expectations.settle_creations(pool.uid)
+        self._made.setdefault(pool.uid, {})[answer["metadata"]["uid"]] = self.clock.now()
         return None
 
     # --- deleting ----------------------------------------------------------------------------------------------------

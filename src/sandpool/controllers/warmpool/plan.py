@@ -7,8 +7,8 @@ in the same pass; replacements come when it is gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
@@ -47,6 +47,7 @@ class Seen:
     pending_deletions: Set[str] = frozenset()  # UIDs of members that we deleted and have not seen go
     settled: bool = True  # nothing we created or deleted has yet to be seen
     chance: float = 0.0  # a random number from 0 to 1
+    made: Mapping[str, datetime] = field(default_factory=dict)  # when this process made members, by UID
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ def plan(seen: Seen, settings: Settings, memory: Memory) -> Plan:
     outdated = {member.uid for member in members.owned if staleness is not None and staleness.is_stale(member)}
     replaced = [member for member in members.owned if pool.strategy == RECREATE and member.uid in outdated]
     others = [member for member in members.owned if pool.strategy != RECREATE or member.uid not in outdated]
-    readiness = assess(others, seen.pod_of, seen.now, settings.readiness_grace_period)
+    readiness = assess(others, seen.pod_of, seen.now, settings.readiness_grace_period, seen.made)
     terminating = members.terminating + len(replaced) + len(readiness.stuck)
     orphans = vet(
         members.orphans,

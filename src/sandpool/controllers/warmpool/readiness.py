@@ -5,13 +5,18 @@ find none either, and replacing it again and again would only bother the schedul
 
 The grace period starts when the member was created or, if it was ready before, when it ceased to be: a whole pool that
 loses its network for a moment is left alone. A member whose pod has ended is not waited for; it never comes back.
+
+When a member was created is what the API's clock says, and the rest is what ours says. If the two differ by more than
+the grace period, every new member would be late from the start and be replaced at once, on and on. So a member made by
+this process is not older than it remembers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from sandpool.api.conditions import FINISHED, READY, TRUE
@@ -30,8 +35,13 @@ class Readiness:
 
 
 def assess(
-    members: Iterable[SandboxView], pod_of: Callable[[SandboxView], PodView | None], now: datetime, grace: float
+    members: Iterable[SandboxView],
+    pod_of: Callable[[SandboxView], PodView | None],
+    now: datetime,
+    grace: float,
+    made: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Readiness:
+    """``made`` is when this process made members, by UID."""
     kept: list[SandboxView] = []
     stuck: list[SandboxView] = []
     unschedulable = 0
@@ -41,7 +51,7 @@ def assess(
         if since is None:
             kept.append(member)
             continue
-        remaining = grace - (now - since).total_seconds()
+        remaining = grace - (now - max(since, made.get(member.uid, since))).total_seconds()
         if remaining >= 0:
             wake = min(remaining + _WAKE_MARGIN, wake or float("inf"))
             kept.append(member)
