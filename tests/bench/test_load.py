@@ -130,6 +130,17 @@ async def test_a_watch_that_fails_ends_the_load() -> None:
             await load.run([[0.0]])
 
 
+async def test_no_more_claims_are_made_when_too_many_wait() -> None:
+    clock = ManualClock()
+    desk = Desk(clock)
+    async with Load(Client(desk), clock, "ns", "pool", most_waiting=2) as load:
+        running = asyncio.create_task(load.run([[0.0, 1.0, 2.0, 3.0]], patience=10))
+        await clock.advance(20)
+        outcome = await running
+    assert [name for _, name in desk.made] == ["claim-0", "claim-1"]
+    assert outcome.given_up == 2.0
+
+
 async def test_throughput_is_that_of_the_middle() -> None:
     clock = ManualClock()
     desk = Desk(clock)

@@ -41,6 +41,13 @@ def test_targets_are_reached_if_everybody_was_served_in_time(latencies: list[flo
     assert verdict(report(latencies, ((99, 100.0),))) == expected
 
 
+def test_who_gave_up_has_missed_the_targets_and_says_when() -> None:
+    overrun = report([0.01], ((99, 100.0),))
+    overrun.outcome.given_up = 2.5
+    assert verdict(overrun) == "MISSED"
+    assert "| 1; overrun after 2.5 s |" in tables([overrun])
+
+
 def test_without_targets_there_is_no_verdict() -> None:
     assert verdict(report([1.0])) == ""
 

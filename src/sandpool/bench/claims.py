@@ -70,7 +70,8 @@ async def measure(place: Place, scenario: Scenario, clock: Clock, random: Random
     await _rest(place, clock)
     tell("making claims")
     since, reconciles, cpu = len(place.audit), await place.reconciles(), place.cpu()
-    async with Load(client, clock, namespace, POOL, tell=tell) as load:
+    most_waiting = scenario.load.most_waiting
+    async with Load(client, clock, namespace, POOL, most_waiting=most_waiting, tell=tell) as load:
         outcome = await load.run(scenario.load.waves(random))
     last = clock.monotonic()
     tell("waiting until the pool is full again")

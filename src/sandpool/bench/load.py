@@ -47,10 +47,12 @@ class Claim:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a load has come to. ``failed`` are create calls that were refused, with what was said."""
+    """What a load has come to. ``failed`` are create calls that were refused, with what was said. ``given_up`` is after
+    how many seconds of a wave too many were waiting to make more."""
 
     claims: list[Claim] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    given_up: float | None = None
 
     @property
     def latencies(self) -> list[float]:
@@ -72,15 +74,24 @@ class Outcome:
 
 
 class Load:
-    """Claims on one pool. To be used as ``async with``: the watch is open inside."""
+    """Claims on one pool. To be used as ``async with``: the watch is open inside. When ``most_waiting`` claims are
+    waiting, no more are made: whoever is so far behind will not catch up, and the rest would only take time."""
 
     def __init__(
-        self, client: Client, clock: Clock, namespace: str, pool: str, *, tell: Tell = lambda text: None
+        self,
+        client: Client,
+        clock: Clock,
+        namespace: str,
+        pool: str,
+        *,
+        most_waiting: float = float("inf"),
+        tell: Tell = lambda text: None,
     ) -> None:
         self.client = client
         self.clock = clock
         self.namespace = namespace
         self.pool = pool
+        self.most_waiting = most_waiting
         self.tell = tell
         self.outcome = Outcome()
         self._waiting: dict[str, Claim] = {}  # by name, claims that are not known to be ready
@@ -119,6 +130,9 @@ class Load:
             wait = begin + offset - self.clock.monotonic()
             if wait > 0:
                 await self.clock.sleep(wait)
+            if len(self._waiting) >= self.most_waiting:
+                self.outcome.given_up = self.clock.monotonic() - begin
+                break
             claim = Claim(f"claim-{len(self.outcome.claims)}", begin + offset)
             self.outcome.claims.append(claim)
             self._waiting[claim.name] = claim

@@ -24,11 +24,10 @@ def latencies(reports: Sequence[Report]) -> str:
 
 def _latency_row(report: Report) -> list[str]:
     targets = report.scenario.targets
-    served = len(report.outcome.latencies)
     return [
         report.scenario.name,
         report.place,
-        f"{served:,}" if served == report.count else f"{served:,} of {report.count:,}",
+        _served(report),
         *(f"{report.latency(percent):,.1f}" for percent in PERCENTILES),
         ", ".join(f"p{percent:g} <= {limit:g} ms" for percent, limit in targets),
         verdict(report),
@@ -37,11 +36,17 @@ def _latency_row(report: Report) -> list[str]:
     ]
 
 
+def _served(report: Report) -> str:
+    served, given_up = len(report.outcome.latencies), report.outcome.given_up
+    text = f"{served:,}" if served == report.count else f"{served:,} of {report.count:,}"
+    return text if given_up is None else f"{text}; overrun after {given_up:.1f} s"
+
+
 def verdict(report: Report) -> str:
-    """Whether the targets were reached; empty if there are none. A claim that was never served misses them all."""
+    """Whether the targets were reached; empty if there are none. A claim that was never served or made misses them."""
     if not report.scenario.targets:
         return ""
-    served = len(report.outcome.latencies) == report.count
+    served = len(report.outcome.latencies) == report.count and report.outcome.given_up is None
     reached = served and all(report.latency(percent) <= limit for percent, limit in report.scenario.targets)
     return "reached" if reached else "MISSED"
 
@@ -92,6 +97,7 @@ def _run(report: Report) -> dict[str, Any]:
         "claims": report.count,
         "served": len(report.outcome.latencies),
         "failed": report.outcome.failed,
+        "given_up_after_seconds": report.outcome.given_up,
         "latency_ms": {f"p{percent}": report.latency(percent) for percent in PERCENTILES},
         "verdict": verdict(report),
         "seconds": report.outcome.seconds,

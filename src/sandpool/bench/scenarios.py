@@ -31,6 +31,11 @@ class Bursts:
     def claims(self) -> int:
         return self.size * self.count
 
+    @property
+    def most_waiting(self) -> float:
+        """All of a burst may wait."""
+        return float("inf")
+
 
 @dataclass(frozen=True, slots=True)
 class Stream:
@@ -51,6 +56,11 @@ class Stream:
     @property
     def claims(self) -> int:
         return round(self.rate * self.seconds)
+
+    @property
+    def most_waiting(self) -> float:
+        """The claims of two seconds: who is so far behind does not keep up."""
+        return 2 * self.rate
 
 
 @dataclass(frozen=True, slots=True)
