@@ -563,6 +563,15 @@ async def test_a_status_that_hits_a_sandbox_made_again_does_not_stay(rig: Rig) -
     assert await rig.condition("Ready") == suspended
 
 
+async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.HANGING
+    rig.wire.fault = failing("/status", times=10_000)
+    await rig.sandbox()
+    rig.writes()
+    await rig.wait(900)
+    assert 10 <= rig.writes().count("PATCH sandboxes/box/status") <= 20
+
+
 async def test_a_pod_whose_answer_was_lost_is_not_made_twice(rig: Rig) -> None:
     faults = iter([Fault.LOSE])
     rig.wire.fault = lambda request: next(faults, None) if request.method == "POST" else None

@@ -218,13 +218,14 @@ class SandboxController:
         return now if now is not None and now.uid == pod.uid else None
 
     async def _finish(self, sandbox: SandboxView, conclusion: Conclusion) -> Result:
+        if conclusion.status_patch is not None:
+            await self._say(sandbox, conclusion.status_patch)
+        # Only now: what could not be said has waited long enough, and is not to wait from the beginning.
         key = key_of(sandbox)
         if conclusion.waiting == _NOTHING_WAITS:
             self._waiting.pop(key, None)
         else:
             self._waiting[key] = conclusion.waiting
-        if conclusion.status_patch is not None:
-            await self._say(sandbox, conclusion.status_patch)
         if conclusion.event is not None:
             self.recorder.event(_reference(sandbox), conclusion.event)
         if conclusion.errors:
