@@ -1,0 +1,244 @@
+"""What a sandbox uses up is its own: the host goes on, other sandboxes answer, and all of it can be removed at once."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.logs.logs import RATE, Logs
+from sandpool.node.runtimes.runtime import Container, Scratch
+from sandpool.testing.isolation import Rig
+
+pytestmark = pytest.mark.isolation
+
+LIMITS = Limits(cpu=0.5, memory=64 << 20, pids=64)
+# Seconds in which a neighbour has to answer while a bomb goes off. Two busy cores shared with other tests; a machine
+# that a bomb has got hold of answers in minutes, or never.
+PATIENCE = 5.0
+
+FORK_BOMB = """
+import os
+while True:
+    try:
+        os.fork()
+    except OSError:
+        pass
+"""
+MEMORY_BOMB = "x = []\nwhile True: x.append(bytearray(1 << 20))"
+MEMORY_IN_CHILDREN = """
+import os, time
+for _ in range(20):
+    if os.fork() == 0:
+        x = bytearray(8 << 20)
+        time.sleep(1000)
+time.sleep(1000)
+"""
+DISK_FILLER = """
+import errno, os
+full = []
+for directory in ("/", "/tmp", "/home", "/var/tmp", "/dev/shm", "/dev", "/run"):
+    written = 0
+    try:
+        with open(f"{directory}/filler", "wb", buffering=0) as file:
+            while written < 1 << 30:
+                written += file.write(bytes(1 << 20))
+        print("no end to", directory)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EROFS, errno.EACCES, errno.ENOENT):
+            print(directory, error)
+    try:
+        os.unlink(f"{directory}/filler")
+    except OSError:
+        pass
+"""
+INODE_FILLER = """
+made = 0
+try:
+    while made < 2_000_000:
+        open(f"/tmp/{made}", "w").close()
+        made += 1
+except OSError:
+    pass
+print("made", made)
+"""
+DESCRIPTORS = """
+import os, socket
+held = []
+try:
+    while len(held) < 100_000:
+        held.append(os.open("/dev/null", os.O_RDONLY))
+except OSError as error:
+    print(len(held) < 1100, error.strerror)
+try:
+    while len(held) < 100_000:
+        held.append(socket.socket())
+except OSError as error:
+    print(len(held) < 1100)
+"""
+ZOMBIES = """
+import os, sys, time
+made = 0
+while made < 10_000:
+    try:
+        if os.fork() == 0:
+            os._exit(0)
+        made += 1
+    except BlockingIOError:
+        break
+print("stopped", made, flush=True)
+time.sleep(1000)
+"""
+ORPHANS = """
+import os, sys
+for _ in range(10_000):
+    child = os.fork()
+    if child == 0:
+        if os.fork() == 0:
+            os._exit(0)  # its parent is gone: somebody else has to reap it
+        os._exit(0)
+    os.waitpid(child, 0)
+print("done", flush=True)
+"""
+
+
+@asynccontextmanager
+async def neighbour(boxes: Rig) -> AsyncIterator[Callable[[], float]]:
+    """Another sandbox that is asked something again and again; what it gives is the longest it took to answer."""
+    container = await boxes.start("sleep", "1000")
+    longest = 0.0
+
+    async def ask() -> None:
+        nonlocal longest
+        while True:
+            begin = time.monotonic()
+            assert await boxes.execute(container, "echo", "here") == (0, "here\n")
+            longest = max(longest, time.monotonic() - begin)
+            await asyncio.sleep(0.02)
+
+    asking = asyncio.create_task(ask())
+    try:
+        yield lambda: longest
+    finally:
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+    assert 0 < longest < PATIENCE
+
+
+async def spread(container: Container, pids: int) -> None:
+    """Wait until it has as many processes as it may."""
+    for _ in range(6_000):
+        if (await container.usage()).pids >= pids:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the bomb does not go off")
+
+
+async def test_a_fork_bomb(boxes: Rig) -> None:
+    async with neighbour(boxes):
+        container = await boxes.start("python3", "-c", FORK_BOMB, limits=LIMITS)
+        await spread(container, 64)
+        await asyncio.sleep(0.5)
+        assert (await container.usage()).pids <= 64
+        begin = time.monotonic()
+        await container.delete()
+        assert time.monotonic() - begin < PATIENCE
+
+
+async def test_a_fork_bomb_in_a_command(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000", limits=LIMITS)
+    bomb = asyncio.create_task(boxes.execute(container, "python3", "-c", FORK_BOMB))
+    await spread(container, 64)
+    await container.kill()
+    assert (await bomb)[0] == 137
+
+
+@pytest.mark.parametrize("bomb", [MEMORY_BOMB, MEMORY_IN_CHILDREN], ids=["one process", "many"])
+async def test_a_memory_bomb(boxes: Rig, bomb: str) -> None:
+    async with neighbour(boxes):
+        result, _, _ = await boxes.run("python3", "-c", bomb, limits=LIMITS)
+    assert (result.code, result.oom_killed) == (137, True)
+
+
+async def test_a_memory_bomb_in_a_command_ends_the_container(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000", limits=LIMITS)
+    code, _ = await boxes.execute(container, "python3", "-c", MEMORY_BOMB)
+    result = await container.wait()
+    assert (code, result.code, result.oom_killed) == (137, 137, True)
+
+
+async def test_a_limit_of_the_pod_holds_for_all_its_containers(boxes: Rig) -> None:
+    pod = await boxes.pod(limits=Limits(memory=64 << 20))
+    result, _, _ = await boxes.run("python3", "-c", MEMORY_BOMB, pod=pod)
+    assert result.oom_killed
+
+
+async def test_a_disk_filler(boxes: Rig) -> None:
+    """All it can write to is in memory, bounded by size and by its memory limit, and not on the host's disk."""
+    before = os.statvfs("/").f_bavail
+    scratch = Scratch(size=16 << 20)
+    result, output, _ = await boxes.run("python3", "-c", DISK_FILLER, limits=Limits(memory=128 << 20), scratch=scratch)
+    assert (result.code, output) == (0, "")
+    assert (before - os.statvfs("/").f_bavail) * os.statvfs("/").f_frsize < 1 << 30
+
+
+async def test_an_inode_filler(boxes: Rig) -> None:
+    """What a file costs the kernel is charged to who makes it, however empty it is."""
+    result, output, _ = await boxes.run("python3", "-c", INODE_FILLER, limits=Limits(memory=48 << 20))
+    assert result.oom_killed or int(output.split()[1]) < 500_000
+
+
+async def test_descriptors_run_out_for_itself_alone(boxes: Rig) -> None:
+    async with neighbour(boxes):
+        result, output, _ = await boxes.run("python3", "-c", DESCRIPTORS, limits=LIMITS)
+    assert (result.code, output) == (0, "True Too many open files\nTrue\n")
+
+
+async def test_ten_thousand_zombies(boxes: Rig) -> None:
+    """Those it does not reap are processes it has, and there is a limit to those."""
+    async with neighbour(boxes):
+        container = await boxes.start("python3", "-c", ZOMBIES, limits=LIMITS)
+        output = await boxes.output_of(container).until("stopped")
+        assert int(output.split()[1]) < 64
+        await container.delete()
+
+
+async def test_ten_thousand_orphans_are_reaped(boxes: Rig) -> None:
+    container = await boxes.start("python3", "-c", ORPHANS + "import time; time.sleep(1000)", limits=Limits(pids=64))
+    await boxes.output_of(container).until("done")
+    assert (await container.usage()).pids < 16
+    await container.delete()
+
+
+async def test_a_log_flood(boxes: Rig, tmp_path: Path) -> None:
+    """Neither the disk nor the agent is flooded; the one that floods waits."""
+    logs = Logs(SystemClock(), max_size=1 << 20, max_files=3)
+    container = await boxes.start("sh", "-c", "yes 0123456789012345678901234567890123456789 | cat", captured=False)
+    begin = time.monotonic()
+    logs.follow(container, tmp_path / "logs", 0)
+    async with neighbour(boxes) as longest:
+        await asyncio.sleep(2.0)
+        passed = time.monotonic() - begin
+        assert longest() < PATIENCE
+    await container.kill()
+    await logs.finish(container)
+    kept = sum(file.stat().st_size for file in (tmp_path / "logs").iterdir())
+    assert 1 << 20 < kept < 4 << 20
+    used = (await container.usage()).cpu_nanoseconds / 1e9
+    assert used < passed, f"it wrote for {used} s of {passed} s, although it may write no more than {RATE} bytes/s"
+
+
+async def test_a_flood_that_nobody_reads(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "yes", captured=False)
+    await asyncio.sleep(0.2)
+    before = (await container.usage()).cpu_nanoseconds
+    await asyncio.sleep(0.2)
+    assert (await container.usage()).cpu_nanoseconds - before < 50_000_000
+    await container.delete()

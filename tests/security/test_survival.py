@@ -1,0 +1,103 @@
+"""Nothing of a sandbox survives its deletion, whatever it does to do so."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.runtimes.bwrap import BwrapContainer
+from sandpool.testing.isolation import Rig
+
+pytestmark = pytest.mark.isolation
+
+DAEMONS = """
+import os, signal, sys, time
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+for _ in range(5):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                if os.fork() == 0:  # a new PID all the time
+                    time.sleep(0.01)
+                else:
+                    os._exit(0)
+        os._exit(0)
+print("ready", flush=True)
+time.sleep(1000)
+"""
+
+
+def alive(uid: int) -> list[int]:
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if directory.stat().st_uid == uid and "State:\tZ" not in (directory / "status").read_text():
+                found.append(int(directory.name))
+        except OSError:
+            continue
+    return found
+
+
+async def test_daemons_that_ignore_every_signal(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
+    await boxes.output_of(container).until("ready")
+    assert len(alive(pod.host_uid)) >= 4
+    await container.delete()
+    assert alive(pod.host_uid) == []
+
+
+async def test_daemons_of_a_command(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    container = await boxes.start("sleep", "1000", pod=pod)
+    code, _ = await boxes.execute(
+        container, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 &"
+    )
+    assert code == 0 and len(alive(pod.host_uid)) == 5
+    await container.delete()
+    assert alive(pod.host_uid) == []
+
+
+async def test_frozen_ones(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
+    await boxes.output_of(container).until("ready")
+    await container.pause()
+    await container.delete()
+    assert alive(pod.host_uid) == []
+
+
+async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
+    """The outermost process of a sandbox is killed: the rest must not go on without it."""
+    pod = await boxes.pod()
+    container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
+    assert isinstance(container, BwrapContainer)
+    await boxes.output_of(container).until("ready")
+    watcher = container.trace.watcher()
+    assert watcher is not None
+    os.kill(watcher, signal.SIGKILL)
+    assert (await container.wait()).code == 137
+    assert alive(pod.host_uid) == []
+
+
+async def test_the_watcher_cannot_be_reached_from_inside(boxes: Rig) -> None:
+    """It has the user of the sandbox, and would end it."""
+    result, output, _ = await boxes.run("sh", "-c", "kill -9 -1; kill -9 1; echo $PPID; ps ax | wc -l", uid=0, gid=0)
+    assert result.code in (0, 137)
+    assert output == "" or output.split()[0] == "1"
+
+
+async def test_closing_a_pod_ends_all_its_containers(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    for name in ("one", "two"):
+        await boxes.start("python3", "-c", DAEMONS, pod=pod, name=name)
+    await boxes.runtime.close_pod(pod)
+    assert alive(pod.host_uid) == []
