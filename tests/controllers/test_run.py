@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractContextManager
 
 import pytest
 
 from sandpool.api.kinds import EVENT, POD
-from sandpool.controllers.run import Settings
+from sandpool.controllers.run import Controllers, Settings
+from sandpool.engine.tracing import Attributes, NoTracing, Span
+from sandpool.kube.client import Client
 from sandpool.testing.objects import pod
 from sandpool.testing.world import World, owners
 
@@ -69,3 +72,41 @@ async def test_pods_of_others_need_not_be_seen(world: World) -> None:
     names = {each.name for each in world.controllers.caches.pods}
     assert box["metadata"]["name"] in names
     assert "foreign" not in names
+
+
+async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    await world.claim("mine")
+    await world.served(1)
+    await world.controllers.claims.notes.queue.settled()
+    await world.restart()
+    await world.controllers.claims.controller.queue.settled()
+    assert len(world.controllers.claims._first_seen) == 0
+
+
+class Counting(NoTracing):
+    """Counts the spans that are asked for."""
+
+    spans = 0
+
+    def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[Span]:
+        Counting.spans += 1
+        return super().span(name, parent, attributes)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_without_tracing_no_pass_of_a_claim_costs_a_span(world: World, is_on: bool) -> None:
+    """Counted, not timed: a wrapper around every pass is there only with tracing on."""
+    await world.controllers.stop()
+    Counting.spans = 0
+    tracing = Counting() if is_on else None
+    world.controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings, tracing=tracing)
+    claims = world.controllers.claims
+    assert (claims.controller.reconcile == claims.reconcile) is not is_on
+    await world.controllers.start()
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    assert (Counting.spans > 0) is is_on

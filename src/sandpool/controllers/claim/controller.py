@@ -21,6 +21,7 @@ from typing import Final
 
 from sandpool.api.events import surplus_deleted
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.blueprints import Blueprints
@@ -123,7 +124,7 @@ class ClaimController:
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if new is None:
             self._noting.drop(key)
-        else:
+        elif not new.annotations.get(CLAIM_FIRST_READY_AT):  # else nobody will ever ask how long it took
             self._first_seen.see(key, new.uid, self.clock.now())
 
     # --- one pass ----------------------------------------------------------------------------------------------------
