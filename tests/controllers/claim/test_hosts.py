@@ -244,6 +244,14 @@ def test_r58_a_host_that_breaks_sandboxes_is_not_handed_out_from_first() -> None
     assert scene.take("first", "second") == ["good", "bad-3"]
 
 
+def test_what_breaks_nobody_knows_where_is_nobodys_fault() -> None:
+    scene = Scene()
+    for number in range(4):
+        scene.member(f"box-{number}", "")
+        scene.member(f"box-{number}", "", {**unready(), "nodeName": ""})
+    assert len(scene.hosts) == 0
+
+
 def test_r56_what_breaks_everywhere_changes_nothing() -> None:
     scene = Scene()
     for number in range(9):

@@ -30,7 +30,7 @@ class Offering:
         if new is None:
             self.assigner.forget(key)
         else:
-            if old is not None and has_broken(old, new):
+            if old is not None and old.status.node_name and has_broken(old, new):
                 self.hosts.broke(old.status.node_name, new.uid)
             self._offer(new)
 
