@@ -86,11 +86,11 @@ class NodeDoor:
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         worker = self._worker(pod)
         name = query.container
-        ledger = worker.estate.ledger
-        runs = {} if ledger is None else ledger.runs
-        if name not in runs:
+        last = worker.estate.last_run(name)
+        if last is None:
             raise NotPossible(f'container "{name}" in pod "{pod["metadata"]["name"]}" is waiting to start')
-        run = runs[name].restarts - (1 if query.previous else 0)
+        directory, run = last
+        run -= query.previous
         if run < 0:
             raise NotPossible(f'previous terminated container "{name}" in pod "{pod["metadata"]["name"]}" not found')
         options = LogOptions(
@@ -100,7 +100,7 @@ class NodeDoor:
             tail=query.tail,
             limit=query.limit,
         )
-        return self.logs_kept.read(worker.estate.containers.log_directory(name), run, options)
+        return self.logs_kept.read(directory, run, options)
 
     def _worker(self, pod: Object) -> PodWorker:
         metadata = pod["metadata"]

@@ -51,7 +51,7 @@ class Kubectl:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start one that does not end by itself, such as a watch. The caller ends it."""
         return subprocess.Popen(
-            self._command(arguments),
+            self.command(*arguments),
             env=self._environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -71,7 +71,7 @@ class Kubectl:
 
     def _run(self, arguments: tuple[str, ...], stdin: str | None, within: float) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            self._command(arguments),
+            self.command(*arguments),
             env=self._environment(),
             input=stdin if stdin is not None else "",
             capture_output=True,
@@ -80,7 +80,8 @@ class Kubectl:
             check=False,
         )
 
-    def _command(self, arguments: tuple[str, ...]) -> list[str]:
+    def command(self, *arguments: str) -> list[str]:
+        """What is run."""
         target = (f"--kubeconfig={self.kubeconfig}", f"--cache-dir={self.cache}", f"--namespace={self.namespace}")
         return [str(self.binary), *target, *arguments]
 

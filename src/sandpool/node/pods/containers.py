@@ -35,6 +35,11 @@ _DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 _START_ERROR: Final = "StartError"
 
 
+def log_directory(pod: Path, container: str) -> Path:
+    """Of all runs of a container, in the directory of its pod."""
+    return pod / _LOGS / container
+
+
 class Containers:
     """``running`` are the containers there are, by name, as their runtime knows them: those that run, and those that
     ended and have not been replaced."""
@@ -53,7 +58,7 @@ class Containers:
     async def image(self, pod: Pod, container: Container) -> Image:
         return await self.place.images.resolve(container.image, container.pull_policy, pod.object)
 
-    async def create(self, pod: Pod, container: Container, image: Image, restarts: int) -> None:
+    async def create(self, pod: Pod, container: Container, image: Image) -> None:
         """Everything but the start. Raises ``ConfigError``, ``VolumeFailure`` or ``RuntimeFailure``."""
         before = self.running.pop(container.name, None)
         if before is not None:
@@ -64,9 +69,7 @@ class Containers:
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
         spec = compose(pod.object, container, image, env, mounts, scratch=Scratch(), pids=self.place.settings.pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
-        created = await self.runtime.create(self.sandbox, spec)
-        self.running[container.name] = created
-        self.place.logs.follow(created, self.log_directory(container.name), restarts)
+        self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
         """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
@@ -74,7 +77,10 @@ class Containers:
         run = Run(id, image.id, restarts, timestamp(self.place.clock.now()))
         self.ledger = self.ledger.with_run(container.name, run)
         self.ledger.write(self.sandbox.directory)
-        await self.running[container.name].start()
+        running = self.running[container.name]
+        await running.start()
+        # Not before: a terminal is there only now, and what a runtime has to say about a failure is its own to read.
+        self.place.logs.follow(running, self.log_directory(container.name), restarts)
         return id
 
     async def adopt(self, container: Container) -> Running | None:
@@ -100,7 +106,7 @@ class Containers:
         await self.running[name].signal(self._signals.get(name, SIGTERM))
 
     def log_directory(self, name: str) -> Path:
-        return self.sandbox.directory / _LOGS / name
+        return log_directory(self.sandbox.directory, name)
 
     async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
         wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))

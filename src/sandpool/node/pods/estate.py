@@ -15,7 +15,7 @@ from typing import Final
 
 from sandpool.api.views.times import parse_time
 from sandpool.node.pods.compose import pod_limits
-from sandpool.node.pods.containers import Containers
+from sandpool.node.pods.containers import Containers, log_directory
 from sandpool.node.pods.ledger import Ledger, Run, read_ledger
 from sandpool.node.pods.life import ContainerLife, Life, Moment, Stage
 from sandpool.node.pods.names import hostname, hosts_file, resolv_conf
@@ -60,6 +60,12 @@ class Estate:
     def running(self, name: str) -> Running | None:
         """A container as its runtime knows it, if there is one of this name."""
         return None if self._containers is None else self._containers.running.get(name)
+
+    def last_run(self, name: str) -> tuple[Path, int] | None:
+        """Where the logs of a container are, and the number of its present run or, of a pod that has ended, its last."""
+        ledger = read_ledger(self.directory) if self._containers is None else self._containers.ledger
+        run = None if ledger is None else ledger.runs.get(name)
+        return None if run is None else (log_directory(self.directory, name), run.restarts)
 
     # -- taking ----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,185 @@
+"""kubectl and a real sandbox: commands, terminals, files, logs and ports, as a person uses them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.node.assembly import Node
+from sandpool.node.assembly import Settings as NodeSettings
+from sandpool.node.door import NodeDoor
+from sandpool.node.network.namespaces import Namespace
+from sandpool.node.registration import Offer
+from sandpool.server.daemon import Daemon, Settings
+from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.objects import new
+from sandpool.testing.watching import until
+
+KUBECTLS = find_kubectls()
+pytestmark = [
+    pytest.mark.isolation,
+    pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl"),
+]
+SCRIPT = "echo out; echo err >&2; python3 -m http.server 8080 --bind 127.0.0.1 2>/dev/null & cat; wait"
+
+
+class Rig:
+    def __init__(self, daemon: Daemon, kubectl: Kubectl, directory: Path) -> None:
+        self.daemon = daemon
+        self.kubectl = kubectl
+        self.directory = directory
+
+    async def run(self, *arguments: str, stdin: str | None = None) -> str:
+        return await asyncio.to_thread(self.kubectl, *arguments, stdin=stdin)
+
+    async def fails(self, *arguments: str) -> str:
+        return await asyncio.to_thread(self.kubectl.fails, *arguments)
+
+    async def typed(self, *arguments: str, keys: str) -> str:
+        """With a terminal: what a person would see who types this."""
+        command = " ".join(["stty cols 123 rows 45;", *self.kubectl.command(*arguments)])
+        process = await asyncio.create_subprocess_exec(
+            "script", "-qec", command, "/dev/null", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(60):
+            output, _ = await process.communicate(keys.encode())
+        return output.decode()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    directory = tmp_path_factory.mktemp("door")
+    os.chmod(directory, 0o755)
+    host, _ = Namespace.make(directory / "host", lambda: None)
+    daemon = Daemon(Settings(directory / "api", port=0))
+    await daemon.start()
+    offer = NodeSettings(
+        directory / "node",
+        Offer("real"),
+        instance=f"-{os.getpid()}",
+        first_host_user=4_000_000 + os.getpid() % 1000 * 1000,
+        host=host.path,
+    )
+    node = Node(daemon.server.client(name="node"), SystemClock(), Random(), offer)
+    await node.start()
+    daemon.server.door = NodeDoor(node.agent, node.logs)
+    kubectl = Kubectl(list(KUBECTLS.values())[-1], daemon.kubeconfig, directory / "cache")
+    client = daemon.server.client()
+    spec: Object = {
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", SCRIPT], "stdin": True}
+        ],
+    }
+    await client.create(POD, new(POD, "box", spec=spec), "default")
+
+    async def ready() -> bool:
+        condition = condition_of(await client.get(POD, "box", "default"), "Ready")
+        return condition is not None and condition["status"] == "True"
+
+    await until(ready)
+    yield Rig(daemon, kubectl, directory)
+    await node.stop(grace=1)
+    await daemon.stop(0)
+    host.remove()
+
+
+@pytest.mark.asyncio(loop_scope="module")
+class TestDoor:
+    async def test_a_command_runs_inside(self, rig: Rig) -> None:
+        assert await rig.run("exec", "box", "--", "sh", "-c", "hostname; id -u; echo $$") != ""
+        assert (await rig.run("exec", "box", "--", "hostname")) == "box\n"
+
+    async def test_exit_codes(self, rig: Rig) -> None:
+        assert "exit code 42" in await rig.fails("exec", "box", "--", "sh", "-c", "exit 42")
+        assert "exit code 127" in await rig.fails("exec", "box", "--", "no-such-program")
+        assert "exit code 137" in await rig.fails("exec", "box", "--", "sh", "-c", "kill -9 $$")
+
+    async def test_what_is_typed_and_what_comes_back(self, rig: Rig) -> None:
+        text = "0123456789\n" * 50_000
+        assert await rig.run("exec", "-i", "box", "--", "cat", stdin=text) == text
+        assert await rig.run("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
+
+    async def test_errors_go_their_own_way(self, rig: Rig) -> None:
+        assert await rig.run("exec", "box", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
+
+    async def test_a_terminal(self, rig: Rig) -> None:
+        seen = await rig.typed("exec", "-it", "box", "--", "sh", keys="stty size; test -t 0 && echo terminal; exit 7\n")
+        assert "45 123" in seen
+        assert "\nterminal\r\n" in seen
+        assert "exit code 7" in seen
+
+    async def test_files_both_ways(self, rig: Rig) -> None:
+        content = os.urandom(300_000)
+        (rig.directory / "there").write_bytes(content)
+        await rig.run("cp", str(rig.directory / "there"), "box:/tmp/here")
+        await rig.run("cp", "box:/tmp/here", str(rig.directory / "back"))
+        assert (rig.directory / "back").read_bytes() == content
+
+    async def test_when_the_client_goes_so_does_the_command(self, rig: Rig) -> None:
+        process = rig.kubectl.start("exec", "box", "--", "sh", "-c", "echo begun; exec sleep 4711")
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
+        process.kill()
+        await asyncio.to_thread(process.communicate)
+
+        async def gone() -> bool:
+            running = await rig.run("exec", "box", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+            return "sleep 4711" not in running
+
+        await until(gone)
+
+    async def test_what_is_left_in_the_background_is_not_waited_for(self, rig: Rig) -> None:
+        assert await rig.run("exec", "box", "--", "sh", "-c", "sleep 1000 & echo done") == "done\n"
+
+    async def test_logs(self, rig: Rig) -> None:
+        assert set((await rig.run("logs", "box")).split()) >= {"out", "err"}
+        stamped = (await rig.run("logs", "box", "--timestamps", "--tail=1")).split()
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", stamped[0])
+        assert "previous terminated container" in await rig.fails("logs", "box", "--previous")
+
+    async def test_attach(self, rig: Rig) -> None:
+        process = await asyncio.create_subprocess_exec(
+            *rig.kubectl.command("attach", "-i", "box"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                process.stdin.write(b"typed from outside\n")
+                await process.stdout.readuntil(b"typed from outside\n")
+            assert "typed from outside" in await rig.run("logs", "box")
+        finally:
+            process.kill()
+            await process.communicate()
+
+    async def test_a_port_that_listens_on_loopback_only(self, rig: Rig) -> None:
+        process = rig.kubectl.start("port-forward", "pod/box", ":8080")
+        try:
+            assert process.stdout is not None
+            line = await asyncio.to_thread(process.stdout.readline)
+            match = re.search(r"127\.0\.0\.1:(\d+)", line)
+            assert match is not None, line
+
+            async def page() -> bytes:
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(match[1]))
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                answer = await reader.read()
+                writer.close()
+                return answer
+
+            assert b"200 OK" in await until(page)
+        finally:
+            process.kill()
+            await asyncio.to_thread(process.communicate)
