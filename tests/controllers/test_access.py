@@ -109,6 +109,15 @@ async def test_what_is_only_wished_for_is_not_missing(server: ApiServer) -> None
     assert await find_missing(server.client(ROBOT)) == ""
 
 
+async def test_the_right_to_vote(server: ApiServer) -> None:
+    await grant(server, rules())
+    assert await find_missing(server.client(ROBOT), lease_namespace="default") == (
+        "these permissions are missing, to be granted by a Role in the namespace default: "
+        "get, create, patch leases.coordination.k8s.io"
+    )
+    assert await find_missing(server.client(), lease_namespace="default") == ""
+
+
 async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
     assert (await find_missing(server.client(ROBOT), "default")).startswith(
         "these permissions are missing, to be granted by a Role in the namespace default: get, list, watch, create"

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from sandpool import __version__
 from sandpool.cli import foreground, telling, tuning
 from sandpool.cli.flags import address, duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
@@ -24,7 +25,6 @@ from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.throttle import Rate
-from sandpool.engine.tracing import open_tracing
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 
 # The name other implementations of these controllers contend for too: of all that are installed, one works.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
-# What traces call us, unless OTEL_SERVICE_NAME says otherwise.
-SERVICE: Final = "agent-sandbox-controller"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ class Options:
     tracing: bool
 
 
-@click.command()
+@click.command(cls=tuning.TunedCommand)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -72,9 +70,10 @@ class Options:
     "--kube-api-burst", type=click.IntRange(min=1), default=10, show_default=True, help="Requests at once, if limited."
 )
 @tuning.tuning_flags
-@switch("--enable-tracing", False, "Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.")
+@telling.trace_option
 @telling.log_options(logs.JSON)
 @foreign_flags
+@click.version_option(__version__, prog_name="sandpool")
 def controller(
     kubeconfig: Path | None,
     context: str | None,
@@ -149,7 +148,7 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     # Of its own, so that a renewal never waits behind a burst of writes.
     voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
-    tracing = open_tracing(True, SERVICE) if options.tracing else None
+    tracing = telling.traces(options.tracing)
     election = None
     if options.terms is not None:
         election = Election(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import socket
 from collections.abc import Callable
 from datetime import timedelta
@@ -74,6 +75,19 @@ def tuning_flags(command: F) -> F:
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
+
+
+class TunedCommand(click.Command):
+    """A command with these flags, whose help shows them after the others: hardly anybody needs them."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        tuning = set(inspect.signature(settings).parameters)
+        shown = [(each.name in tuning, each.get_help_record(ctx)) for each in self.get_params(ctx)]
+        for title, wanted in (("Options", False), ("To tune the controllers", True)):
+            with formatter.section(title):
+                formatter.write_dl(
+                    [record for is_tuning, record in shown if is_tuning is wanted and record is not None]
+                )
 
 
 def settings(

@@ -13,8 +13,7 @@ from typing import Any
 import click
 
 from sandpool.cli import foreground, serving, telling, tuning
-from sandpool.cli.controller import SERVICE
-from sandpool.cli.flags import address, switch
+from sandpool.cli.flags import address
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
@@ -22,7 +21,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import Endpoint
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
-from sandpool.engine.tracing import Tracing, open_tracing
+from sandpool.engine.tracing import Tracing
 from sandpool.server import memory
 from sandpool.server.app import ApiServer
 from sandpool.server.daemon import Daemon
@@ -32,7 +31,7 @@ from sandpool.testing.node import SimulatedNode
 _LOCAL = "127.0.0.1:0"
 
 
-@click.command()
+@click.command(cls=tuning.TunedCommand)
 @serving.server_options
 @click.option(
     "--metrics-bind-address",
@@ -49,7 +48,7 @@ _LOCAL = "127.0.0.1:0"
     help="Nodes that run nothing: pods become ready at once. For load tests and for trying out the API.",
 )
 @tuning.tuning_flags
-@switch("--enable-tracing", False, "Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.")
+@telling.trace_option
 @telling.log_options(logs.TEXT)
 def up(
     metrics_bind_address: str,
@@ -67,7 +66,7 @@ def up(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
     )
-    tracing = open_tracing(True, SERVICE) if enable_tracing else None
+    tracing = telling.traces(enable_tracing)
     try:
         foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, simulated_nodes))
     finally:

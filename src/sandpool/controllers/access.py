@@ -13,6 +13,7 @@ from typing import Final
 
 from sandpool.api.kinds import (
     EVENT,
+    LEASE,
     NETWORK_POLICY,
     NODE,
     PERSISTENT_VOLUME_CLAIM,
@@ -61,16 +62,22 @@ NEEDS: Final = (
     Need(EVENT, ("create", "patch")),
 )
 
+# To take part in an election.
+VOTE: Final = Need(LEASE, ("get", "create", "patch"))
 # What they also do where they may, see ``caches.Reflection``.
 WISHES: Final = (Need(NODE, ("list", "watch")),)
 
 
-async def find_missing(client: Client, namespace: str | None = None) -> str:
-    """What keeps the controllers from working and what to do about it, in a sentence; empty if nothing does."""
+async def find_missing(client: Client, namespace: str | None = None, *, lease_namespace: str = "") -> str:
+    """What keeps the controllers from working and what to do about it, in a sentence; empty if nothing does.
+
+    They work in one ``namespace`` or all, and contend for a Lease if it has a namespace."""
     try:
         if absent := await _absent_kinds(client, namespace):
             return absent
-        return await _missing_permissions(client, namespace)
+        if missing := await _missing_permissions(client, NEEDS, namespace):
+            return missing
+        return await _missing_permissions(client, (VOTE,), lease_namespace) if lease_namespace else ""
     except Unauthorized:
         return "the API does not know these credentials: check the kubeconfig, or the service account of the pod"
     except ApiError as error:
@@ -96,7 +103,7 @@ async def _absent_kinds(client: Client, namespace: str | None) -> str:
     return f"the API does not serve {', '.join(missing)}: kubectl apply -f deploy/crds"
 
 
-async def _missing_permissions(client: Client, namespace: str | None) -> str:
+async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespace: str | None) -> str:
     async def denied(need: Need, verb: str) -> bool:
         attributes = {"group": need.type.group, "resource": need.type.plural, "verb": verb}
         if need.subresource:
@@ -111,7 +118,7 @@ async def _missing_permissions(client: Client, namespace: str | None) -> str:
         answer = await client.create(SELF_SUBJECT_ACCESS_REVIEW, review)
         return not answer["status"]["allowed"]
 
-    asked = [(need, verb) for need in NEEDS for verb in need.verbs]
+    asked = [(need, verb) for need in needs for verb in need.verbs]
     answers = await asyncio.gather(*(denied(need, verb) for need, verb in asked))
     missing: dict[Need, list[str]] = {}
     for (need, verb), is_denied in zip(asked, answers, strict=True):
