@@ -23,14 +23,15 @@ from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.images.images import Images
 from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.logs.logs import Logs
 from sandpool.node.machine import read_machine
 from sandpool.node.network import network as networks
 from sandpool.node.network.dns import name_servers
 from sandpool.node.network.lonely import LonelyNetwork
 from sandpool.node.network.surroundings import Surroundings
+from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.host_users import FIRST
-from sandpool.node.pods.parts import Logs
 from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
@@ -66,12 +67,15 @@ class Settings:
 class Node:
     """``start`` returns when it serves, ``stop`` when nothing of it runs any more, except for pods to ``keep``."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, settings: Settings, logs: Logs) -> None:
+    def __init__(
+        self, client: Client, clock: Clock, random: Random, settings: Settings, *, logs: parts.Logs | None = None
+    ) -> None:
         self.client = client
         self.clock = clock
         self.random = random
         self.settings = settings
-        self.logs = logs
+        self.logs = Logs(clock)
+        self.listener: parts.Logs = self.logs if logs is None else logs  # who takes what containers write
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
 
@@ -106,7 +110,7 @@ class Node:
                 publish_classes=settings.alone,
                 first_host_user=settings.first_host_user,
             ),
-            Parts(runtimes, images, self.network, self.volumes, self.logs),
+            Parts(runtimes, images, self.network, self.volumes, self.listener),
         )
         self._begin(self.provisioner.run(), "provisioner")
         await self.agent.start()
@@ -132,6 +136,7 @@ class Node:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+        await self.logs.close()
         await self.network.stop(keep=keep)
         for runtime in self.agent.parts.runtimes.available.values():
             await runtime.close()

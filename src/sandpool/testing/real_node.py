@@ -184,7 +184,7 @@ async def real_node(directory: Path) -> AsyncIterator[RealNode]:
         first_host_user=first,
         host=host.path,
     )
-    node = Node(server.client(name="node"), SystemClock(), Random(), settings, logs)
+    node = Node(server.client(name="node"), SystemClock(), Random(), settings, logs=logs)
     try:
         await node.start()
         rig = RealNode(server, node, logs)

@@ -219,7 +219,7 @@ class PodWorker:
             image = await containers.image(pod, container)
             self._happened(happenings.pulled(container.image, image.pulled))
             reason = "CreateContainerError"
-            await containers.create(pod, container, image, restarts)
+            await containers.create(pod, container, image)
             self._happened(happenings.created(name))
             reason = "RunContainerError"
             id = await containers.start(container, image, restarts)

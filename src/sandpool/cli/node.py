@@ -1,0 +1,101 @@
+"""``sandpool node``: this machine as a node of a Kubernetes cluster, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+from functools import partial
+from ipaddress import IPv4Network
+from pathlib import Path
+from random import Random
+
+import click
+
+from sandpool.cli import foreground, telling
+from sandpool.cli.flags import switch
+from sandpool.engine import logs
+from sandpool.engine.clock import SystemClock
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.connection import Connection
+from sandpool.kube.errors import ApiError
+from sandpool.kube.http import HttpTransport
+from sandpool.node.assembly import Node, Settings
+from sandpool.node.network.network import PODS
+from sandpool.node.registration import Offer
+
+_STATE = Path("/var/lib/sandpool/node")
+
+
+class _Network(click.ParamType[IPv4Network]):
+    name = "CIDR"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IPv4Network:
+        try:
+            return IPv4Network(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+)
+@click.option("--context", help="The context to use. [default: the current one]")
+@click.option("--name", default=lambda: platform.node().lower(), show_default="the host's name", help="Of the node.")
+@click.option(
+    "--data-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=_STATE,
+    show_default=True,
+    help="Where pods, images and volumes are kept.",
+)
+@click.option("--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many it takes.")
+@click.option("--pod-cidr", type=_Network(), default=str(PODS), show_default=True, help="Addresses of pods.")
+@switch("--schedule", False, "Bind pods to nodes, in a cluster that has no scheduler.")
+@switch("--allow-host-path", False, "Let pods mount directories of this machine.")
+@switch("--keep", False, "When told to stop, leave pods running for the next start.")
+@telling.log_options(logs.TEXT)
+def node(
+    kubeconfig: Path | None,
+    context: str | None,
+    name: str,
+    data_dir: Path,
+    max_pods: int,
+    pod_cidr: IPv4Network,
+    schedule: bool,
+    allow_host_path: bool,
+    keep: bool,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Run the pods a Kubernetes API binds to this machine until told to stop (Ctrl-C or SIGTERM)."""
+    telling.begin(log_format, log_level)
+    settings = Settings(
+        data_dir,
+        Offer(name, pods=max_pods),
+        alone=schedule,
+        addresses=pod_cidr,
+        allow_host_paths=allow_host_path,
+    )
+    try:
+        connection = kubeconfigs.load(kubeconfig, context)
+        foreground.run(partial(_serve, connection, settings, keep))
+    except (kubeconfigs.KubeconfigError, ApiError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+async def _serve(connection: Connection, settings: Settings, keep: bool, stopping: asyncio.Event) -> None:
+    transport = HttpTransport(connection)
+    node = Node(Client(transport, field_manager="sandpool-node"), SystemClock(), Random(), settings)
+    try:
+        await node.start()
+        try:
+            click.echo(f"node {settings.offer.name} runs pods of {connection.server}")
+            await foreground.until(stopping, node.wait())
+        finally:
+            await node.stop(keep=keep)
+    finally:
+        await transport.close()

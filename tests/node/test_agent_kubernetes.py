@@ -1,0 +1,155 @@
+"""The agent as the node of a real Kubernetes, with containers that run nothing: the API takes what it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import LEASE, NODE, POD, SERVICE_ACCOUNT
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import NotFound
+from sandpool.node.agent import NodeAgent, Parts, Settings
+from sandpool.node.pods.workplace import Runtimes
+from sandpool.node.registration import Offer
+from sandpool.node.scheduling.scheduler import Scheduler
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.home import KubernetesHome, new_namespace
+from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
+from sandpool.testing.objects import pod
+from sandpool.testing.runtime import FakeRuntime
+from sandpool.testing.watching import until
+
+pytestmark = pytest.mark.kubernetes
+
+
+class Cluster:
+    def __init__(self, client: Client, namespace: str, runtime: FakeRuntime, agent: NodeAgent) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.runtime = runtime
+        self.agent = agent
+
+    async def create(self, name: str, **spec: object) -> None:
+        # The token volume that Kubernetes adds is nothing a fake volume needs.
+        await self.client.create(POD, pod(name, spec={"automountServiceAccountToken": False, **spec}), self.namespace)
+
+    async def get(self, name: str) -> Object:
+        return await self.client.get(POD, name, self.namespace)
+
+    async def ready(self, name: str) -> Object:
+        async def reached() -> Object | None:
+            found = await self.get(name)
+            condition = condition_of(found, "Ready")
+            return found if condition is not None and condition["status"] == "True" else None
+
+        found = await until(reached)
+        assert found is not None
+        return found
+
+    async def phase(self, name: str, phase: str) -> Object:
+        async def reached() -> Object | None:
+            found = await self.get(name)
+            return found if found["status"].get("phase") == phase else None
+
+        found = await until(reached)
+        assert found is not None
+        return found
+
+
+@pytest.fixture
+async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
+    home = KubernetesHome(control_plane)
+    namespace = await new_namespace(home)
+    client, own = home.client_for("people"), home.client_for("node")
+
+    async def account() -> bool:
+        try:
+            await client.get(SERVICE_ACCOUNT, "default", namespace)
+        except NotFound:
+            return False
+        return True
+
+    await until(account)
+    clock, name, runtime, network = SystemClock(), f"node-{namespace}", FakeRuntime(), FakeNetwork()
+    parts = Parts(Runtimes({"fake": runtime}, "fake"), FakeImages(), network, FakeVolumes(), FakeLogs())
+    agent = NodeAgent(own, clock, Random(), Settings(tmp_path, Offer(name)), parts)
+    scheduler = Scheduler(own, clock, Random())
+    await agent.start()
+    # Kubernetes marks every new node so; a controller that does not run here takes the mark away when it is ready.
+    await client.patch(NODE, name, MergePatch({"spec": {"taints": None}}))
+    await scheduler.start()
+    yield Cluster(client, namespace, runtime, agent)
+    await scheduler.stop()
+    await agent.stop(grace=1.0)
+    network.close()
+    await client.delete(NODE, name)
+    await home.close()
+
+
+async def test_a_node_and_its_lease(cluster: Cluster) -> None:
+    name = cluster.agent.name
+    node = await cluster.client.get(NODE, name)
+    ready = condition_of(node, "Ready")
+    assert ready is not None and ready["status"] == "True"
+    lease = await cluster.client.get(LEASE, name, "kube-node-lease")
+    assert lease["spec"]["holderIdentity"] == name
+
+
+async def test_a_pod_is_bound_runs_and_goes(cluster: Cluster) -> None:
+    await cluster.create("one")
+    found = await cluster.ready("one")
+    assert found["spec"]["nodeName"] == cluster.agent.name
+    assert found["status"]["phase"] == "Running"
+    assert found["status"]["podIPs"] == [{"ip": "10.1.0.1"}]
+    await cluster.client.delete(POD, "one", cluster.namespace)
+
+    async def gone() -> bool:
+        try:
+            await cluster.get("one")
+        except NotFound:
+            return True
+        return False
+
+    await until(gone)
+    assert not cluster.runtime.open
+
+
+async def test_an_end_and_a_restart(cluster: Cluster) -> None:
+    await cluster.create("one", restartPolicy="OnFailure")
+    await cluster.ready("one")
+    cluster.runtime.container("main").end(1)
+
+    async def restarted() -> bool:
+        status = (await cluster.get("one"))["status"]["containerStatuses"][0]
+        return bool(status["restartCount"] == 1 and "running" in status["state"])
+
+    await until(restarted)
+    cluster.runtime.container("main").end(0)
+    found = await cluster.phase("one", "Succeeded")
+    assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_a_pod_that_fits_nowhere(cluster: Cluster) -> None:
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "10k"}}}
+    await cluster.create("large", containers=[container])
+
+    async def told() -> Object | None:
+        condition = condition_of(await cluster.get("large"), "PodScheduled")
+        return condition if condition is not None and condition["status"] == "False" else None
+
+    condition = await until(told)
+    assert condition is not None
+    assert (condition["reason"], "Insufficient cpu" in condition["message"]) == ("Unschedulable", True)
+    await cluster.client.delete(POD, "large", cluster.namespace)
+
+
+async def test_a_refused_pod(cluster: Cluster) -> None:
+    await cluster.create("refused", hostNetwork=True)
+    found = await cluster.phase("refused", "Failed")
+    assert "spec.hostNetwork" in found["status"]["message"]
