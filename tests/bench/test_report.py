@@ -29,6 +29,7 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
         ledger,
         {"sandboxclaim": 4, "sandbox": 2, "sandboxwarmpool": 1},
         {"everything": 0.5},
+        {"everything": 0.25},
         1.25,
     )
 

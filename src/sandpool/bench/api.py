@@ -23,7 +23,7 @@ import uvloop
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDBOX
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.steps import patch_steps
-from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox
+from sandpool.bench.subjects import client_of, cpu_seconds, definitions, resident_bytes, sandbox, starved_seconds
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import AlreadyExists, ApiError
@@ -193,8 +193,9 @@ async def follow(connection: Connection, path: str, arrived: asyncio.Queue[float
 
 async def fan_out(watches: int = 100, events: int = 300) -> list[Figure]:
     say(f"one event to {watches} watches")
-    latencies: list[float] = []
+    latencies: list[tuple[float, float]] = []  # with the part of it in which the server had no processor
     with ServerProcess() as server:
+        pid = server.process.pid
         async with client_of(server.kubeconfig) as client:
             await prepare(client)
             await fill(client, 1)
@@ -204,18 +205,24 @@ async def fan_out(watches: int = 100, events: int = 300) -> list[Figure]:
             connection = load(server.kubeconfig)
             followers = [asyncio.create_task(follow(connection, path, arrived)) for _ in range(watches)]
             for number in range(events + 20):
-                started = time.perf_counter()
+                starved, started = starved_seconds(pid), time.perf_counter()
                 patch = MergePatch({"metadata": {"annotations": {"bench": str(number)}}})
                 write = asyncio.create_task(client.patch(SANDBOX, "fill-0", patch, NAMESPACE_NAME))
                 last = max([await arrived.get() for _ in range(watches)])
                 await write
                 if number >= 20:  # the first ones also open the watches
-                    latencies.append(last - started)
+                    latencies.append((last - started, starved_seconds(pid) - starved))
             for follower in followers:
                 follower.cancel()
             await asyncio.gather(*followers, return_exceptions=True)
-    p99 = percentile(latencies, 99) * 1e3
-    details = {"p50": f"{percentile(latencies, 50) * 1e3:.1f} ms", "from": "sending the patch to the last watch"}
+    p99 = percentile([latency for latency, _ in latencies], 99) * 1e3
+    slowest = sorted(latencies)[-max(events // 100, 1) :]
+    took, starved = (sum(each) / len(slowest) * 1e3 for each in zip(*slowest, strict=True))
+    details = {
+        "p50": f"{percentile([latency for latency, _ in latencies], 50) * 1e3:.1f} ms",
+        "slowest 1 %": f"{took:.0f} ms, in {starved:.0f} of which the server had no processor",
+        "from": "sending the patch to the last watch",
+    }
     return [Figure(f"fan-out of one event to {watches} watches, p99", p99, "ms", "<= 20 ms", p99 <= 20, details)]
 
 

@@ -35,8 +35,9 @@ PERCENTILES: Final = (50, 90, 99, 100)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One scenario in one place. ``reconciles`` are by controller; ``cpu`` are seconds by process, from the first claim
-    until everything has come to rest; ``refilled`` is seconds from the last Ready until the pool was full again."""
+    """One scenario in one place, from the first claim until everything has come to rest. ``reconciles`` are by
+    controller; ``cpu`` and ``starved`` are seconds by process, see ``Place``, the latter until the last Ready;
+    ``refilled`` is seconds from then until the pool was full again."""
 
     scenario: Scenario
     place: str
@@ -46,6 +47,7 @@ class Report:
     ledger: Ledger
     reconciles: dict[str, int]
     cpu: dict[str, float]
+    starved: dict[str, float]
     refilled: float
 
     @property
@@ -69,11 +71,13 @@ async def measure(place: Place, scenario: Scenario, clock: Clock, random: Random
     await _full(client, clock, namespace, scenario.pool)
     await _rest(place, clock)
     tell("making claims")
-    since, reconciles, cpu = len(place.audit), await place.reconciles(), place.cpu()
+    since, reconciles = len(place.audit), await place.reconciles()
+    cpu, starved = place.cpu(), place.starved()
     most_waiting = scenario.load.most_waiting
     async with Load(client, clock, namespace, POOL, most_waiting=most_waiting, tell=tell) as load:
         outcome = await load.run(scenario.load.waves(random))
     last = clock.monotonic()
+    starved = _difference(starved, place.starved())
     tell("waiting until the pool is full again")
     await _full(client, clock, namespace, scenario.pool)
     refilled = clock.monotonic() - last
@@ -88,6 +92,7 @@ async def measure(place: Place, scenario: Scenario, clock: Clock, random: Random
         Ledger.of([each for each in place.audit.asked(since=since) if each.resource], place.writer),
         _difference(reconciles, await place.reconciles()),
         _difference(cpu, place.cpu()),
+        starved,
         refilled,
     )
 

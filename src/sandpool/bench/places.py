@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
-from sandpool.bench.subjects import cpu_seconds
+from sandpool.bench.subjects import cpu_seconds, starved_seconds
 from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import Clock
 from sandpool.engine.metrics_controller import RECONCILES
@@ -39,7 +40,8 @@ NAMES: Final = ("inprocess", "http")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``client`` is the load's, ``reconciles`` counts by controller, ``cpu`` is processor seconds by process."""
+    """``client`` is the load's, ``reconciles`` counts by controller, ``cpu`` and ``starved`` are
+    seconds on a processor, and without one although ready to run, by process."""
 
     name: str
     client: Client
@@ -47,6 +49,7 @@ class Place:
     writer: Callable[[Asked], str]
     reconciles: Callable[[], Awaitable[dict[str, int]]]
     cpu: Callable[[], dict[str, float]]
+    starved: Callable[[], dict[str, float]]
 
 
 @contextlib.asynccontextmanager
@@ -80,6 +83,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
             lambda asked: asked.agent,
             reconciles,
             lambda: {"everything": time.process_time()},
+            lambda: {"everything": starved_seconds(os.getpid())},
         )
     finally:
         await controllers.stop()
@@ -104,9 +108,12 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
         def cpu() -> dict[str, float]:
             return {"sandpool up": cpu_seconds(process.process.pid), "the load": time.process_time()}
 
+        def starved() -> dict[str, float]:
+            return {"sandpool up": starved_seconds(process.process.pid), "the load": starved_seconds(os.getpid())}
+
         try:
             audit = Audit(log, asked_of_sandpool)
-            yield Place("http", door.client_for(CLIENT), audit, _writer, reconciles, cpu)
+            yield Place("http", door.client_for(CLIENT), audit, _writer, reconciles, cpu, starved)
         finally:
             await door.close()
 

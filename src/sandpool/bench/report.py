@@ -18,7 +18,9 @@ def tables(reports: Sequence[Report]) -> str:
 
 
 def latencies(reports: Sequence[Report]) -> str:
+    """``starved`` is how long the processes were ready to run and had no processor, while claims were being made."""
     head = ["scenario", "home", "claims", "p50 ms", "p90 ms", "p99 ms", "max ms", "target", "", "claims/s", "warm/cold"]
+    head.append("starved")
     return grid([head, *(_latency_row(report) for report in reports)])
 
 
@@ -33,6 +35,7 @@ def _latency_row(report: Report) -> list[str]:
         verdict(report),
         f"{report.outcome.throughput:,.0f}",
         f"{report.warm:,}/{report.cold:,}",
+        " + ".join(f"{seconds:.1f} s" for seconds in report.starved.values()),
     ]
 
 
@@ -108,6 +111,7 @@ def _run(report: Report) -> dict[str, Any]:
         "missing": dict(ledger.missing),
         "reconciles": report.reconciles,
         "cpu_seconds": report.cpu,
+        "starved_seconds": report.starved,
         "refilled_after_seconds": report.refilled,
         "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(ledger.requests.items())],
         # When each claim was made and when it was ready, in seconds after the first.

@@ -67,6 +67,13 @@ def cpu_seconds(pid: int) -> float:
     return ticks / _TICKS
 
 
+def starved_seconds(pid: int) -> float:
+    """How long the threads of a process were ready to run and had no processor to run on: what others on the machine
+    have added to its latencies. The threads that have ended are not counted."""
+    waits = [each.read_text().split()[1] for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(map(int, waits)) / 1e9
+
+
 def resident_bytes(pid: int) -> int:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * resource.getpagesize()
