@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import pytest_asyncio
@@ -27,17 +27,34 @@ KINDS: Final = (
 )
 
 
+def embedded(*cases: tuple[Any, ...]) -> list[Any]:
+    """Values of parameters for which a test runs on the embedded API only. For tests in many variations, of which one
+    or two show what there is to see on a real Kubernetes, where each takes a second."""
+    return [pytest.param(*case, marks=pytest.mark.homes("inprocess", "http")) for case in cases]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "homes(*names): runs in these homes only")
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "home_kind" in metafunc.fixturenames:
         # The scope makes pytest finish with one home before it turns to the next.
         metafunc.parametrize("home_kind", KINDS, scope="session")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What uses a home runs in the event loop that the homes live in."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What uses a home runs in the event loop that the homes live in, and only in the homes it is marked with."""
+    elsewhere = []
     for item in items:
         if isinstance(item, pytest.Function) and "home_kind" in item.fixturenames:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            marked = item.get_closest_marker("homes")
+            if marked is not None and item.callspec.params["home_kind"] not in marked.args:
+                elsewhere.append(item)
+    if elsewhere:
+        items[:] = [item for item in items if item not in elsewhere]
+        config.hook.pytest_deselected(items=elsewhere)
 
 
 class Homes:
