@@ -11,6 +11,7 @@ from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.testing.findings import is_creation
+from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, is_ready, owner_of
@@ -172,19 +173,21 @@ MERGE = "failed to merge volume claim templates: "
     ("policy", "template", "claim", "message"),
     [
         ("Disallowed", [], [DISK], f"{MERGE}volume claim templates are disallowed by the template"),
-        (
-            "Allowed",
-            [DISK],
-            [DISK],
-            f"{MERGE}overriding volume claim templates is forbidden by the template: cannot override template volume "
-            '"data"',
-        ),
-        ("Allowed", [], [DISK, DISK], f'{MERGE}claim: invalid volume claim templates: duplicate name "data"'),
-        (
-            "Overrides",
-            [],
-            [{"spec": DISK["spec"]}],
-            f"{MERGE}claim: invalid volume claim templates: name at index 0 is empty",
+        *embedded(
+            (
+                "Allowed",
+                [DISK],
+                [DISK],
+                f"{MERGE}overriding volume claim templates is forbidden by the template: cannot override template "
+                'volume "data"',
+            ),
+            ("Allowed", [], [DISK, DISK], f'{MERGE}claim: invalid volume claim templates: duplicate name "data"'),
+            (
+                "Overrides",
+                [],
+                [{"spec": DISK["spec"]}],
+                f"{MERGE}claim: invalid volume claim templates: name at index 0 is empty",
+            ),
         ),
     ],
 )

@@ -31,6 +31,7 @@ from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request
 from sandpool.testing.chronicle import Chronicle, is_member
 from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
+from sandpool.testing.homes import embedded
 from sandpool.testing.interposer import Interposer, nothing
 from sandpool.testing.node import Fate, Stage
 from sandpool.testing.objects import new, owner_reference
@@ -54,7 +55,7 @@ def is_about_claims(request: Request) -> bool:
     return request.method in ("PATCH", "POST") and ("/sandboxclaims/" in request.path or is_adoption(request))
 
 
-@pytest.mark.parametrize("writes", [1, 2, 3, 5])
+@pytest.mark.parametrize("writes", [2, *embedded((1,), (3,), (5,))])
 async def test_r1_passes_over_a_frozen_view_take_no_second_sandbox(world: World, writes: int) -> None:
     """No event arrives after the first ``writes`` writes for claims, and every claim is looked at again and again."""
     between = Interposer.behind(world.wire)
@@ -419,7 +420,7 @@ async def test_r13_deletions_that_fail_leave_no_zombie(world: World) -> None:
     assert {box["metadata"]["name"] for box in served.values()} == {box["metadata"]["name"] for box in members}
 
 
-@pytest.mark.parametrize("writes", range(7))
+@pytest.mark.parametrize("writes", [1, 3, *embedded((0,), (2,), (4,), (5,), (6,))])
 async def test_r14_a_crash_at_any_write_never_hands_a_used_sandbox_to_another(world: World, writes: int) -> None:
     """The controllers end after ``writes`` of the six writes for two claims, one of which is then given up."""
     await world.template()

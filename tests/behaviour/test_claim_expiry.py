@@ -1,0 +1,193 @@
+"""How claims end: sections 6.2 and 6.11 of the reference, edge case 43."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from sandpool.api.claim import DELETE, DELETE_FOREGROUND, RETAIN
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Object
+from sandpool.engine.clock import timestamp
+from sandpool.kube.client import MergePatch
+from sandpool.kube.transport import Request
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.findings import is_adoption, is_creation
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.world import World, is_ready
+
+EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
+
+
+def in_seconds(world: World, seconds: float) -> str:
+    return timestamp(world.clock.now() + timedelta(seconds=seconds))
+
+
+def endings(requests: list[Request]) -> list[str]:
+    """What was written about the end of a claim, in order."""
+    told = []
+    for request in requests:
+        if request.method == "DELETE":
+            told.append(f"delete {request.path.split('/')[-2]}")
+        elif request.path.endswith("/status") and "/sandboxclaims/" in request.path:
+            told.append("say so")
+    return told
+
+
+async def claimed(world: World, **lifecycle: object) -> str:
+    """A claim that is ready; the name of its sandbox."""
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine", lifecycle=lifecycle)
+    name: str = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.filled(1)
+    return name
+
+
+@pytest.mark.parametrize("policy", [DELETE, DELETE_FOREGROUND])
+async def test_a_claim_that_is_to_be_deleted_says_that_it_has_expired_and_goes(world: World, policy: str) -> None:
+    name = await claimed(world, shutdownTime=in_seconds(world, 60), shutdownPolicy=policy)
+    since = len(world.wire.requests)
+    await world.wait(58)
+    assert is_ready(await world.get(SANDBOX_CLAIM, "mine"))
+    await world.wait(4)
+    await world.gone(SANDBOX_CLAIM, "mine")
+    await world.gone(SANDBOX, name)
+    await world.gone(POD, name)
+
+    assert endings(world.wire.requests[since:]) == ["say so", "delete sandboxclaims"]
+    (delete,) = [each for each in world.wire.requests[since:] if each.method == "DELETE"]
+    assert delete.body["propagationPolicy"] == ("Foreground" if policy == DELETE_FOREGROUND else "Background")
+    told = [(each["reason"], each["action"], each["note"]) for each in await world.events("mine")]
+    assert sorted(told)[:2] == [
+        ("ClaimExpired", "Claim Expired", "Claim expired"),
+        ("ClaimExpired", "Deleting", f"Deleting Claim (ShutdownPolicy={policy})"),
+    ]
+    await world.filled(1)
+
+
+@pytest.mark.parametrize("lifecycle", [{"shutdownPolicy": RETAIN}, {}], ids=["Retain", "by default"])
+async def test_a_claim_that_is_to_be_kept_loses_its_sandbox_and_says_why(world: World, lifecycle: Object) -> None:
+    name = await claimed(world, shutdownTime=in_seconds(world, 60), **lifecycle)
+    since = len(world.wire.requests)
+    await world.wait(62)
+    await world.gone(SANDBOX, name)
+    await world.gone(POD, name)
+    await world.settle()
+
+    assert endings(world.wire.requests[since:])[:2] == ["say so", "delete sandboxes"]
+    claim = await world.get(SANDBOX_CLAIM, "mine")
+    assert await world.told(SANDBOX_CLAIM, "mine") == {"Ready": EXPIRED}
+    assert "sandbox" not in claim["status"]
+    since = len(world.wire.requests)
+    await world.wait(3600)
+    assert [each for each in world.writes(since) if "/sandboxclaims" in each.path] == []
+    assert not any(is_adoption(each) for each in world.wire.requests[since:])
+
+
+async def test_e43_a_claim_that_has_expired_before_it_was_seen_gets_no_sandbox(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    since = len(world.wire.requests)
+    await world.claim("late", lifecycle={"shutdownTime": "2020-01-01T00:00:00Z"})
+    await world.wait(1)
+
+    assert await world.told(SANDBOX_CLAIM, "late") == {"Ready": EXPIRED}
+    assert not [each for each in world.wire.requests[since:] if is_adoption(each) or is_creation(each)]
+
+
+@pytest.mark.parametrize("ttl", [0, 30])
+async def test_e43_a_claim_expires_after_its_pod_has_ended(world: World, ttl: int) -> None:
+    """In two passes also if there is no time in between: what has expired says so before it goes."""
+    name = await claimed(world, ttlSecondsAfterFinished=ttl, shutdownPolicy=DELETE)
+    since = len(world.wire.requests)
+    await world.node.end(world.namespace, name, "Succeeded")
+    await world.settle()
+    if ttl:
+        assert await world.told(SANDBOX_CLAIM, "mine") == {
+            "Finished": ("True", "PodSucceeded", "Pod completed successfully"),
+            "Ready": ("False", "PodSucceeded", "Pod completed successfully"),
+        }
+        await world.wait(ttl - 2)
+        assert await world.exists(SANDBOX_CLAIM, "mine")
+    await world.wait(3)
+    await world.gone(SANDBOX_CLAIM, "mine")
+    await world.gone(SANDBOX, name)
+
+    assert endings(world.wire.requests[since:])[-2:] == ["say so", "delete sandboxclaims"]
+
+
+async def test_finished_outlives_the_sandbox_of_a_claim_that_is_kept(world: World) -> None:
+    name = await claimed(world, ttlSecondsAfterFinished=10)
+    await world.node.end(world.namespace, name, "Failed")
+    await world.settle()
+    await world.wait(12)
+    await world.gone(SANDBOX, name)
+    await world.settle()
+
+    assert await world.told(SANDBOX_CLAIM, "mine") == {
+        "Finished": ("True", "PodFailed", "Pod failed"),
+        "Ready": EXPIRED,
+    }
+
+
+@pytest.mark.parametrize("first", ["shutdownTime", "ttlSecondsAfterFinished"])
+async def test_e43_the_earlier_of_the_two_counts(world: World, first: str) -> None:
+    time, ttl = (20, 100) if first == "shutdownTime" else (100, 20)
+    name = await claimed(world, shutdownTime=in_seconds(world, time), ttlSecondsAfterFinished=ttl)
+    await world.node.end(world.namespace, name, "Succeeded")
+    await world.settle()
+    await world.wait(17)
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"][1] == "PodSucceeded"
+    await world.wait(5)
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
+
+
+async def test_e43_a_sandbox_of_somebody_else_is_not_deleted(world: World) -> None:
+    name = await claimed(world, shutdownTime=in_seconds(world, 60))
+    await world.claim("other")
+    other = await world.get(SANDBOX_CLAIM, "other")
+    await world.controllers.stop()
+    reference = owner_reference(other, controller=True, block=True)
+    body = {"metadata": {"ownerReferences": [reference]}}
+    await world.client.patch(SANDBOX, name, MergePatch(body), world.namespace)
+    assert isinstance(world.clock, ManualClock)
+    await world.clock.advance(62)
+    world.controllers = world.new_controllers()
+    await world.controllers.start()
+    since = len(world.wire.requests)
+    await world.wait(1)
+
+    assert await world.told(SANDBOX_CLAIM, "mine") == {
+        "Ready": (
+            "False",
+            "ClaimExpired",
+            f'Claim expired. sandbox not owned by this claim: sandbox "{name}" is not owned by claim "mine"; deletion '
+            "skipped.",
+        )
+    }
+    assert "sandbox" not in (await world.get(SANDBOX_CLAIM, "mine"))["status"]
+    assert await world.exists(SANDBOX, name)
+    assert not [each for each in world.wire.requests[since:] if each.method == "DELETE"]
+
+
+async def test_an_end_that_is_moved_to_the_past_counts_at_once(world: World) -> None:
+    await claimed(world, shutdownTime=in_seconds(world, 600))
+    await world.patch(SANDBOX_CLAIM, "mine", {"spec": {"lifecycle": {"shutdownTime": in_seconds(world, -1)}}})
+    await world.wait(1)
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == EXPIRED
+
+
+async def test_a_sandbox_that_expires_on_its_own_is_told(world: World) -> None:
+    name = await claimed(world)
+    await world.patch(SANDBOX, name, {"spec": {"shutdownTime": in_seconds(world, 30)}})
+    await world.wait(32)
+
+    assert (await world.told(SANDBOX_CLAIM, "mine"))["Ready"] == (
+        "False",
+        "SandboxExpired",
+        "Underlying Sandbox resource has expired independently of the Claim.",
+    )
+    assert (await world.get(SANDBOX_CLAIM, "mine"))["status"]["sandbox"]["name"] == name
+    assert "shutdownTime" not in (await world.get(SANDBOX_CLAIM, "mine"))["spec"].get("lifecycle", {})

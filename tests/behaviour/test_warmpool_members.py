@@ -1,0 +1,359 @@
+"""Which members a pool has: sections 5.1 to 5.8 of the reference, edge cases 21 to 31."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.api.warmpool import ON_REPLENISH, RECREATE
+from sandpool.controllers.warmpool.settings import Settings
+from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm
+from sandpool.testing.homes import embedded
+from sandpool.testing.node import Fate, all_ready
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.world import World, is_ready, owner_of
+
+DISK: Object = {
+    "metadata": {"name": "data"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
+
+
+def names(boxes: list[Object]) -> set[str]:
+    return {box["metadata"]["name"] for box in boxes}
+
+
+def creations(world: World, since: int = 0) -> int:
+    return sum(map(is_creation, world.wire.requests[since:]))
+
+
+async def scale(world: World, replicas: int) -> None:
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": replicas}})
+
+
+# --- what a member is (section 5.7) ----------------------------------------------------------------------------------
+
+
+async def test_a_member_is_what_its_template_says_and_bears_the_marks_of_its_pool(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    pool = await world.get(SANDBOX_WARM_POOL, "pool")
+    metadata = member["metadata"]
+    marks = metadata["labels"]
+
+    assert metadata["name"].startswith("pool-")
+    assert metadata["ownerReferences"] == [owner_reference(pool, controller=True, block=True)]
+    own = {
+        labels.WARM_POOL: name_hash("pool"),
+        labels.TEMPLATE_REF_HASH: name_hash("python"),
+        labels.TEMPLATE_HASH: marks[labels.TEMPLATE_HASH],
+        labels.POD_TEMPLATE_HASH: marks[labels.POD_TEMPLATE_HASH],
+    }
+    assert marks == {**own, labels.LAUNCH_TYPE: "warm", labels.CREATED_BY: "controller"}
+    assert metadata["annotations"][labels.TEMPLATE_REF] == "python"
+    template = member["spec"]["podTemplate"]
+    assert template["metadata"]["labels"] == own
+    assert template["spec"]["automountServiceAccountToken"] is False
+    assert template["spec"]["dnsPolicy"] == "None"
+    assert member["spec"]["operatingMode"] == "Running"
+    pod = await world.get(POD, metadata["name"])
+    assert pod["metadata"]["labels"][labels.WARM_POOL] == name_hash("pool")
+
+
+async def test_e27_a_pool_that_does_not_say_how_many_has_one(world: World) -> None:
+    await world.template()
+    spec = {"sandboxTemplateRef": {"name": "python"}, "updateStrategy": {}}
+    await world.create(SANDBOX_WARM_POOL, "pool", spec=spec)
+    await world.filled(1)
+    assert (await world.get(SANDBOX_WARM_POOL, "pool"))["spec"]["updateStrategy"] == {"type": ON_REPLENISH}
+
+
+@pytest.mark.parametrize("said", [None, *embedded(("false",), ("true",))])
+async def test_e31_what_the_template_says_about_eviction_stands(world: World, said: str | None) -> None:
+    metadata = {} if said is None else {"annotations": {labels.SAFE_TO_EVICT: said}}
+    await world.template(podTemplate={**pod_template(), "metadata": metadata})
+    await world.pool(1)
+    (member,) = await world.members()
+    pod = await world.get(POD, member["metadata"]["name"])
+    assert pod["metadata"]["annotations"].get(labels.SAFE_TO_EVICT) == (said or "true")
+    await world.claim("mine")
+    name = (await world.served(1))["mine"]["metadata"]["name"]
+    pod = await world.get(POD, name)
+    assert pod["metadata"].get("annotations", {}).get(labels.SAFE_TO_EVICT) == said, "nobody is evicted for the pool"
+
+
+# --- how many there are (sections 5.2, 5.6 and 5.8) ------------------------------------------------------------------
+
+
+async def test_a_pool_fills_follows_its_size_and_can_be_emptied(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    await scale(world, 5)
+    five = names(await world.filled(5))
+    await scale(world, 2)
+    assert names(await world.filled(2)) < five
+    await scale(world, 0)
+    assert await world.members() == []
+    assert creations(world) == 5
+
+
+async def test_without_template_nothing_is_made_surplus_goes_and_it_is_told(world: World) -> None:
+    """Section 5.2: and nothing is stale."""
+    await world.template()
+    await world.pool(3, strategy=RECREATE)
+    await world.delete(SANDBOX_TEMPLATE, "python")
+    since = len(world.wire.requests)
+    await world.wait(60)
+    assert not [each for each in world.wire.requests[since:] if is_deletion(each) or is_creation(each)]
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+        "False",
+        "TemplateNotFound",
+        'SandboxTemplate "python" not found',
+    )
+    await scale(world, 2)
+    await world.filled(2)
+    await scale(world, 4)
+    await world.wait(60)
+    assert len(await world.members()) == 2
+    before = world.clock.monotonic()
+    await world.template()
+    await world.filled(4)
+    assert world.clock.monotonic() == before, "the template wakes it"
+
+
+async def test_a_deleted_pool_takes_its_members_along_and_no_claimed_sandbox(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    await world.claim("mine")
+    name = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.filled(2)
+    await world.delete(SANDBOX_WARM_POOL, "pool")
+
+    async def one_is_left() -> bool:
+        return names(await world.all(SANDBOX)) == {name}
+
+    await world.until(one_is_left)
+    assert is_ready(await world.get(SANDBOX, name))
+
+
+async def test_a_member_is_missing_when_it_was_claimed_or_deleted(world: World) -> None:
+    """Section 5.1."""
+    await world.template()
+    await world.pool(2)
+    first = names(await world.members())
+    await world.claim("mine")
+    second = names(await world.filled(2))
+    assert len(second - first) == 1
+    await world.delete(SANDBOX, (second & first).pop())
+    assert len(await world.filled(2)) == 2
+    assert creations(world) == 4
+
+
+async def test_no_more_are_made_at_a_time_than_the_operator_allows(world: World) -> None:
+    """Section 5.6: batches, and a rate."""
+    settings = replace(world.settings, warm_pool=Settings(max_batch_size=2, max_refill_rate=2.0))
+    await world.restart(settings=settings)
+    await world.template()
+    await world.pool(6, filled=False)
+    assert creations(world) == 2
+    await world.wait(1)
+    assert 3 <= creations(world) <= 4
+    await world.wait(2)
+    await world.filled(6)
+
+
+async def test_e29_members_that_were_taken_are_replaced_when_the_burst_is_over(world: World) -> None:
+    settings = replace(world.settings, warm_pool=Settings(replenish_delay=10))
+    await world.restart(settings=settings)
+    await world.template()
+    before = world.clock.monotonic()
+    await world.pool(4)
+    assert world.clock.monotonic() == before, "the first filling waits for nothing"
+    await world.claim("first")
+    await world.wait(8)
+    await world.claim("second")
+    await world.wait(8)
+    assert len(await world.members()) == 2, "each claim starts the delay anew"
+    await world.wait(2)
+    await world.filled(4)
+
+
+async def test_e30_a_rate_below_one_makes_one_at_a_time(world: World) -> None:
+    settings = replace(world.settings, warm_pool=Settings(max_refill_rate=0.5))
+    await world.restart(settings=settings)
+    await world.template()
+    await world.pool(3, filled=False)
+    made = [creations(world)]
+    for _ in range(3):
+        await world.wait(2.01)
+        made.append(creations(world))
+    assert made == [1, 2, 3, 3]
+
+
+# --- members of a former template (section 5.4) ----------------------------------------------------------------------
+
+OTHER_DISK = {**DISK, "metadata": {"name": "other"}}
+STALE: list[tuple[str, Object]] = [
+    ("another image", {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "example.com/image:2"}]}}}),
+    ("another disk", {"volumeClaimTemplates": [OTHER_DISK]}),
+    ("no disk", {"volumeClaimTemplates": None}),
+    ("one more disk", {"volumeClaimTemplates": [DISK, OTHER_DISK]}),
+    ("a service", {"service": True}),
+]
+FRESH: list[tuple[str, Object]] = [
+    ("a label of the pod", {"podTemplate": {"metadata": {"labels": {"a": "b"}}}}),
+    ("an annotation of the pod", {"podTemplate": {"metadata": {"annotations": {"a": "b"}}}}),
+    ("a label of a disk", {"volumeClaimTemplates": [{**DISK, "metadata": {"name": "data", "labels": {"a": "b"}}}]}),
+    ("what is the default anyway", {"podTemplate": {"spec": {"automountServiceAccountToken": False}}}),
+    ("a policy about variables", {"envVarsInjectionPolicy": "Allowed"}),
+    ("no network policy of ours", {"networkPolicyManagement": "Managed"}),
+]
+
+
+def ids(cases: list[tuple[str, Object]]) -> list[str]:
+    return [name for name, _ in cases]
+
+
+@pytest.mark.parametrize(("what", "change"), [STALE[0], *embedded(*STALE[1:])], ids=ids(STALE))
+async def test_e24_what_makes_members_stale(world: World, what: str, change: Object) -> None:
+    await world.template(volumeClaimTemplates=[DISK])
+    await world.pool(2, strategy=RECREATE)
+    before = names(await world.members())
+    await world.patch(SANDBOX_TEMPLATE, "python", {"spec": change})
+    assert not names(await world.filled(2)) & before
+
+
+@pytest.mark.parametrize(("what", "change"), [FRESH[0], *embedded(*FRESH[1:])], ids=ids(FRESH))
+async def test_e24_e25_what_does_not(world: World, what: str, change: Object) -> None:
+    """They also keep the mark of what they were made from."""
+    await world.template(volumeClaimTemplates=[DISK])
+    await world.pool(2, strategy=RECREATE)
+    before = {box["metadata"]["uid"]: box["metadata"]["labels"] for box in await world.members()}
+    await world.patch(SANDBOX_TEMPLATE, "python", {"spec": change})
+    assert {box["metadata"]["uid"]: box["metadata"]["labels"] for box in await world.filled(2)} == before
+
+
+async def test_e24_another_template_makes_members_stale_even_if_it_says_the_same(world: World) -> None:
+    await world.template()
+    await world.template(name="twin")
+    await world.pool(2, strategy=RECREATE)
+    before = names(await world.members())
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"sandboxTemplateRef": {"name": "twin"}}})
+    after = await world.filled(2)
+    assert not names(after) & before
+    assert {box["metadata"]["annotations"][labels.TEMPLATE_REF] for box in after} == {"twin"}
+
+
+@pytest.mark.parametrize("strategy", ["", ON_REPLENISH])
+async def test_e27_on_replenish_hands_out_what_there_is_and_replaces_it_by_current_ones(
+    world: World, strategy: str
+) -> None:
+    await world.template()
+    await world.pool(2, strategy=strategy)
+    before = names(await world.members())
+    await world.change_template("example.com/image:2")
+    assert names(await world.members()) == before
+    for claim in ("first", "second"):
+        await world.claim(claim)
+    served = await world.served(2)
+    assert names(list(served.values())) == before
+    assert {image_of(box) for box in await world.filled(2)} == {"example.com/image:2"}
+
+
+async def test_e22_recreate_replaces_only_what_is_gone(world: World) -> None:
+    """The replacements come after the deletions, so there are never more pods than there should be."""
+    await world.template()
+    await world.pool(2, strategy=RECREATE)
+    since = len(world.wire.requests)
+    await world.change_template("example.com/image:2")
+    await world.filled(2)
+    order = ["delete" if is_deletion(each) else "create" for each in world.wire.requests[since:] if about(each)]
+    assert order == ["delete", "delete", "create", "create"]
+
+
+def about(request: Any) -> bool:
+    return is_deletion(request) or is_creation(request)
+
+
+# --- orphans (section 5.3) -------------------------------------------------------------------------------------------
+
+
+async def orphaned(world: World) -> Object:
+    """A member whose pool was deleted and left it behind."""
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    await world.delete(SANDBOX_WARM_POOL, "pool", propagation_policy="Orphan")
+
+    async def is_orphan() -> bool:
+        return owner_of(await world.get(SANDBOX, member["metadata"]["name"])) == ("", "")
+
+    await world.until(is_orphan)
+    return member
+
+
+async def test_an_orphan_that_is_what_the_template_says_is_taken_in(world: World) -> None:
+    member = await orphaned(world)
+    since = len(world.wire.requests)
+    await world.pool(1)
+    (taken,) = await world.members()
+
+    assert taken["metadata"]["uid"] == member["metadata"]["uid"]
+    assert creations(world, since) == 0
+    await world.claim("mine")
+    assert is_warm((await world.served(1))["mine"])
+
+
+async def test_e26_an_orphan_that_only_claims_to_be_is_deleted(world: World) -> None:
+    """Its mark says that it was made from the current template; its image says otherwise."""
+    member = await orphaned(world)
+    name = member["metadata"]["name"]
+    evil = {"spec": {"podTemplate": {"spec": {"containers": [{"name": "main", "image": "example.com/evil:1"}]}}}}
+    await world.patch(SANDBOX, name, evil)
+    await world.pool(1, filled=False)
+    await world.gone(SANDBOX, name)
+    (made,) = await world.filled(1)
+
+    assert image_of(made) == "example.com/image:1"
+    assert not any(is_adoption(each) for each in world.wire.requests)
+
+
+async def test_a_member_that_lost_its_marks_gets_them_back(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    lost = {labels.LAUNCH_TYPE: None, labels.WARM_POOL: None}
+    await world.patch(SANDBOX, member["metadata"]["name"], {"metadata": {"labels": lost}})
+    (member,) = await world.members()
+
+    assert member["metadata"]["labels"][labels.LAUNCH_TYPE] == "warm"
+    assert member["metadata"]["labels"][labels.WARM_POOL] == name_hash("pool")
+
+
+# --- members that do not become ready (section 5.5) ------------------------------------------------------------------
+
+
+async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    old = names(await world.members())
+    world.node.fate = lambda pod: Fate.HANGING
+    await scale(world, 2)
+    hanging = names(await world.members()) - old
+    await world.wait(290)
+    assert names(await world.members()) == old | hanging
+    world.node.fate = all_ready
+    since = len(world.wire.requests)
+    await world.wait(180)
+
+    assert names(await world.filled(2)) & (old | hanging) == old
+    order = ["delete" if is_deletion(each) else "create" for each in world.wire.requests[since:] if about(each)]
+    assert order == ["delete", "create"], "one for one, and one after the other"

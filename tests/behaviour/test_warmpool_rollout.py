@@ -1,0 +1,258 @@
+"""Rolling updates of pools, and what a pool says of itself: status, Progressing and Available."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object
+from sandpool.api.views import PodView
+from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
+from sandpool.testing.chronicle import Chronicle, is_member
+from sandpool.testing.findings import image_of
+from sandpool.testing.homes import embedded
+from sandpool.testing.node import Fate, Stage
+from sandpool.testing.world import World, is_ready
+
+NEW = "example.com/image:2"
+COMPLETE = ("True", "Complete", "all sandboxes are ready and of the current template")
+
+
+def rolling(unavailable: int | str, surge: int | str) -> Object:
+    return {"type": ROLLING_UPDATE, "rollingUpdate": {"maxUnavailable": unavailable, "maxSurge": surge}}
+
+
+def is_ready_member(box: Object) -> bool:
+    return is_member(box) and is_ready(box) and "deletionTimestamp" not in box["metadata"]
+
+
+def images(boxes: list[Object]) -> list[str]:
+    return sorted(map(image_of, boxes))
+
+
+def broken_from(made: int) -> Callable[[PodView], Fate]:
+    """From the pod of that number on, none becomes ready: the template they are made from does not work."""
+    seen: set[str] = set()
+
+    def fate(pod: PodView) -> Fate:
+        seen.add(pod.uid)
+        return Fate.READY if len(seen) <= made else Fate.HANGING
+
+    return fate
+
+
+async def pool_of(world: World, replicas: int, strategy: Object) -> None:
+    await world.template()
+    await world.pool(replicas, updateStrategy=strategy)
+    await world.wait(1)
+
+
+# --- the bounds of a rollout -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("unavailable", "surge", "least", "most"),
+    [
+        (1, 0, 3, 4),
+        (0, 1, 4, 5),
+        *embedded((1, 1, 3, 5), (2, 0, 2, 4), ("25%", "50%", 3, 6), (0, "100%", 4, 8), (4, 4, 0, 8)),
+    ],
+)
+async def test_a_rollout_keeps_its_bounds_at_every_instant(
+    world: World, unavailable: int | str, surge: int | str, least: int, most: int
+) -> None:
+    world.node.delays = {Stage.READY: 1.0}
+    await world.template()
+    await world.pool(4, updateStrategy=rolling(unavailable, surge), filled=False)
+    await world.wait(2)
+    await world.filled(4)
+    async with Chronicle(world.client, world.namespace) as chronicle:
+        await world.change_template(NEW)
+        await world.wait(30)
+        await chronicle.complete()
+
+    assert images(await world.filled(4)) == [NEW] * 4
+    assert chronicle.most(is_member) <= most
+    assert chronicle.least(is_ready_member) >= least
+
+
+async def test_a_rollout_without_bounds_has_those_of_a_quarter(world: World) -> None:
+    world.node.delays = {Stage.READY: 1.0}
+    await world.template()
+    await world.pool(4, strategy=ROLLING_UPDATE, filled=False)
+    await world.wait(2)
+    async with Chronicle(world.client, world.namespace) as chronicle:
+        await world.change_template(NEW)
+        await world.wait(30)
+        await chronicle.complete()
+
+    assert images(await world.filled(4)) == [NEW] * 4
+    assert (chronicle.least(is_ready_member), chronicle.most(is_member)) == (3, 5)
+
+
+async def test_claims_during_a_rollout_get_a_current_sandbox_where_one_is_ready(world: World) -> None:
+    """And one of the former template rather than none."""
+    world.node.delays = {Stage.READY: 1.0}
+    await world.template()
+    await world.pool(2, updateStrategy=rolling(0, 1), filled=False)
+    await world.wait(2)
+    await world.filled(2)
+    await world.change_template(NEW)
+    await world.claim("early")
+    assert image_of((await world.served(1))["early"]) == "example.com/image:1", "none of the new ones is ready yet"
+    await world.wait(1)
+    ready = [box for box in await world.members() if is_ready(box)]
+    assert NEW in images(ready)
+    await world.claim("later")
+    assert image_of((await world.served(2))["later"]) == NEW
+    await world.wait(30)
+    assert images(await world.filled(2)) == [NEW] * 2
+
+
+# --- a template that does not work -----------------------------------------------------------------------------------
+
+
+async def test_a_template_that_never_becomes_ready_stops_the_rollout_and_says_so(world: World) -> None:
+    world.node.fate = broken_from(4)
+    await pool_of(world, 4, rolling(1, 1))
+    async with Chronicle(world.client, world.namespace) as chronicle:
+        await world.change_template(NEW)
+        await world.wait(2)
+        told = await world.told(SANDBOX_WARM_POOL, "pool")
+        assert told["Progressing"] == (
+            "True",
+            "RollingOut",
+            "0 of 4 sandboxes are ready and of the current template",
+        )
+        await world.wait(1500)
+        await chronicle.complete()
+    told = await world.told(SANDBOX_WARM_POOL, "pool")
+
+    assert told["Progressing"] == (
+        "False",
+        "ProgressDeadlineExceeded",
+        'sandboxes of template "python" do not become ready within 5m0s; the rollout is stopped and 3 sandboxes of the '
+        "former template kept",
+    )
+    assert told["Available"] == ("True", "MinimumReplicasAvailable", "at least 3 of 4 sandboxes are ready")
+    assert [image_of(box) for box in await world.members() if is_ready(box)] == ["example.com/image:1"] * 3
+    assert chronicle.least(is_ready_member) == 3
+    assert chronicle.most(is_member) <= 5
+    status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
+    assert (status["replicas"], status["readyReplicas"]) == (5, 3)
+    assert (status["updatedReplicas"], status.get("updatedReadyReplicas")) == (2, None)
+
+
+async def test_a_rollout_that_was_stopped_goes_on_with_a_template_that_works(world: World) -> None:
+    world.node.fate = broken_from(3)
+    await pool_of(world, 3, rolling(1, 0))
+    await world.change_template(NEW)
+    await world.wait(500)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"][:2] == ("False", "ProgressDeadlineExceeded")
+    world.node.fate = lambda pod: Fate.READY
+    await world.change_template("example.com/image:3")
+    await world.wait(5)
+
+    assert images(await world.filled(3)) == ["example.com/image:3"] * 3
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+
+
+async def test_a_rollout_that_is_taken_back_keeps_what_is_current_again(world: World) -> None:
+    world.node.fate = broken_from(3)
+    await pool_of(world, 3, rolling(1, 0))
+    before = {box["metadata"]["name"] for box in await world.members()}
+    await world.change_template(NEW)
+    await world.wait(5)
+    world.node.fate = lambda pod: Fate.READY
+    await world.change_template("example.com/image:1")
+    await world.wait(5)
+    after = {box["metadata"]["name"] for box in await world.filled(3)}
+
+    assert len(before & after) == 2
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+
+
+# --- what a pool says ------------------------------------------------------------------------------------------------
+
+
+async def test_the_status_of_a_pool_that_is_as_it_should_be(world: World) -> None:
+    await pool_of(world, 3, {"type": RECREATE})
+    pool = await world.get(SANDBOX_WARM_POOL, "pool")
+    status = pool["status"]
+    conditions = status.pop("conditions")
+
+    assert status == {
+        "replicas": 3,
+        "readyReplicas": 3,
+        "updatedReplicas": 3,
+        "updatedReadyReplicas": 3,
+        "selector": f"agents.x-k8s.io/warm-pool-sandbox={name_hash('pool')}",
+        "observedGeneration": pool["metadata"]["generation"],
+    }
+    assert {each["observedGeneration"] for each in conditions} == {pool["metadata"]["generation"]}
+    assert await world.told(SANDBOX_WARM_POOL, "pool") == {
+        "Progressing": COMPLETE,
+        "Available": ("True", "MinimumReplicasAvailable", "at least 3 of 3 sandboxes are ready"),
+    }
+
+
+async def test_e27_counts_of_nothing_are_not_there(world: World) -> None:
+    await pool_of(world, 2, {"type": ON_REPLENISH})
+    await world.patch(SANDBOX_WARM_POOL, "pool", {"spec": {"replicas": 0}})
+    await world.wait(1)
+    status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
+
+    assert sorted(status) == ["conditions", "observedGeneration", "selector"]
+
+
+async def test_a_pool_that_fills_says_so(world: World) -> None:
+    world.node.delays = {Stage.READY: 5.0}
+    await world.template()
+    await world.pool(2, filled=False)
+    await world.wait(1)
+    assert await world.told(SANDBOX_WARM_POOL, "pool") == {
+        "Progressing": ("True", "Replenishing", "0 of 2 sandboxes are ready"),
+        "Available": ("False", "MinimumReplicasUnavailable", "fewer than 2 of 2 sandboxes are ready"),
+    }
+    status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
+    assert (status["replicas"], status.get("readyReplicas")) == (2, None)
+    await world.wait(5)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == COMPLETE
+
+
+async def test_a_pool_that_uses_up_its_former_members_says_so(world: World) -> None:
+    await pool_of(world, 2, {"type": ON_REPLENISH})
+    await world.change_template(NEW)
+    await world.wait(1)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+        "True",
+        "OutdatedInUse",
+        "2 sandboxes of the former template will be handed out before being replaced",
+    )
+    status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
+    assert (status["readyReplicas"], status.get("updatedReplicas")) == (2, None)
+    await world.claim("mine")
+    await world.wait(1)
+    assert (await world.told(SANDBOX_WARM_POOL, "pool"))["Progressing"] == (
+        "True",
+        "OutdatedInUse",
+        "1 sandbox of the former template will be handed out before being replaced",
+    )
+    status = (await world.get(SANDBOX_WARM_POOL, "pool"))["status"]
+    assert (status["updatedReplicas"], status["updatedReadyReplicas"]) == (1, 1)
+
+
+async def test_a_burst_changes_the_status_at_most_twice_a_second(world: World) -> None:
+    await pool_of(world, 5, {"type": ON_REPLENISH})
+    since = len(world.wire.requests)
+    for number in range(20):
+        await world.claim(f"claim-{number}")
+        await world.wait(0.1)
+    await world.served(20)
+    written = [each for each in world.writes(since) if "/sandboxwarmpools/" in each.path]
+
+    assert len(written) <= 5, "for two seconds"
+    assert all(map(is_ready, await world.all(SANDBOX_CLAIM)))
