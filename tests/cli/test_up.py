@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.cli.serving import data_home
 from sandpool.kube.client import Client
@@ -88,6 +88,17 @@ async def test_claims_are_served_and_found_again_after_a_restart(crash: bool) ->
     assert after == {**before, "d": after["d"]}
     assert len(set(after.values())) == 4
     assert sorted(owned) == [("SandboxClaim", name) for name in "abcd"] + [("SandboxWarmPool", "pool")] * 4
+
+
+async def test_several_nodes_share_the_work() -> None:
+    async with ServerProcess("up", options=("--simulated-nodes", "3")) as server:
+        client = reach(server)
+        await apply(client, 12)
+        await filled(client, 12)
+        pods = (await client.list(POD, "default"))["items"]
+        await client.close()
+    assert len({pod["status"]["podIP"] for pod in pods}) == 12
+    assert {pod["spec"]["nodeName"] for pod in pods} <= {"simulated-1", "simulated-2", "simulated-3"}
 
 
 def test_it_says_what_to_do_next(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ _LOCAL = "127.0.0.1:0"
 @click.option("--health-probe-bind-address", default="0", show_default=True, help="For probes, likewise.")
 @click.option(
     "--simulated-nodes",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 250),
     default=0,
     show_default=True,
     help="Nodes that run nothing: pods become ready at once. For load tests and for trying out the API.",
@@ -115,8 +115,16 @@ async def _running(process: Process) -> AsyncIterator[None]:
 @contextlib.asynccontextmanager
 async def _nodes(server: ApiServer, count: int) -> AsyncIterator[list[asyncio.Task[None]]]:
     """Whatever runs the pods, for the length of the block: tasks that end only by failing."""
-    names = [f"simulated-{number}" for number in range(1, count + 1)]
-    nodes = [SimulatedNode(server.client(name=name), server.clock, name=name, brief=True) for name in names]
+    nodes = [
+        SimulatedNode(
+            server.client(name=f"simulated-{number}"),
+            server.clock,
+            name=f"simulated-{number}",
+            brief=True,
+            first_address=f"10.{number}.0.1",
+        )
+        for number in range(1, count + 1)
+    ]
     running = [asyncio.create_task(node.run(), name=node.name) for node in nodes]
     try:
         yield running

@@ -34,7 +34,6 @@ from sandpool.kube.errors import ApiError, Conflict, NotFound
 NO_NODE: Final = "0/1 nodes are available: 1 Insufficient cpu."
 
 _HOST: Final = "192.0.2.1"
-_FIRST_ADDRESS: Final = ip_address("10.0.0.1")
 # Before something is tried again that the API did not take.
 _PAUSE: Final = 1.0
 
@@ -66,8 +65,8 @@ def all_ready(pod: PodView) -> Fate:
 class SimulatedNode:
     """A node named ``name``. ``delays`` are the seconds before each report, ``termination`` those between the request
     to delete a pod and its end; what is not given takes no time. It serves one ``namespace``, or all. A ``brief`` node
-    reports only where a pod has got to in the end, in one write beside the binding, where a kubelet reports every stage.
-    ``run`` is to be started as a task."""
+    reports only where a pod has got to in the end, in one write beside the binding; a kubelet reports every stage. Pods
+    have addresses from the ``first_address`` upwards. ``run`` is to be started as a task."""
 
     def __init__(
         self,
@@ -80,11 +79,13 @@ class SimulatedNode:
         termination: float = 0.0,
         fate: Callable[[PodView], Fate] = all_ready,
         brief: bool = False,
+        first_address: str = "10.0.0.1",
     ) -> None:
         self.client = client
         self.clock = clock
         self.name = name
         self.brief = brief
+        self.first_address = ip_address(first_address)
         self.delays = dict(delays or {})
         self.termination = termination
         self.fate = fate
@@ -166,7 +167,7 @@ class SimulatedNode:
 
     def new_address(self) -> str:
         self._addresses += 1
-        return str(_FIRST_ADDRESS + self._addresses - 1)
+        return str(self.first_address + self._addresses - 1)
 
     async def pause(self, seconds: float) -> None:
         if seconds > 0:
