@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.images import builtin, sources
+from sandpool.node.images import sources
+from sandpool.node.images.builtin import BuiltIn
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.pods.parts import Image, ImageFailure
@@ -23,6 +24,7 @@ class Images:
 
     def __init__(self, directory: Path) -> None:
         self.store = ImageStore(directory)
+        self.built_in = BuiltIn(directory / "built-in")
         self._fetching: dict[Reference, asyncio.Task[StoredImage]] = {}
 
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
@@ -30,7 +32,7 @@ class Images:
             reference = parse(name)
         except InvalidImageName as error:
             raise ImageFailure("InvalidImageName", str(error)) from error
-        if (image := builtin.find(reference)) is not None:
+        if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
             return image
         stored = await asyncio.to_thread(self.store.find, reference)
         # An image that was imported here under this name is what is meant, also if it is to be pulled always: there

@@ -62,7 +62,7 @@ class Estate:
         return None if self._containers is None else self._containers.running.get(name)
 
     def last_run(self, name: str) -> tuple[Path, int] | None:
-        """Where the logs of a container are, and the number of its present or, of a pod that has ended, its last run."""
+        """Where the logs of a container are, and the number of its present run, or of its last if the pod has ended."""
         ledger = read_ledger(self.directory) if self._containers is None else self._containers.ledger
         run = None if ledger is None else ledger.runs.get(name)
         return None if run is None else (log_directory(self.directory, name), run.restarts)

@@ -1,0 +1,72 @@
+"""The part of our own programs that runs inside sandboxes, laid out in a directory of its own.
+
+A sandbox sees this directory and nothing else of the installation. It is made anew whenever it would differ, and under
+a name that tells what is in it, because sandboxes may still run on an older one.
+"""
+
+from __future__ import annotations
+
+import compileall
+import hashlib
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+# What ``sandpool.sandboxd`` imports that does not come with Python.
+_PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
+_NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
+
+_START: Final = """import sys
+sys.path.insert(0, __file__.rpartition("/")[0])
+from sandpool.sandboxd.__main__ import main
+sys.exit(main())
+"""
+
+
+def lay_out(directory: Path) -> Path:
+    """The program to be started in a sandbox, in a directory below this one."""
+    incoming = directory / f"incoming-{os.getpid()}"
+    shutil.rmtree(incoming, ignore_errors=True)
+    (incoming / "sandpool").mkdir(mode=0o755, parents=True)
+    (incoming / "sandpool" / "__init__.py").write_text("")
+    (incoming / "sandboxd.py").write_text(_START)
+    for package in _PACKAGES:
+        _copy(package, incoming)
+    compileall.compile_dir(incoming, quiet=2, stripdir=str(incoming))
+    target = directory / _digest(incoming)
+    if target.exists():
+        shutil.rmtree(incoming)
+    else:
+        _readable(incoming)
+        incoming.rename(target)
+    return target / "sandboxd.py"
+
+
+def _copy(package: str, target: Path) -> None:
+    spec = find_spec(package)
+    assert spec is not None, f"{package} is a dependency of ours"
+    place = target.joinpath(*package.split("."))
+    if spec.submodule_search_locations:
+        shutil.copytree(next(iter(spec.submodule_search_locations)), place, ignore=_NOT_COPIED)
+    else:
+        assert spec.origin is not None
+        shutil.copy(spec.origin, place.with_suffix(".py"))
+
+
+def _digest(directory: Path) -> str:
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted(directory.rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            digest.update(str(path.relative_to(directory)).encode())
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _readable(directory: Path) -> None:
+    """For everybody: whoever starts it is nobody in particular."""
+    directory.chmod(0o755)
+    for path in directory.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)

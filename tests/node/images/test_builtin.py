@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.images.builtin import BuiltIn
+from sandpool.node.images.reference import parse
+from sandpool.node.runtimes.runtime import HostToolchain
+
+
+@pytest.mark.parametrize(
+    ("name", "directory"),
+    [
+        ("sandpool.local/python", "/workspace"),
+        ("sandpool.local/python:3.12", "/workspace"),
+        ("registry.k8s.io/agent-sandbox/python-runtime-sandbox:v0.1.0", "/app"),
+        ("us-central1-docker.pkg.dev/k8s-staging-images/agent-sandbox/python-runtime-sandbox:latest-main", "/app"),
+    ],
+)
+def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str) -> None:
+    image = BuiltIn(tmp_path).find(parse(name))
+    assert image is not None
+    assert isinstance(image.root, HostToolchain)
+    assert (image.working_dir, image.env["SANDBOX_BASE_DIR"]) == (directory, directory)
+    assert Path(image.command[-1]).parent in image.root.prefixes
+
+
+@pytest.mark.parametrize("name", ["python", "sandpool.local/ruby", "example.com/python-runtime-sandbox"])
+def test_other_names_are_not_built_in(tmp_path: Path, name: str) -> None:
+    assert BuiltIn(tmp_path).find(parse(name)) is None
