@@ -590,6 +590,27 @@ async def test_another_controller_has_nothing_to_add(rig: Rig) -> None:
     assert rig.writes() == []
 
 
+async def test_what_is_collected_with_its_sandbox_is_not_made_on_and_on(rig: Rig) -> None:
+    """The sandbox is gone, and a watch that lags has not said so."""
+    box = await rig.sandbox(service=True)
+    await rig.client.delete(SANDBOX, "box", "default")
+    while await rig.exists(POD) or await rig.exists(SERVICE):
+        await rig.wait(1)
+    rig.writes()
+    caches, key = Caches(), Key("default", "box")
+    caches.sandboxes.saw(box)
+    lagging = SandboxController(Client(rig.wire), caches, rig.recorder, rig.clock, Random(0))
+    await lagging.reconcile(key)
+    assert rig.writes() == ["POST pods", "POST services"]
+    for cache in (caches.pods, caches.services):
+        [child] = list(cache)
+        cache.deleted(key, child.uid)
+
+    await lagging.reconcile(key)
+    assert rig.writes() == []
+    assert key not in caches.sandboxes
+
+
 async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     await rig.sandbox()

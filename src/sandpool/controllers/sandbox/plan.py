@@ -24,6 +24,7 @@ from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
 from sandpool.controllers.sandbox.status import PATIENCE, status, status_patch, urgent
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes
+from sandpool.controllers.writes import Create
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,12 @@ class Children:
     pod: PodPlan
     service: ServicePlan | None  # None: leave it as it is
     pod_waits: timedelta | None = None  # how long the write of the pod, left out here, may wait
+
+    @property
+    def creates(self) -> bool:
+        """Whether anything is to be created."""
+        service = None if self.service is None else self.service.write
+        return any(isinstance(write, Create) for write in (*self.volumes.writes, self.pod.write, service))
 
 
 @dataclass(frozen=True, slots=True)
