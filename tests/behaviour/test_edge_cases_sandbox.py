@@ -37,7 +37,7 @@ SELECTOR = f"{SANDBOX_NAME_HASH}={HASH}"
 READY = ("True", "DependenciesReady", "Pod is Ready")
 EXPIRED = ("False", "SandboxExpired", "Sandbox has expired")
 NEVER = 1e6  # seconds
-LASTING = 21  # seconds; what a launch that is under way says is written when it has lasted
+LASTING = 11  # seconds; what a launch that is under way says is written when it has lasted
 
 
 async def pod(world: World, name: str = "box", **metadata: Any) -> Object:
@@ -412,13 +412,14 @@ async def test_edge_19_a_subdomain_of_a_reserved_prefix_is_not_reserved(world: W
 
 async def test_edge_20_claimed_volumes_replace_those_of_the_same_name_and_come_last(world: World) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    given = [{"name": "data", "emptyDir": {}}, {"name": "scratch", "emptyDir": {}}]
+    given = [{"name": name, "emptyDir": {}} for name in ("first", "data", "last")]
     await world.sandbox(
         podTemplate=pod_template(spec={"volumes": given}),
         volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}],
     )
     assert (await world.get(POD))["spec"]["volumes"] == [
-        {"name": "scratch", "emptyDir": {}},
+        {"name": "first", "emptyDir": {}},
+        {"name": "last", "emptyDir": {}},
         {"name": "data", "persistentVolumeClaim": {"claimName": "data-box"}},
     ]
     assert await world.exists(PERSISTENT_VOLUME_CLAIM, "data-box")

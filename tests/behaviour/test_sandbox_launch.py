@@ -17,7 +17,7 @@ from sandpool.testing.world import World
 HASH = name_hash("box")
 NOT_SUSPENDED = ("False", "NotSuspended", "Sandbox is not suspended")
 SCHEDULED = ("True", "PodScheduled", "")
-LASTING = 21  # seconds; what a launch that is under way says is written when it has lasted
+LASTING = 11  # seconds; what a launch that is under way says is written when it has lasted
 NEVER = 1e6
 
 

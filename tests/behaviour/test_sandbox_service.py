@@ -215,7 +215,7 @@ async def test_a_sandbox_without_the_service_it_wants_is_not_ready(world: World)
     """2.6, Ready rule 5."""
     world.node.fate = lambda pod: Fate.HANGING
     await world.sandbox(service=True)
-    await world.wait(21)
+    await world.wait(11)
     assert await ready(world) == (
         "False",
         "DependenciesNotReady",

@@ -62,7 +62,7 @@ async def test_a_new_generation_is_told_with_the_next_news_or_when_it_has_lasted
     world.written()
     await world.patch(SANDBOX, "box", {"spec": {"shutdownPolicy": "Delete"}})
     assert world.written() == []
-    await world.wait(21)
+    await world.wait(11)
     assert world.written() == ["patch sandboxes/status"]
     assert {each["observedGeneration"] for each in (await world.get())["status"]["conditions"]} == {2}
 
@@ -99,7 +99,7 @@ async def test_controllers_that_take_over_find_everything_in_order(world: World)
     await world.sandbox("asleep", operatingMode="Suspended")
     await world.claim("mine")
     await world.served(1)
-    await world.wait(21)
+    await world.wait(11)
     world.written()
     await world.restart()
     await world.wait(60)

@@ -13,6 +13,7 @@ knows of, are read from the API, and the pass begins anew with them.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from random import Random
 from typing import Final, NamedTuple
@@ -90,6 +91,10 @@ class SandboxController:
         Waking(caches, self._echoes.wake, self._wake_later)
 
     def _wake_later(self, key: Key) -> None:
+        """Something of the pod has changed that is told if it lasts, counted from now and not from the next pass."""
+        waiting = self._waiting.get(key, _NOTHING_WAITS)
+        if waiting.status is None:
+            self._waiting[key] = replace(waiting, status=self.clock.now())
         self.controller.enqueue_after(key, self.settings.patience.total_seconds())
 
     # --- a pass ------------------------------------------------------------------------------------------------------
