@@ -15,7 +15,8 @@ import click
 
 from sandpool import __version__
 from sandpool.cli import foreground, telling, tuning
-from sandpool.cli.flags import address, duration, switch
+from sandpool.cli.addresses import address
+from sandpool.cli.flags import duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings

@@ -11,8 +11,6 @@ from typing import Any, TypeVar
 
 import click
 
-from sandpool.engine.health import parse_address
-
 F = TypeVar("F", bound=Callable[..., Any])
 
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
@@ -37,15 +35,6 @@ def duration(name: str, default: str, help: str, *, positive: bool = False) -> C
         return seconds
 
     return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help)
-
-
-def address(name: str, value: str) -> str:
-    """The value of an option that is an address to listen on, or the complaint that it is none."""
-    try:
-        parse_address(value)
-    except ValueError as error:
-        raise click.ClickException(f"{name}: {error}") from None
-    return value
 
 
 def _seconds(text: str) -> float | None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from sandpool.cli import foreground, serving, telling, tuning
-from sandpool.cli.flags import address
+from sandpool.cli.addresses import address
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
