@@ -30,6 +30,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.deadline import within
 from sandpool.engine.delays import Delays
 from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.pace import Pace
 from sandpool.engine.queue import ShutDown, WorkQueue
 from sandpool.kube.errors import ApiError
 
@@ -81,7 +82,8 @@ class _Nobody:
 
 
 class Controller(Generic[K]):
-    """``name`` is what metrics and log lines call it; ``retried`` is called whenever a failure sends a key back."""
+    """``name`` is what metrics and log lines call it; ``retried`` is called whenever a failure sends a key back;
+    ``per_second`` is how often one key may be looked at, see ``pace``."""
 
     def __init__(
         self,
@@ -94,6 +96,7 @@ class Controller(Generic[K]):
         queue: WorkQueue[K] | None = None,
         observer: Observer | None = None,
         retried: Callable[[], object] = lambda: None,
+        per_second: int | None = None,
     ) -> None:
         self.name = name
         self.reconcile = reconcile
@@ -104,6 +107,7 @@ class Controller(Generic[K]):
         self.retried = retried
         self.backoff: Backoff[K] = Backoff(random)
         self.delays: Delays[K] = Delays(self.queue.add, clock)
+        self.pace: Pace[K] = Pace(clock, per_second)
         # A controller has keys of one kind, so these are what that kind has cost.
         self.reconciles = 0  # begun
         self.failures = 0
@@ -165,6 +169,9 @@ class Controller(Generic[K]):
 
     async def _pass(self, key: K) -> None:
         self.delays.forget(key)
+        if wait := self.pace.wait(key):
+            self._come_back(key, wait)
+            return
         self.reconciles += 1
         begin = self.clock.monotonic()
         self.observer.began()

@@ -9,7 +9,8 @@ written by others (``noting``), few at a time, so that in a burst nobody's notes
 **Every failure ends well.** The owner of the Sandbox is the record; whatever goes wrong, the claim's next pass finds
 the sandbox by that. If a sandbox was taken and it is not known whether it was written, the lease stays with the claim,
 who tries again with the same sandbox and no other; if the API has refused, the sandbox is looked at and is the claim's,
-or is adopted again as it is, or is lost and forgotten. It is given back if the claim turns out not to need it.
+or is adopted again as it is, or is lost and forgotten. It is given back if the claim turns out not to need it. And if a
+sandbox was to be made for the claim and it is not known whether it was, the API is asked before anything is decided.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
+from sandpool.engine.pace import PASSES_PER_SECOND
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.tracing import NoTracing, Tracing
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -103,7 +105,10 @@ class ClaimController:
             queue=queue,
             observer=ControllerMetrics(queue.name, settings.workers, metrics),
             retried=queue.retried,
+            per_second=PASSES_PER_SECOND,
         )
+        # Claims for which a sandbox was to be made, and the API did not say whether it was.
+        self._in_doubt: set[Key] = set()
         self._first_seen = FirstSeen()
         self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
@@ -130,6 +135,9 @@ class ClaimController:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
+        if key in self._in_doubt:
+            await self.performer.look_for(SANDBOX, key.name, key.namespace)
+            self._in_doubt.discard(key)
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
@@ -292,8 +300,12 @@ class ClaimController:
             return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
         except ApiError as error:
             if not _is_refusal(error):
+                self._in_doubt.add(key_of(claim))
                 raise
             return await self.voice.settle(observed, None, problems.failure(error.message), is_reference_stale=stale)
+        except (ConnectionError, TimeoutError):
+            self._in_doubt.add(key_of(claim))
+            raise
         self.voice.gave(claim, claim.name)
         return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
 

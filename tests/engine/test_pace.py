@@ -1,0 +1,43 @@
+"""A key that is looked at too often waits for the next second, and the others do not."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from sandpool.engine.controller import Controller, Result
+from sandpool.engine.pace import Pace
+from sandpool.testing.clock import ManualClock
+
+
+async def test_so_many_times_a_second() -> None:
+    clock = ManualClock()
+    pace: Pace[str] = Pace(clock, 2)
+    await clock.advance(10.25)
+    assert [pace.wait("a") for _ in range(3)] == [0.0, 0.0, 0.75]
+    assert pace.wait("b") == 0.0
+    await clock.advance(0.75)
+    assert pace.wait("a") == 0.0
+
+
+def test_without_limit_nobody_waits() -> None:
+    pace: Pace[str] = Pace(ManualClock(), None)
+    assert not any(pace.wait("a") for _ in range(1000))
+
+
+async def test_a_pass_that_causes_the_next_one_does_not_keep_everybody_busy() -> None:
+    clock = ManualClock()
+    passes = 0
+
+    async def again(key: str) -> Result:
+        nonlocal passes
+        passes += 1
+        return Result(0.0)
+
+    controller: Controller[str] = Controller("loop", again, clock, Random(0), per_second=10)
+    controller.enqueue("a")
+    task = asyncio.create_task(controller.run())
+    await clock.advance(2.5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert passes == 30
