@@ -24,6 +24,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
@@ -40,7 +41,7 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.tracing import NoTracing, Span, Tracing
 from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
 # Beginning anew more often than this would mean that something appears and vanishes all the time: that is an error.
 _ATTEMPTS: Final = 2
@@ -85,8 +86,7 @@ class SandboxController:
         self._turnstile = turnstile or Turnstile()
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
-        # The UIDs of sandboxes for which something was created, until they are gone.
-        self._made_for: dict[Key, str] = {}
+        self._owners = Owners(SANDBOX, self.performer)
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
         Waking(caches, self._echoes.wake, self._wake_later)
 
@@ -124,7 +124,7 @@ class SandboxController:
                     conclusion = conclude(observed, children, performed, self.settings, self.clock.now())
                     return await self._finish(sandbox, conclusion)
         self._waiting.pop(key, None)
-        self._made_for.pop(key, None)
+        self._owners.forget(key)
         return DONE
 
     def _is_waited_for(self, key: Key) -> bool:
@@ -176,7 +176,7 @@ class SandboxController:
 
     async def _perform(self, sandbox: SandboxView, children: Children, *, can_begin_anew: bool) -> Performed:
         namespace = sandbox.namespace
-        if children.creates and not await self._is_worth_creating(sandbox):
+        if children.creates and not await self._owners.is_there(sandbox):
             raise _Unseen
         look_for = children.pod.look_for if can_begin_anew else ""
         if look_for and await self.performer.look_for(POD, look_for, namespace):
@@ -196,23 +196,6 @@ class SandboxController:
             services.message,
             retry_after=max(each.retry_after for each in (volumes, pod, services)),
         )
-
-    async def _is_worth_creating(self, sandbox: SandboxView) -> bool:
-        """Whether the sandbox is still there, as far as that is in doubt. What we made once and is gone again may have
-        been collected with the sandbox, of which our watch knows nothing yet: it would be made and collected on and on
-        until it does."""
-        key = key_of(sandbox)
-        if self._made_for.get(key) != sandbox.uid:
-            self._made_for[key] = sandbox.uid
-            return True
-        try:
-            answer = await self.performer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
-        except NotFound:
-            self.caches.sandboxes.deleted(key, sandbox.uid)
-            return False
-        self.caches.sandboxes.wrote(answer)
-        latest = SandboxView.from_object(answer)
-        return latest.uid == sandbox.uid and not latest.deleting
 
     async def _step(self, namespace: str, writes: tuple[Write | None, ...], can_begin_anew: bool) -> _Failure:
         """Do the writes of one step until one fails. Other steps go on."""

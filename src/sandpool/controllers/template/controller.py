@@ -6,13 +6,16 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
+from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import NetworkPolicyView, TemplateView
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
+from sandpool.controllers.writes import Create, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
@@ -47,6 +50,7 @@ class TemplateController:
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
         )
+        self._owners = Owners(SANDBOX_TEMPLATE, performer)
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
         caches.templates.subscribe(self._template_changed, reads=_template_reads)
         caches.network_policies.subscribe(self._policy_changed, reads=_policy_reads)
@@ -54,6 +58,8 @@ class TemplateController:
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
             self._echoes.wake(key)
+        else:
+            self._owners.forget(key)
 
     def _policy_changed(self, key: Key, old: NetworkPolicyView | None, new: NetworkPolicyView | None) -> None:
         """A policy concerns the template for whose policy its name is reserved, whoever made it."""
@@ -69,11 +75,15 @@ class TemplateController:
         plan = self._plan(key)
         if plan.label is not None:
             await self.performer.patch(plan.label, key.namespace)
-        if plan.policy is not None:
+        if plan.policy is not None and await self._is_worth_it(plan.policy, key):
             await self.performer.perform(plan.policy, key.namespace)
         if plan.error:
             raise Unfinished(plan.error)
         return DONE
+
+    async def _is_worth_it(self, write: Write, key: Key) -> bool:
+        template = self.caches.templates.get(key)
+        return not isinstance(write, Create) or (template is not None and await self._owners.is_there(template))
 
     def _plan(self, key: Key) -> TemplatePlan:
         template = self.caches.templates.get(key)
