@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sandpool.node.pods.ledger import Ledger, Run, read_ledger
+from sandpool.node.pods.ledger import Ledger, Run, read_ledger, read_run
 
-LEDGER = Ledger("u", "space", "pod", 200_000, "bwrap", "pod", "/run/netns", ("10.1.0.1",))
+LEDGER = Ledger("u", "space", "pod", 200_000, "bwrap")
+
+
+def run(restarts: int) -> Run:
+    return Run(f"id-{restarts}", "image", restarts, "2026-01-01T00:00:00Z")
 
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
-    ledger = LEDGER.with_run("main", Run("id", "image", 2, "2026-01-01T00:00:00Z"))
-    ledger.write(tmp_path / "u")
-    assert read_ledger(tmp_path / "u") == ledger
-    assert [path.name for path in (tmp_path / "u").iterdir()] == ["pod.json"]
+    LEDGER.write(tmp_path / "u")
+    assert read_ledger(tmp_path / "u") == LEDGER
+    LEDGER.write(tmp_path / "u")
+    assert read_ledger(tmp_path / "u") == LEDGER
+
+
+def test_the_last_run_is_known(tmp_path: Path) -> None:
+    LEDGER.write(tmp_path)
+    assert read_run(tmp_path, "main") is None
+    for restarts in (0, 9, 10):
+        run(restarts).write(tmp_path, "main")
+        run(restarts).write(tmp_path, "main-2")
+        assert read_run(tmp_path, "main") == run(restarts)
+    assert sorted(path.name for path in (tmp_path / "_runs").iterdir()) == ["main-2.10", "main.10"]
 
 
 def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None:
@@ -24,3 +38,6 @@ def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None
     (tmp_path / "pod.json").write_text('{"uid": 5}')
     assert read_ledger(tmp_path) is None
     assert read_ledger(tmp_path / "pod.json") is None
+    (tmp_path / "_runs").mkdir()
+    (tmp_path / "_runs" / "main.0").write_text("{")
+    assert read_run(tmp_path, "main") is None

@@ -17,7 +17,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.node.pods.compose import compose
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
-from sandpool.node.pods.ledger import Ledger, Run
+from sandpool.node.pods.ledger import Run, read_run
 from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, Ending, Moment
 from sandpool.node.pods.parts import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
@@ -45,13 +45,13 @@ class Containers:
     ended and have not been replaced."""
 
     def __init__(
-        self, place: Workplace, runtime: Runtime, sandbox: PodSandbox, volumes: PodVolumes, ledger: Ledger
+        self, place: Workplace, runtime: Runtime, sandbox: PodSandbox, volumes: PodVolumes, addresses: tuple[str, ...]
     ) -> None:
         self.place = place
         self.runtime = runtime
         self.sandbox = sandbox
         self.volumes = volumes
-        self.ledger = ledger
+        self.addresses = addresses
         self.running: dict[str, Running] = {}
         self._signals: dict[str, int] = {}
 
@@ -75,22 +75,24 @@ class Containers:
         """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
         id = f"{self.place.random.getrandbits(256):064x}"
         run = Run(id, image.id, restarts, timestamp(self.place.clock.now()))
-        self.ledger = self.ledger.with_run(container.name, run)
-        self.ledger.write(self.sandbox.directory)
+        run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
         # Not before: a terminal is there only now, and what a runtime has to say about a failure is its own to read.
         self.place.logs.follow(running, self.log_directory(container.name), restarts)
         return id
 
-    async def adopt(self, container: Container) -> Running | None:
+    async def adopt(self, container: Container) -> tuple[Running, Run] | None:
         """The container as an earlier agent left it; None if there is none."""
-        found = await self.runtime.adopt(self.sandbox, container.name)
-        if found is not None:
-            self.running[container.name] = found
-            restarts = self.ledger.runs[container.name].restarts if container.name in self.ledger.runs else 0
-            self.place.logs.follow(found, self.log_directory(container.name), restarts)
-        return found
+        found, run = (
+            await self.runtime.adopt(self.sandbox, container.name),
+            read_run(self.sandbox.directory, container.name),
+        )
+        if found is None or run is None:
+            return None
+        self.running[container.name] = found
+        self.place.logs.follow(found, self.log_directory(container.name), run.restarts)
+        return found, run
 
     async def ending(self, container: Container, since: Moment | None, id: str) -> Ending:
         """Wait for the end of a container."""
@@ -115,7 +117,7 @@ class Containers:
         links = pod.object["spec"].get("enableServiceLinks")
         around = Surroundings(
             pod.object,
-            Place(settings.node_name, network.host_addresses, self.ledger.addresses),
+            Place(settings.node_name, network.host_addresses, self.addresses),
             self.place.allocatable,
             dict(zip(wanted, found, strict=True)),
             self.place.service_links(pod.key.namespace, links is None or links),

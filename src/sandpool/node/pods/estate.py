@@ -16,10 +16,10 @@ from typing import Final
 from sandpool.api.views.times import parse_time
 from sandpool.node.pods.compose import pod_limits
 from sandpool.node.pods.containers import Containers, log_directory
-from sandpool.node.pods.ledger import Ledger, Run, read_ledger
+from sandpool.node.pods.ledger import Ledger, Run, read_ledger, read_run
 from sandpool.node.pods.life import ContainerLife, Life, Moment, Stage
 from sandpool.node.pods.names import hostname, hosts_file, resolv_conf
-from sandpool.node.pods.parts import NetworkFailure, Owner, PodVolumes, VolumeFailure
+from sandpool.node.pods.parts import Attachment, NetworkFailure, Owner, VolumeFailure
 from sandpool.node.pods.restore import found_running, lost, runs, started_over
 from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.workplace import NoRuntime, Workplace
@@ -28,6 +28,8 @@ from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
 
 # A name no container can have.
 _VOLUMES: Final = "_volumes"
+# What was running keeps its place in the network, wherever that is.
+_NOWHERE: Final = Attachment(None)
 
 
 class NotPrepared(Exception):
@@ -63,8 +65,7 @@ class Estate:
 
     def last_run(self, name: str) -> tuple[Path, int] | None:
         """Where the logs of a container are, and the number of its present run, or of its last if the pod has ended."""
-        ledger = read_ledger(self.directory) if self._containers is None else self._containers.ledger
-        run = None if ledger is None else ledger.runs.get(name)
+        run = read_run(self.directory, name)
         return None if run is None else (log_directory(self.directory, name), run.restarts)
 
     # -- taking ----------------------------------------------------------------------------------------------------
@@ -90,24 +91,16 @@ class Estate:
             raise NotPrepared("FailedMount", str(volumes)) from volumes
         if isinstance(volumes, BaseException):
             raise volumes
-        netns = "" if attached.netns is None else str(attached.netns)
-        self.ledger = ledger = replace(ledger, netns=netns, addresses=attached.addresses)
-        ledger.write(self.directory)
-        sandbox = self._sandbox(ledger)
+        sandbox = self._sandbox(ledger, attached)
         try:
             await runtime.open_pod(sandbox)
         except RuntimeFailure as error:
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
-        self._take(runtime, sandbox, volumes, ledger)
+        found = Containers(self.place, runtime, sandbox, volumes, attached.addresses)
+        if self._containers is not None:
+            found.running = self._containers.running  # what was found again stays known
+        self._containers = found
         return attached.addresses
-
-    def _take(self, runtime: Runtime, sandbox: PodSandbox, volumes: PodVolumes, ledger: Ledger) -> None:
-        """After recovery the containers that were found stay known."""
-        before = self._containers
-        self._containers = Containers(self.place, runtime, sandbox, volumes, ledger)
-        if before is not None:
-            self._containers.ledger = before.ledger
-            self._containers.running = before.running
 
     def _runtime(self) -> Runtime:
         name = self.pod.object["spec"].get("runtimeClassName") or ""
@@ -123,8 +116,7 @@ class Estate:
         """The ledger of the pod, begun if there is none."""
         if self.ledger is None:
             user, key = self.place.host_users.take(), self.pod.key
-            name = hostname(self.pod.object)
-            self.ledger = Ledger(self.pod.uid, key.namespace, key.name, user, runtime.name, name)
+            self.ledger = Ledger(self.pod.uid, key.namespace, key.name, user, runtime.name)
             self.ledger.write(self.directory)
         return self.ledger
 
@@ -132,7 +124,7 @@ class Estate:
         group: int | None = (self.pod.object["spec"].get("securityContext") or {}).get("fsGroup")
         return group
 
-    def _sandbox(self, ledger: Ledger) -> PodSandbox:
+    def _sandbox(self, ledger: Ledger, attached: Attachment = _NOWHERE) -> PodSandbox:
         settings, network, pod = self.place.settings, self.place.network, self.pod.object
         host_text = ""
         with suppress(OSError):
@@ -142,9 +134,9 @@ class Estate:
             directory=self.directory,
             host_uid=ledger.host_uid,
             host_gid=ledger.host_uid,
-            netns=Path(ledger.netns) if ledger.netns else None,
+            netns=attached.netns,
             hostname=hostname(pod),
-            hosts=hosts_file(pod, ledger.addresses, settings.cluster_domain),
+            hosts=hosts_file(pod, attached.addresses, settings.cluster_domain),
             resolv_conf=resolv_conf(pod, network.nameservers, settings.cluster_domain, host_text),
             limits=pod_limits(pod, settings.pids),
         )
@@ -157,15 +149,16 @@ class Estate:
         found: set[str] = set()
         if self.ledger is not None and self.ledger.runtime in self.place.runtimes.available:
             runtime, sandbox = self.place.runtimes.available[self.ledger.runtime], self._sandbox(self.ledger)
-            self._take(runtime, sandbox, _NoVolumes(), self.ledger)
+            self._containers = Containers(self.place, runtime, sandbox, _NoVolumes(), ())
             for container in life.pod.every:
-                run, adopted = self.ledger.runs.get(container.name), await self.containers.adopt(container)
-                if adopted is None or run is None or _is_reported(life[container.name], run):
+                adopted = await self._containers.adopt(container)
+                if adopted is None or _is_reported(life[container.name], adopted[1]):
                     continue
                 found.add(container.name)
+                running, run = adopted
                 life = life.put(container.name, restarts=run.restarts, image_id=run.image_id, container_id=run.id)
                 life = found_running(life, container, parse_time(run.started) or now.time, now)
-                life = replace(life, frozen=life.frozen or await adopted.is_paused())
+                life = replace(life, frozen=life.frozen or await running.is_paused())
         for container in life.pod.every:
             if container.name not in found and runs(life.pod, container.name):
                 life = lost(life, container, now)

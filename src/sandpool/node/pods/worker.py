@@ -203,7 +203,8 @@ class PodWorker:
 
     async def _prepare(self) -> None:
         try:
-            addresses = await self.estate.prepare()
+            async with self.place.preparing:
+                addresses = await self.estate.prepare()
         except NotPrepared as error:
             self._happened(happenings.not_prepared(error.reason, str(error)))
             self._become(self.life.not_prepared(Problem(error.reason, str(error)), self._now()))
@@ -218,11 +219,12 @@ class PodWorker:
         try:
             image = await containers.image(pod, container)
             self._happened(happenings.pulled(container.image, image.pulled))
-            reason = "CreateContainerError"
-            await containers.create(pod, container, image)
-            self._happened(happenings.created(name))
-            reason = "RunContainerError"
-            id = await containers.start(container, image, restarts)
+            async with self.place.starting:
+                reason = "CreateContainerError"
+                await containers.create(pod, container, image)
+                self._happened(happenings.created(name))
+                reason = "RunContainerError"
+                id = await containers.start(container, image, restarts)
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason

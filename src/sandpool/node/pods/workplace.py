@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
 
 # Below the state directory: one directory per pod, named by its UID.
 _PODS: Final = "pods"
+_AT_ONCE: Final = 8
 
 
 class NoRuntime(Exception):
@@ -82,3 +84,7 @@ class Workplace:
     service_links: Callable[[str, bool], Mapping[str, str]]
     handler: Callable[[str], str | None]
     wrote: Callable[[Object], None]
+    # How many pods are prepared and how many containers started at the same time: with more, all of them take longer
+    # and none is done sooner.
+    preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    starting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
