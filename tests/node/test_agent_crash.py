@@ -1,0 +1,218 @@
+"""Nodes that are killed: their pods run on, and whoever comes next tells the truth about them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, NotFound
+from sandpool.kube.http import HttpTransport
+from sandpool.node.network.namespaces import Namespace
+from sandpool.server import daemon
+from sandpool.testing.node_process import NodeProcess, Place
+from sandpool.testing.objects import pod
+from sandpool.testing.real_node import IMAGE
+from sandpool.testing.watching import until
+
+pytestmark = pytest.mark.isolation
+
+_FIRST_USER = 2_100_000
+_USERS_EACH = 200
+
+
+class Machine:
+    """A node that can be killed, and a client that survives it."""
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+        self.node = NodeProcess(place)
+
+    @property
+    def users(self) -> range:
+        return range(self.place.first_user, self.place.first_user + _USERS_EACH)
+
+    @asynccontextmanager
+    async def talking(self) -> AsyncIterator[Client]:
+        transport = HttpTransport(kubeconfigs.load(self.place.kubeconfig))
+        try:
+            yield Client(transport)
+        finally:
+            await transport.close()
+
+    async def create(self, name: str, *command: str, **spec: object) -> None:
+        container = {"name": "main", "image": IMAGE, "command": list(command)}
+        body = pod(name, spec={"containers": [container], "terminationGracePeriodSeconds": 1, **spec})
+        async with self.talking() as client:
+            await client.create(POD, body, "default")
+
+    async def delete(self, name: str) -> None:
+        async with self.talking() as client:
+            await client.delete(POD, name, "default")
+
+    async def pods(self) -> dict[str, Object]:
+        async with self.talking() as client:
+            found = (await client.list(POD, "default"))["items"]
+        return {each["metadata"]["name"]: each for each in found}
+
+    async def ready(self, *names: str) -> dict[str, Object]:
+        """The pods, once all of these are ready."""
+
+        async def all_ready() -> dict[str, Object]:
+            found = await self.pods()
+            return found if all(is_ready(found.get(name)) for name in names) else {}
+
+        return await until(all_ready, within=60)
+
+    async def phase(self, name: str, phase: str) -> Object:
+        async def reached() -> Object | None:
+            found = (await self.pods())[name]
+            return found if found["status"].get("phase") == phase else None
+
+        found = await until(reached, within=60)
+        assert found is not None
+        return found
+
+    async def gone(self, *names: str) -> None:
+        async def none_left() -> bool:
+            return not await self.pods_named(*names)
+
+        await until(none_left, within=60)
+
+    async def pods_named(self, *names: str) -> set[str]:
+        return set(names) & set(await self.pods())
+
+    def commands(self) -> list[str]:
+        """The command lines of all processes of pods, by user of the pod."""
+        found = []
+        for status in Path("/proc").glob("[0-9]*/status"):
+            with suppress(OSError):
+                fields = dict(line.partition(":")[::2] for line in status.read_text().splitlines())
+                if int(fields["Uid"].split()[0]) in self.users and not fields["State"].strip().startswith("Z"):
+                    text = (status.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                    found.append(text.strip())
+        return sorted(text for text in found if text.startswith("sleep"))
+
+
+def is_ready(found: Object | None) -> bool:
+    condition = None if found is None else condition_of(found, "Ready")
+    return condition is not None and condition["status"] == "True"
+
+
+@asynccontextmanager
+async def machine(directory: Path, *, serve: bool) -> AsyncIterator[Machine]:
+    """Raises AssertionError at the end if anything of a pod is left."""
+    os.chmod(directory, 0o755)
+    host, _ = Namespace.make(directory / "host", lambda: None)
+    first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
+    place = Place(str(directory), str(host.path), f"-k{os.getpid()}", first, serve)
+    api = None if serve else daemon.Daemon(place.server())
+    if api is not None:
+        await api.start()
+    running = Machine(place)
+    try:
+        await running.node.start()
+        yield running
+    finally:
+        await running.node.end()
+        if api is not None:
+            await api.stop()
+        host.remove()
+    assert running.commands() == []
+    assert os.listdir(directory / "node" / "pods") == [] or serve
+
+
+@pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
+async def test_pods_outlive_a_node_that_is_killed(tmp_path: Path, serve: bool) -> None:
+    async with machine(tmp_path, serve=serve) as here:
+        await here.create("stays", "sleep", "5001")
+        await here.create("ends", "sh", "-c", "sleep 1; exit 7", restartPolicy="Never")
+        await here.create("goes", "sleep", "5002")
+        before = (await here.ready("stays", "ends", "goes"))["stays"]
+        await here.node.kill()
+        assert here.commands() == ["sleep 1", "sleep 5001", "sleep 5002"]
+
+        async def ended() -> bool:
+            return "sleep 1" not in here.commands()
+
+        await until(ended)
+        if not serve:
+            await here.delete("goes")
+        await here.node.start()
+
+        found = await here.phase("ends", "Failed")
+        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+        if serve:
+            await here.delete("goes")
+        await here.gone("goes")
+        assert here.commands() == ["sleep 5001"]
+        after = (await here.ready("stays"))["stays"]
+        assert after["status"]["containerStatuses"] == before["status"]["containerStatuses"]
+        assert after["status"]["podIP"] == before["status"]["podIP"]
+        await here.create("later", "sleep", "5003")
+        await here.ready("later")
+        for name in ("stays", "ends", "later"):
+            await here.delete(name)
+        await here.gone("stays", "ends", "later")
+
+
+async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) -> None:
+    async with machine(tmp_path, serve=False) as here:
+        await here.create("forgotten", "sleep", "5001")
+        await here.ready("forgotten")
+        await here.node.kill()
+        async with here.talking() as client:
+            await client.delete(POD, "forgotten", "default", grace_period_seconds=0)
+        assert here.commands() == ["sleep 5001"]
+        await here.node.start()
+
+        async def swept() -> bool:
+            return here.commands() == []
+
+        await until(swept)
+        assert os.listdir(tmp_path / "node" / "pods") == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
+async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: bool) -> None:
+    """Pods come and go all the time. After each kill every pod that should run does, once, and no other process."""
+    random = Random(4711)
+    wanted: set[str] = set()
+    async with machine(tmp_path, serve=serve) as here:
+        for round in range(100):
+            for number in range(2):
+                name = f"pod-{round}-{number}"
+                await _insist(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
+                wanted.add(name)
+            for name in random.sample(sorted(wanted), max(len(wanted) - 6, 0)):
+                await _insist(here.delete(name))
+                wanted.discard(name)
+            await asyncio.sleep(random.uniform(0.0, 0.6))
+            await here.node.kill()
+            await here.node.start()
+        await here.ready(*wanted)
+
+        async def exactly_these() -> bool:
+            return set(await here.pods()) == wanted and len(here.commands()) == len(wanted)
+
+        await until(exactly_these, within=120)
+        for name in wanted:
+            await here.delete(name)
+        await here.gone(*wanted)
+
+
+async def _insist(request: object) -> None:
+    """A request whose answer may be lost is as good as one that was answered, or must have had no effect."""
+    with suppress(NotFound, ApiError):
+        await request  # type: ignore[misc]
