@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.controllers.claim.settings import Settings as ClaimSettings
 from sandpool.controllers.run import Controllers, Settings
 from sandpool.engine.clock import Clock
@@ -31,14 +32,32 @@ class Moment(Enum):
     AFTER = "when it is carried out, and before the answer is heard"
 
 
+class Kind(Enum):
+    """Of which writes a process dies."""
+
+    ANY = "any"
+    GIFT = "one that gives a sandbox to a claim"
+    CREATION = "one that makes a sandbox"
+
+    def includes(self, request: Request) -> bool:
+        if self is Kind.CREATION:
+            return request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}")
+        if self is Kind.GIFT:
+            owners = (request.body or {}).get("metadata", {}).get("ownerReferences") or [{}]
+            return bool(owners[0].get("kind") == SANDBOX_CLAIM.kind)
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class Death:
     write: int  # the number of the write, the first being 1
     moment: Moment
+    of: Kind = Kind.ANY  # only these writes count
 
     @classmethod
     def drawn(cls, random: Random) -> Death:
-        return cls(random.randint(1, 40), random.choice(tuple(Moment)))
+        kind = random.choice(tuple(Kind))
+        return cls(random.randint(1, 40 if kind is Kind.ANY else 5), random.choice(tuple(Moment)), kind)
 
 
 class Incarnation:
@@ -62,6 +81,7 @@ class Incarnation:
         self.controllers = Controllers(Client(wire), clock, random, SMALL)
         self.is_working = False
         self._manners = Manners(self.controllers, clock.monotonic)
+        self._counted = 0  # writes of the kind it dies of
         self._fatal: Request | None = None
         wire.before = self._before
         wire.sent = self._sent
@@ -84,7 +104,10 @@ class Incarnation:
             self._manners.check(writer, request)
         except Violation as violation:
             self.broken(violation)
-        if self.death is None or self.wire.writes != self.death.write:
+        if self.death is None or not self.death.of.includes(request):
+            return
+        self._counted += 1
+        if self._counted != self.death.write:
             return
         self._fatal = request
         if self.death.moment is Moment.BEFORE:

@@ -200,7 +200,7 @@ class Laws:
         uid = change.entry.uid
         if change.type == "DELETED":
             for each in (self._pools, self._members, self._ready):
-                each.pop(uid, None)  # type: ignore[attr-defined]
+                each.pop(uid, None)
             return
         view = WarmPoolView.from_object(change.object)
         bounds = Bounds.of(view)

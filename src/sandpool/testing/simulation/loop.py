@@ -92,7 +92,7 @@ class SimulationLoop(BaseEventLoop):
         self.patience = patience
         self.steps = 0
         self._now = 0.0
-        self._ready: list[asyncio.Handle] = []  # type: ignore[assignment]  # asyncio only appends to it
+        self._ready: list[asyncio.Handle] = []  # asyncio only appends to it
         self._scheduled: list[asyncio.TimerHandle]
         self._stopping: bool
         self._limbo: list[asyncio.Handle] = []  # what the dead would have done
@@ -120,6 +120,8 @@ class SimulationLoop(BaseEventLoop):
         self.tasks.pop(task, None)
 
     def _run_once(self) -> None:
+        if self.steps >= self.patience:
+            raise Livelock(f"{self.patience} steps and no end, {self._now:g} s after the beginning")
         ready, scheduled = self._ready, self._scheduled
         while scheduled and scheduled[0].cancelled():
             heappop(scheduled)._scheduled = False  # type: ignore[attr-defined]
@@ -141,8 +143,6 @@ class SimulationLoop(BaseEventLoop):
             self._limbo.append(handle)
             return
         self.steps += 1
-        if self.steps > self.patience:
-            raise Livelock(f"{self.patience} steps and no end, {self._now:g} s after the beginning")
         handle._run()
 
     def _draw(self, choices: int) -> int:
@@ -184,9 +184,8 @@ class SimulationLoop(BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
 
-    def run_in_executor(  # type: ignore[override]  # the work is done at once, so there is no executor
-        self, executor: Any, func: Callable[[*Ts], T], *args: *Ts
-    ) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """The work is done at once, so there is no executor."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
 from random import Random
 from typing import Any
@@ -12,20 +12,19 @@ from sandpool.api.claim import DELETE, DELETE_FOREGROUND, RETAIN
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.template import ALLOWED
-from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
+from sandpool.api.warmpool import ROLLING_UPDATE
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
 from sandpool.server.store.store import Store
 from sandpool.testing.objects import new
 from sandpool.testing.simulation.nodes import Nodes
+from sandpool.testing.simulation.theme import Theme
 from sandpool.testing.simulation.trace import Trace
 from sandpool.testing.simulation.weather import Weather
 
 NAMESPACE = "default"
-STRATEGIES = (RECREATE, ON_REPLENISH, ROLLING_UPDATE)
-
-Deed = Callable[[], Awaitable[None]]
+Deed = Callable[[], Coroutine[Any, Any, None]]
 
 
 class People:
@@ -37,11 +36,10 @@ class People:
         store: Store,
         nodes: Nodes,
         weather: Weather,
+        theme: Theme,
         clock: Clock,
         random: Random,
         trace: Trace,
-        *,
-        hurry: float,
     ) -> None:
         self.client = client
         self.store = store
@@ -50,7 +48,8 @@ class People:
         self.clock = clock
         self.random = random
         self.trace = trace
-        self.hurry = hurry  # seconds between two deeds, at most
+        self.theme = theme
+        self.hurry = random.choice(theme.hurry)
         self._claims = 0
         self._images = 0
         self.deeds: tuple[tuple[int, Deed], ...] = (
@@ -79,7 +78,7 @@ class People:
 
     async def act(self, deeds: int) -> None:
         choices = [deed for _, deed in self.deeds]
-        weights = [weight for weight, _ in self.deeds]
+        weights = [weight * self.theme.often.get(deed.__name__, 1) for weight, deed in self.deeds]
         for _ in range(deeds):
             await self.clock.sleep(self.random.random() * self.hurry)
             (deed,) = self.random.choices(choices, weights)
@@ -178,13 +177,13 @@ class People:
 
     def _pool(self) -> Object:
         return {
-            "replicas": self.random.randint(0, 4),
+            "replicas": self.random.choice((0, 1, 2, 3, 3, 4)),
             "sandboxTemplateRef": {"name": "t0"},
             "updateStrategy": self._strategy(),
         }
 
     def _strategy(self) -> Object:
-        strategy: Object = {"type": self.random.choice(STRATEGIES)}
+        strategy: Object = {"type": self.random.choice(self.theme.strategies)}
         if strategy["type"] == ROLLING_UPDATE:
             strategy["rollingUpdate"] = {
                 "maxSurge": self.random.choice((0, 1, "25%")),

@@ -23,6 +23,7 @@ from sandpool.testing.simulation.loop import LoopClock, Process, SimulationLoop
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.people import NAMESPACE, People
 from sandpool.testing.simulation.quiet import QuietWorld
+from sandpool.testing.simulation.theme import draw_theme
 from sandpool.testing.simulation.trace import Trace
 from sandpool.testing.simulation.weather import Weather
 from sandpool.testing.simulation.wire import SimulatedWire
@@ -32,6 +33,7 @@ SILENCE = 660.0
 # If it is not quiet after this, it never will be.
 _UNTIL_QUIET = 6_000.0
 _LOOK = 60.0
+_UNTIL_FILLED = 15.0
 #: How often an object is looked at while it is quiet, at most: what is missing is looked for once a minute.
 PASSES_WHEN_QUIET = 15
 
@@ -86,7 +88,8 @@ class Simulation:
         self.loop = SimulationLoop(self.random, disorder=disorder)
         self.clock = LoopClock(self.loop)
         self.trace = Trace(self.loop.time)
-        self.weather = self.scenario.weather or Weather.drawn(self.random)
+        self.theme = draw_theme(self.random)
+        self.weather = self.scenario.weather or Weather.drawn(self.random, self.theme)
         self.laws = Laws(self.loop.time, self._broken)
         self.incarnations: list[Incarnation] = []
         self._deaths = list(self._drawn_deaths() if self.scenario.deaths is None else self.scenario.deaths)
@@ -127,9 +130,8 @@ class Simulation:
             pace=random.choice((0.05, 0.5, 3.0)),
             fates=random.choice(_FATES),
         )
-        hurry = random.choice((0.01, 0.5, 4.0))
         people = self._client("people", gentle)
-        self.people = People(people, self.store, self.nodes, self.weather, self.clock, random, self.trace, hurry=hurry)
+        self.people = People(people, self.store, self.nodes, self.weather, self.theme, self.clock, random, self.trace)
         self.store.witness(self.laws.witness)
         self.store.witness(self.nodes.witness)
         story = asyncio.create_task(self._story(), name="story")
@@ -142,6 +144,8 @@ class Simulation:
     async def _story(self) -> None:
         await self.people.begin()
         self._be_born()
+        if self.random.choice(self.theme.is_filled):
+            await asyncio.sleep(_UNTIL_FILLED)
         deeds = self.scenario.deeds
         await self.people.act(self.random.randint(2, 10) if deeds is None else deeds)
         self.trace.note("weather", "the storm is over")
@@ -188,7 +192,7 @@ class Simulation:
     # --- the lives of the controllers ---------------------------------------------------------------------------------
 
     def _drawn_deaths(self) -> Iterator[Death]:
-        for _ in range(self.random.choice((0, 0, 1, 1, 2, 3))):
+        for _ in range(self.random.choice(self.theme.deaths)):
             yield Death.drawn(self.random)
 
     def _be_born(self) -> None:

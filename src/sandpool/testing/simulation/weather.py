@@ -22,6 +22,7 @@ from sandpool.kube.errors import (
     TooManyRequests,
 )
 from sandpool.kube.transport import Request
+from sandpool.testing.simulation.theme import Theme
 
 _FAST = 0.0005  # seconds; a request on a good day
 
@@ -52,23 +53,27 @@ class Weather:
     is_over: bool = False  # the storm has passed: nothing goes wrong any more
 
     @classmethod
-    def drawn(cls, random: Random) -> Weather:
-        severity = random.choice((0.0, 0.02, 0.1, 0.3))
+    def drawn(cls, random: Random, theme: Theme) -> Weather:
+        severity = random.choice(theme.severity)
         return cls(
             random,
-            lag=random.choice((0.0, 0.002, 0.02, 0.3)),
-            watch_lag=random.choice((0.0, 0.005, 0.1, 1.0, 4.0)),
+            lag=random.choice(theme.lag),
+            watch_lag=random.choice(theme.watch_lag),
             refusals=severity * random.random(),
             cuts=severity * random.random(),
             losses=severity * random.random(),
-            stalls=random.choice((0.0, 0.05, 0.3)),
-            breaks=random.choice((0.0, 0.0, 0.01, 0.05)),
+            stalls=random.choice(theme.stalls),
+            breaks=random.choice(theme.breaks),
         )
 
     def delay(self) -> float:
         """How long a request, or its answer, is under way."""
         lag = 0.0 if self.is_over else self.lag
         return _FAST * self.random.random() + (self.random.expovariate(1 / lag) if lag else 0.0)
+
+    def limbo(self) -> float:
+        """How much longer what a dead process has sent may be under way."""
+        return self.random.choice((0.0, self.random.expovariate(0.5)))
 
     def fate(self, request: Request, now: float) -> Fate:
         if self.is_over:

@@ -62,6 +62,8 @@ class SimulatedWire:
         weather = self.weather
         fate = weather.fate(request, asyncio.get_running_loop().time())
         await asyncio.sleep(weather.delay())
+        if self.is_cut:
+            await asyncio.sleep(weather.limbo())
         result: Any = None
         error: Exception | None = None
         if fate is Fate.REFUSED:

@@ -1,0 +1,85 @@
+"""What a simulation is mostly about.
+
+If everything may happen at any time, nothing happens often enough to meet something else: a claim that takes a sandbox
+in the very moment in which its pool lets it go needs a full pool, a crowd, and somebody who keeps changing the pool's
+size. A theme makes some things likely. Everything else may still happen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+
+from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """What stands for a choice is drawn from, each as likely as the others."""
+
+    name: str
+    often: Mapping[str, int] = field(default_factory=dict)  # deeds of people, and how many times likelier they are
+    hurry: tuple[float, ...] = (0.01, 0.3, 3.0)  # seconds between two deeds, at most
+    is_filled: tuple[bool, ...] = (True, True, False)  # nothing happens before the pools are full
+    strategies: tuple[str, ...] = (RECREATE, ON_REPLENISH, ROLLING_UPDATE)
+    lag: tuple[float, ...] = (0.0, 0.002, 0.02, 0.3)
+    watch_lag: tuple[float, ...] = (0.0, 0.1, 1.0, 4.0)
+    stalls: tuple[float, ...] = (0.0, 0.05, 0.3)
+    breaks: tuple[float, ...] = (0.0, 0.0, 0.05)
+    severity: tuple[float, ...] = (0.0, 0.02, 0.1)
+    deaths: tuple[int, ...] = (0, 0, 1)
+
+
+THEMES = (
+    Theme("ordinary days"),
+    Theme(
+        "tug of war",
+        {"claim": 2, "burst": 5, "scale": 4, "change_template": 4},
+        hurry=(0.01, 0.1),
+        is_filled=(True,),
+        strategies=(RECREATE, RECREATE, ROLLING_UPDATE),
+        lag=(0.002, 0.02, 0.3),
+        watch_lag=(0.0, 0.1, 1.0),
+        severity=(0.0, 0.02),
+        deaths=(0,),
+    ),
+    Theme(
+        "a storm",
+        {"burst": 2, "scale": 2},
+        lag=(0.002, 0.02),
+        watch_lag=(1.0, 4.0),
+        stalls=(0.3, 0.6),
+        breaks=(0.05, 0.15),
+        severity=(0.1, 0.3, 0.5),
+    ),
+    Theme(
+        "sudden deaths",
+        {"burst": 6, "claim": 2},
+        hurry=(0.01, 0.1, 1.0),
+        is_filled=(True,),
+        lag=(0.02, 0.3, 1.0),
+        severity=(0.0, 0.02),
+        deaths=(2, 3, 4),
+    ),
+    Theme(
+        "rollouts",
+        {"change_template": 8, "claim": 2, "disturb": 2},
+        hurry=(0.3, 3.0),
+        is_filled=(True,),
+        strategies=(ROLLING_UPDATE,),
+        severity=(0.0, 0.02),
+        deaths=(0, 0, 0, 1),
+    ),
+    Theme(
+        "vandals",
+        {"delete_pod": 4, "delete_sandbox": 6, "suspend": 4, "meddle": 3, "disturb": 4},
+        is_filled=(True,),
+        lag=(0.002, 0.02, 0.3),
+    ),
+    Theme("hard times", {"quota": 12, "scale": 3, "burst": 3}, lag=(0.0, 0.002, 0.02)),
+)
+
+
+def draw_theme(random: Random) -> Theme:
+    return random.choice(THEMES)

@@ -1,0 +1,224 @@
+"""Controllers that are broken on purpose, one way each: what the simulation must find.
+
+Each is a mistake that was made somewhere, in this code or in that of others (see the R-rows of the tests), or that one
+careless change away. A mutation is applied to the real classes and undone by ``monkeypatch``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.controllers import perform
+from sandpool.controllers.caches import Caches
+from sandpool.controllers.claim import adopt, candidates
+from sandpool.controllers.claim import plan as claim_plan
+from sandpool.controllers.claim.assigner import Assigner
+from sandpool.controllers.claim.controller import ClaimController
+from sandpool.controllers.claim.voice import Voice
+from sandpool.controllers.claim.waking import Waking
+from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.sandbox import waking as sandbox_waking
+from sandpool.controllers.warmpool import plan as pool_plan
+from sandpool.controllers.warmpool import rollout
+from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.engine import reflector
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.expectations import Expectations
+from sandpool.kube.errors import ApiError, NotFound
+
+Patch = pytest.MonkeyPatch
+
+
+def no_precondition_on_adoption(patch: Patch) -> None:
+    """Two claims, or a claim and a pool, write the same sandbox, and the last one wins."""
+    original = adopt.adoption
+
+    def adoption(*args: Any, **options: Any) -> Any:
+        body = original(*args, **options)
+        del body["metadata"]["resourceVersion"]
+        return body
+
+    patch.setattr(adopt, "adoption", adoption)
+
+
+def lease_given_back_when_nobody_knows(patch: Patch) -> None:
+    """An adoption was not answered, and the claim moves on to another sandbox."""
+    original = ClaimController._adopt
+
+    async def adopt_once(self: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
+        try:
+            return await original(self, observed, adoption, lease, **options)
+        except (ApiError, ConnectionError, TimeoutError):
+            self.assigner.forget((adoption.sandbox.namespace, adoption.sandbox.name))
+            raise
+
+    patch.setattr(ClaimController, "_adopt", adopt_once)
+
+
+def no_expectations(patch: Patch) -> None:
+    """A pool does not remember what it has asked for."""
+    patch.setattr(Expectations, "satisfied", lambda self, owner: True)
+
+
+def doubts_are_not_resolved(patch: Patch) -> None:
+    """A creation that was not answered is taken for one that failed."""
+
+    async def resolve_doubts(self: Ledger, pool: Any) -> None:
+        self.forget(pool.uid)
+
+    patch.setattr(Ledger, "resolve_doubts", resolve_doubts)
+
+
+def own_writes_are_not_read(patch: Patch) -> None:
+    """The cache knows only what the watch brings."""
+    patch.setattr(Cache, "wrote", lambda self, answer: None)
+
+
+def terminating_members_do_not_count(patch: Patch) -> None:
+    """A member is replaced before it is gone."""
+    original = pool_plan.sort_members
+    patch.setattr(pool_plan, "sort_members", lambda *args: replace(original(*args), terminating=0))
+
+
+def pools_delete_what_has_changed(patch: Patch) -> None:
+    """A member is deleted although a claim has taken it meanwhile."""
+    original = pool_plan.deletion
+    patch.setattr(pool_plan, "deletion", lambda member: replace(original(member), resource_version=""))
+
+
+def former_templates_are_as_good(patch: Patch) -> None:
+    """A claim is given what its pool is about to replace."""
+    patch.setattr(candidates, "compatibility", lambda sandbox, blueprint: "any")
+    patch.setattr(candidates, "current", lambda blueprint: "any")
+
+
+def claims_do_not_hear_of_their_sandbox(patch: Patch) -> None:
+    patch.setattr(Waking, "_sandbox_changed", lambda self, key, old, new: None)
+
+
+def metrics_are_told_twice(patch: Patch) -> None:
+    original = Voice.measure
+
+    def measure(self: Voice, sample: Any) -> None:
+        original(self, sample)
+        original(self, sample)
+
+    patch.setattr(Voice, "measure", measure)
+
+
+def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
+    """Whatever changes while a sandbox is looked at is taken for one's own doing."""
+    patch.setattr(Echoes, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
+
+
+def no_breaker(patch: Patch) -> None:
+    """Creating goes on although it fails every time."""
+    patch.setattr(Breaker, "remaining", lambda self, now: 0.0)
+    patch.setattr(Breaker, "is_open", False)
+
+
+def owners_are_not_looked_up(patch: Patch) -> None:
+    """Whether a claim has a sandbox is only known from what the claim says."""
+    original = Caches.owned_sandboxes
+
+    def owned_sandboxes(self: Caches, owner_uid: str) -> Any:
+        return tuple(each for each in original(self, owner_uid) if each.owner and each.owner.is_a(SANDBOX_WARM_POOL))
+
+    patch.setattr(Caches, "owned_sandboxes", owned_sandboxes)
+
+
+def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
+    """Its answer was lost, it is wrong, and nobody looks."""
+    original = sandbox_waking.sandbox_reads
+    patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
+
+
+def a_404_is_not_believed(patch: Patch) -> None:
+    """A claim that is gone is served again and again until the watch tells of its end."""
+
+    class Unbelieved(Exception):
+        pass
+
+    original = perform.Performer.patch
+
+    async def send(self: perform.Performer, write: Any, namespace: str) -> Any:
+        cache, key = self.caches[write.type], Key(namespace, write.name)
+        entry = cache._entries.get(key)
+        try:
+            return await original(self, write, namespace)
+        except NotFound:
+            if entry is not None and key not in cache:
+                cache._deleted.pop(entry.uid, None)
+                cache._floors.pop(key, None)
+                cache._entries[key] = entry
+                cache._file(key, None, entry.view)
+            raise
+
+    patch.setattr(perform.Performer, "patch", send)
+
+
+def a_second_sandbox_stays(patch: Patch) -> None:
+    """A dead predecessor's adoption arrives late, and the claim keeps both."""
+    patch.setattr(claim_plan, "surplus", lambda claim, owned, stays: ())
+
+
+def rollouts_take_all_they_can(patch: Patch) -> None:
+    """Outdated members go before there are others."""
+    original = rollout.Bounds.of
+    bounds = classmethod(lambda cls, pool: cls(original(pool).surge, pool.replicas))
+    patch.setattr(pool_plan.resize.__globals__["Bounds"], "of", bounds)
+
+
+def promises_are_not_kept(patch: Patch) -> None:
+    """A sandbox that is promised to a claim that goes is not offered to anybody else."""
+    patch.setattr(Assigner, "withdraw", lambda self, claim: self._waiting.leave(claim))
+
+
+def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
+    """After 410 the watch goes on from now, and what happened meanwhile is never known."""
+    original = reflector.Reflector._recover
+
+    async def recover(self: Any, error: Exception) -> None:
+        version = self._version
+        await original(self, error)
+        if version is not None and self._version is None:
+            listed = await self.client.list(self.type, self.namespace)
+            self._version = reflector.version_of(listed)
+
+    patch.setattr(reflector.Reflector, "_recover", recover)
+
+
+def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
+    """Only that there is a pod is noticed, not what becomes of it."""
+    patch.setattr(sandbox_waking, "pod_reads_at_once", lambda pod: pod.uid)
+    patch.setattr(sandbox_waking, "pod_reads_later", lambda pod: None)
+
+
+MUTATIONS: Final[tuple[Callable[[Patch], None], ...]] = (
+    no_precondition_on_adoption,
+    lease_given_back_when_nobody_knows,
+    no_expectations,
+    doubts_are_not_resolved,
+    own_writes_are_not_read,
+    terminating_members_do_not_count,
+    pools_delete_what_has_changed,
+    former_templates_are_as_good,
+    claims_do_not_hear_of_their_sandbox,
+    metrics_are_told_twice,
+    what_happens_during_a_pass_is_an_echo,
+    no_breaker,
+    owners_are_not_looked_up,
+    a_status_of_unknown_origin_is_ignored,
+    a_404_is_not_believed,
+    a_second_sandbox_stays,
+    rollouts_take_all_they_can,
+    promises_are_not_kept,
+    a_gap_in_the_history_is_ignored,
+    sandboxes_do_not_hear_of_pods,
+)
