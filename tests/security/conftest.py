@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from sandpool.testing.escape.neighbourhood import Neighbourhood, neighbourhood
-from sandpool.testing.isolation import Rig, rig
+from sandpool.testing.isolation import RUNTIMES, NotHere, Rig, rig
 
 
 @pytest.fixture
@@ -16,8 +16,11 @@ def neighbours() -> Iterator[Neighbourhood]:
         yield made
 
 
-@pytest.fixture
-async def boxes(neighbours: Neighbourhood) -> AsyncIterator[Rig]:
+@pytest.fixture(params=RUNTIMES)
+async def boxes(neighbours: Neighbourhood, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     """After the neighbours, so that what the launcher is started from has their secret in its environment."""
-    async with rig() as made:
-        yield made
+    try:
+        async with rig(RUNTIMES[request.param]) as made:
+            yield made
+    except NotHere as missing:
+        pytest.skip(str(missing))

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.node.runtimes.bubblewrap import find
+from sandpool.node.runtimes.bwrap import find
 from sandpool.testing.escape.neighbourhood import Neighbourhood
 
 pytestmark = pytest.mark.isolation

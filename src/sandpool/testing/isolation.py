@@ -6,7 +6,7 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from glob import glob
@@ -19,6 +19,8 @@ from sandpool.node.cgroups.mounts import discover
 from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.confined import ConfinedRuntime, Unusable
+from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.runtime import (
     Command,
     Container,
@@ -33,6 +35,8 @@ from sandpool.node.runtimes.runtime import (
 # Every process of the machine that makes sandboxes has its own users: pytest-xdist runs several.
 _FIRST_UID = 300_000
 _UIDS_EACH = 1_000
+# Every runtime of which there can be real sandboxes, by name.
+RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime}
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 
 
@@ -76,7 +80,7 @@ class Captured:
 
 
 class Rig:
-    """``runtime`` is what tests are about; ``make_runtime`` says which one that is."""
+    """Real pods and containers of one runtime, and ways to look into them."""
 
     def __init__(
         self, name: str, directory: Path, cgroups: Cgroups, launcher: LauncherClient, runtime: Runtime
@@ -204,22 +208,26 @@ class Rig:
             transport.close()
 
 
-def bwrap(cgroups: Cgroups, launcher: LauncherClient, directory: Path) -> Runtime:
-    return BwrapRuntime(cgroups, launcher, SystemClock(), directory=directory)
+class NotHere(Exception):
+    """A runtime that this machine does not have."""
 
 
 @asynccontextmanager
-async def rig(
-    make_runtime: Callable[[Cgroups, LauncherClient, Path], Runtime] = bwrap,
-) -> AsyncIterator[Rig]:
-    """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left."""
+async def rig(runtime: type[ConfinedRuntime] = BwrapRuntime) -> AsyncIterator[Rig]:
+    """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
+    the program the runtime needs is not installed."""
     name = f"sandpool-rig-{os.getpid()}"
     before = Remains.of(name, _uids())
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
     cgroups = Cgroups(discover(), name)
     launcher = LauncherClient()
-    made = Rig(name, directory, cgroups, launcher, make_runtime(cgroups, launcher, directory))
+    kind = runtime(cgroups, launcher, SystemClock(), directory=directory)
+    made = Rig(name, directory, cgroups, launcher, kind)
     try:
+        try:
+            kind.find_confiner()
+        except Unusable as error:
+            raise NotHere(str(error)) from error
         yield made
     finally:
         await made.close()

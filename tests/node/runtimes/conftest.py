@@ -6,10 +6,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.testing.isolation import Rig, rig
+from sandpool.testing.isolation import RUNTIMES, NotHere, Rig, rig
 
 
-@pytest.fixture
-async def boxes() -> AsyncIterator[Rig]:
-    async with rig() as made:
-        yield made
+@pytest.fixture(params=RUNTIMES)
+async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    try:
+        async with rig(RUNTIMES[request.param]) as made:
+            yield made
+    except NotHere as missing:
+        pytest.skip(str(missing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -12,20 +13,21 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
+from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.confined import ConfinedRuntime
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
-from sandpool.testing.isolation import Rig
+from sandpool.testing.isolation import RUNTIMES, Rig
 
 pytestmark = pytest.mark.isolation
 
 
 @asynccontextmanager
-async def successor(boxes: Rig) -> AsyncIterator[BwrapRuntime]:
+async def successor(boxes: Rig) -> AsyncIterator[ConfinedRuntime]:
     """A runtime that knows nothing of what the other has started; the launcher of that one is gone."""
     boxes.launcher.close()
     launcher = LauncherClient()
-    yield BwrapRuntime(boxes.cgroups, launcher, SystemClock(), directory=boxes.directory)
+    yield RUNTIMES[boxes.runtime.name](boxes.cgroups, launcher, SystemClock(), directory=boxes.directory)
     launcher.close()
 
 
@@ -53,14 +55,13 @@ async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
         stdin = os.open(first.directory / "stdin", os.O_WRONLY)
         os.write(stdin, b"go\n")
         os.close(stdin)
-        watcher = boxes.cgroups.group(pod.uid, "main")
+        cgroup = boxes.cgroups.group(pod.uid, "main")
         status = first.directory / "status"
         await boxes.cgroups.changes.until(status, lambda text: "exit-code" in text)
-        assert watcher.is_populated(), "what it left in the background has nobody to end it"
         found = await runtime.adopt(pod, "main")
         assert found is not None
         assert (await found.wait()).code == 6
-        assert not watcher.is_populated()
+        assert not cgroup.is_populated(), "nor does what it left in the background"
         await found.delete()
 
 
@@ -117,7 +118,11 @@ async def test_the_launcher_can_be_killed(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "echo ready; read line; exit 4", stdin=True)
     await boxes.output_of(container).until("ready")
     assert boxes.launcher.pid is not None
-    os.kill(boxes.launcher.pid, signal.SIGKILL)
+    launcher = os.pidfd_open(boxes.launcher.pid)
+    signal.pidfd_send_signal(launcher, signal.SIGKILL)
+    await readable(launcher)
+    os.close(launcher)
+    await asyncio.sleep(0.05)  # the end of its socket comes by another way
     assert await boxes.execute(container, "echo", "next launcher") == (0, "next launcher\n")
     stdin = os.open(container.directory / "stdin", os.O_WRONLY)
     os.write(stdin, b"go\n")

