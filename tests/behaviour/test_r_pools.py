@@ -20,7 +20,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.chronicle import Chronicle, is_member
 from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
 from sandpool.testing.interposer import Interposer, nothing
-from sandpool.testing.node import Fate, all_ready
+from sandpool.testing.node import Fate, Stage, all_ready
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault
 from sandpool.testing.world import World, is_ready, owner_of
@@ -161,15 +161,16 @@ async def test_r22_a_quiet_pool_looks_again_by_itself_and_says_so_once(world: Wo
     assert (event["type"], event["reason"], event["action"]) == ("Warning", "WarmPoolNotProgressing", "Reconciling")
     assert event["note"] == (f"{HELD}; holding them instead of replacing (replacements would be equally unschedulable)")
     assert "series" not in event
-    world.node.fate = all_ready
+    # There is room again, and starting takes longer than the pool waits before it looks again.
+    world.node.fate, world.node.delays = all_ready, {Stage.READY: 90}
     world.node.reconsider()
+    await world.wait(100)
     await world.filled(3)
-    await world.wait(60)
     assert sorted(each["reason"] for each in await world.events("pool")) == [
         "WarmPoolNotProgressing",
         "WarmPoolProgressing",
     ]
-    assert creations(world) == 3
+    assert creations(world) == 3, "those that waited so long are the ones that start"
 
 
 async def test_r23_pools_that_were_warmed_together_look_again_apart(world: World) -> None:

@@ -59,10 +59,12 @@ class Scene:
         labels: dict[str, str | None] | None = None,
         deleting: bool = False,
         finished: bool = False,
+        scheduled: tuple[str, float] | None = None,
         pool: str = "test-pool",
         namespace: str = "ns",
     ) -> SandboxView:
-        """``since``: how long ago it became as ready as it is, if it ever was."""
+        """``since``: how long ago it became as ready as it is, if it ever was. ``scheduled``: what it says about its
+        pod having a node, and since how long."""
         blueprint = self.blueprint(image, template)
         metadata: Object = {
             "namespace": namespace,
@@ -100,6 +102,13 @@ class Scene:
             conditions.append({"type": "Ready", "status": str(ready), "reason": "x", "lastTransitionTime": moment})
         if finished:
             conditions.append({"type": "Finished", "status": "True", "reason": "x"})
+        if scheduled is not None:
+            status, ago = scheduled
+            reason = "PodScheduled" if status == "True" else "Unschedulable"
+            moment = self.stamp(-ago)
+            conditions.append(
+                {"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": moment}
+            )
         return SandboxView.from_object(
             {"metadata": metadata, "spec": blueprint.spec, "status": {"conditions": conditions}}
         )

@@ -61,6 +61,21 @@ def test_a_member_that_does_not_recover_is_replaced(scene: Scene) -> None:
     assert assessed(scene, member).stuck == (member,)
 
 
+def test_a_member_that_found_a_node_after_hours_gets_its_grace(scene: Scene) -> None:
+    member = scene.member("m", ready=False, age=7200, since=7100, scheduled=("True", 20))
+    pods = {"m": scene.pod("m", unschedulable=False)}
+    assert assessed(scene, member, pods=pods) == Readiness((member,), (), 0, 282.0)
+    late = scene.member("m", ready=False, age=7200, since=7100, scheduled=("True", 301))
+    assert assessed(scene, late, pods=pods).stuck == (late,)
+
+
+def test_a_member_that_has_yet_to_say_that_it_found_a_node_is_kept(scene: Scene) -> None:
+    member = scene.member("m", ready=False, age=7200, since=7100, scheduled=("False", 7100))
+    found = {"m": scene.pod("m", unschedulable=False)}
+    assert assessed(scene, member, pods=found) == Readiness((member,), (), 0, 2.0)
+    assert assessed(scene, member).stuck == (member,), "its pod is gone"
+
+
 def test_a_pod_that_has_ended_is_not_waited_for(scene: Scene) -> None:
     member = scene.member("m", ready=False, age=10**5, since=1, finished=True)
     assert assessed(scene, member).stuck == (member,)

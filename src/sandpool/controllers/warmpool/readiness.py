@@ -3,8 +3,10 @@
 A member gets a grace period. After that it is replaced, unless its pod found no node to run on: a replacement would
 find none either, and replacing it again and again would only bother the scheduler, so it is kept and reported.
 
-The grace period starts when the member was created or, if it was ready before, when it ceased to be: a whole pool that
-loses its network for a moment is left alone. A member whose pod has ended is not waited for; it never comes back.
+The grace period starts when the member was created or, if that was later, when its pod found a node: one that waited
+for that for hours is not given up the moment it can start. If the member was ready before, it starts when it ceased to
+be: a whole pool that loses its network for a moment is left alone. A member whose pod has ended is not waited for; it
+never comes back.
 
 When a member was created is what the API's clock says, and the rest is what ours says. If the two differ by more than
 the grace period, every new member would be late from the start and be replaced at once, on and on. So a member made by
@@ -19,7 +21,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from sandpool.api.conditions import FINISHED, READY, TRUE
+from sandpool.api.conditions import FALSE, FINISHED, POD_SCHEDULED, READY, TRUE, UNSCHEDULABLE
 from sandpool.api.views import PodView, SandboxView, parse_time
 
 # A wake-up at the very end of the grace period might find it not quite over.
@@ -55,8 +57,11 @@ def assess(
         if remaining >= 0:
             wake = min(remaining + _WAKE_MARGIN, wake or float("inf"))
             kept.append(member)
-        elif _is_unschedulable(pod_of(member)):
+        elif _is_unschedulable(pod := pod_of(member)):
             unschedulable += 1
+            kept.append(member)
+        elif _has_found_a_node(member, pod):
+            wake = min(_WAKE_MARGIN, wake or float("inf"))
             kept.append(member)
         else:
             stuck.append(member)
@@ -71,8 +76,20 @@ def _not_ready_since(member: SandboxView) -> datetime | None:
     finished = member.status.condition(FINISHED)
     if finished is not None and finished["status"] == TRUE:
         return created
-    return max(created, parse_time(ready["lastTransitionTime"]) or created)
+    since = max(created, parse_time(ready["lastTransitionTime"]) or created)
+    scheduled = member.status.condition(POD_SCHEDULED)
+    if scheduled is None or scheduled["status"] != TRUE:
+        return since
+    return max(since, parse_time(scheduled["lastTransitionTime"]) or since)
 
 
 def _is_unschedulable(pod: PodView | None) -> bool:
     return pod is not None and not pod.deleting and pod.unschedulable
+
+
+def _has_found_a_node(member: SandboxView, pod: PodView | None) -> bool:
+    """Whether that happened only now, so that the member's status does not say yet since when it has one."""
+    if pod is None or pod.deleting:
+        return False
+    scheduled = member.status.condition(POD_SCHEDULED)
+    return scheduled is not None and (scheduled["status"], scheduled["reason"]) == (FALSE, UNSCHEDULABLE)
