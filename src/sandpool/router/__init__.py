@@ -1,0 +1,1 @@
+"""One HTTP door to every sandbox."""

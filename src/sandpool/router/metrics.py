@@ -1,0 +1,58 @@
+"""What a router counts. No label names a sandbox: there are too many of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.metrics import Metric
+from sandpool.engine.metrics import Metrics
+
+_BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0)
+
+REQUESTS: Final = Metric(
+    "sandbox_router_requests_total", "counter", ("method", "code", "sandbox_namespace"), "Requests that were answered."
+)
+DURATION: Final = Metric(
+    "sandbox_router_request_duration_seconds",
+    "histogram",
+    ("method", "code", "sandbox_namespace"),
+    "From the head of a request to the end of its answer.",
+    _BUCKETS,
+)
+UPSTREAM_ERRORS: Final = Metric(
+    "sandbox_router_upstream_errors_total", "counter", ("reason",), "Sandboxes that did not answer."
+)
+DECISIONS: Final = Metric(
+    "sandbox_router_authz_decisions_total", "counter", ("decision",), "Who was let through and who was not."
+)
+
+_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
+
+
+class RouterMetrics:
+    def __init__(self, metrics: Metrics) -> None:
+        self._requests = metrics.count(REQUESTS)
+        self._durations = metrics.distribution(DURATION)
+        self._errors = metrics.count(UPSTREAM_ERRORS)
+        self._decisions = metrics.count(DECISIONS)
+
+    def answered(self, method: bytes, status: int, seconds: float, namespace: str) -> None:
+        """``namespace`` is empty for requests that went nowhere: anybody can name any."""
+        labels = (method.decode() if method in _METHODS else "other", str(status), namespace)
+        self._requests.add(*labels)
+        self._durations.observe(seconds, *labels)
+
+    def failed(self, error: Exception) -> None:
+        match error:
+            case TimeoutError():
+                reason = "timeout"
+            case EOFError():
+                reason = "eof"
+            case OSError():
+                reason = "dial"
+            case _:
+                reason = "other"
+        self._errors.add(reason)
+
+    def decided(self, allowed: bool) -> None:
+        self._decisions.add("allow" if allowed else "deny")

@@ -1,0 +1,103 @@
+"""The router: listens, finds the sandbox a request is for, and passes it on if its sender may go there."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from sandpool.engine.clock import Clock
+from sandpool.router.contract import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, Refusal, destination
+from sandpool.router.downstream import Downstream
+from sandpool.router.metrics import RouterMetrics
+from sandpool.router.targets import Target
+from sandpool.router.upstream import Dial, Upstreams
+
+_HEALTH: Final = b"/healthz"
+_SWEEP: Final = 5.0
+
+#: Who may go where: given the Authorization header and the destination, raises ``Refusal``.
+Guard = Callable[[str, Destination], None]
+
+
+class Directory(Protocol):
+    def find(self, wanted: Destination) -> Target:
+        """Raises ``Refusal``."""
+        ...
+
+
+def everybody(authorization: str, wanted: Destination) -> None:
+    """The guard of a router that only those can reach who may go everywhere."""
+
+
+class Router:
+    """``start`` returns when it listens, ``stop`` when every connection is closed."""
+
+    def __init__(
+        self,
+        targets: Directory,
+        dial: Dial,
+        clock: Clock,
+        metrics: RouterMetrics,
+        *,
+        guard: Guard = everybody,
+        longest: float = DEFAULT_TIMEOUT,
+    ) -> None:
+        self.targets = targets
+        self.clock = clock
+        self.metrics = metrics
+        self.guard = guard
+        self.longest = longest
+        self.upstreams = Upstreams(dial, clock)
+        self.connections: set[Downstream] = set()
+        self._servers: list[asyncio.Server] = []
+        self._sweeping: asyncio.Task[None] | None = None
+
+    @property
+    def ports(self) -> list[int]:
+        return [server.sockets[0].getsockname()[1] for server in self._servers]
+
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+        """May be called for several addresses."""
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(lambda: Downstream(self), host, port, ssl=tls, backlog=1024)
+        self._servers.append(server)
+        if self._sweeping is None:
+            self._sweeping = asyncio.create_task(self._sweep(), name="idle connections of the router")
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Let requests under way finish, for as long as ``grace``."""
+        for server in self._servers:
+            server.close()
+        for connection in list(self.connections):
+            connection.end()
+        end = self.clock.monotonic() + grace
+        while self.connections and self.clock.monotonic() < end:
+            await self.clock.sleep(0.05)
+        for connection in list(self.connections):
+            connection.transport.abort()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            await asyncio.gather(self._sweeping, return_exceptions=True)
+        self.upstreams.close()
+
+    def route(self, method: bytes, target: bytes, headers: Mapping[str, str]) -> tuple[Destination, Target] | None:
+        """Where a request goes; None if it is for the router itself. Raises ``Refusal``."""
+        if target == _HEALTH and method in (b"GET", b"HEAD"):
+            return None
+        if not target.startswith(b"/") and target != b"*":
+            raise Refusal(400, "Only a path can be asked for here.")
+        wanted = destination(headers, self.longest)
+        try:
+            self.guard(headers.get(AUTHORIZATION, ""), wanted)
+        except Refusal:
+            self.metrics.decided(False)
+            raise
+        self.metrics.decided(True)
+        return wanted, self.targets.find(wanted)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self.clock.sleep(_SWEEP)
+            self.upstreams.sweep()

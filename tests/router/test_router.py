@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+
+import aiohttp
+import pytest
+import pytest_asyncio
+from aiohttp import web
+
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.metrics import Metrics
+from sandpool.router.contract import Destination, Refusal
+from sandpool.router.metrics import RouterMetrics
+from sandpool.router.router import Router
+from sandpool.router.targets import Target
+from sandpool.router.tokens import Scope, Tokens, bearer
+
+BOX = {"X-Sandbox-ID": "box"}
+TARGET = Target("default", "box", "uid", "10.231.0.9")
+
+
+class Sandbox:
+    """A server in a sandbox that a test writes. ``seen`` are the requests that have reached it."""
+
+    def __init__(self) -> None:
+        self.seen: list[web.BaseRequest] = []
+        self.answer: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]] = self.echo
+        self.port = 0
+        self.dialled = 0
+
+    async def echo(self, request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(body=await request.read(), headers={"X-Method": request.method})
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.seen.append(request)
+        return await self.answer(request)
+
+    async def dial(self, target: Target, port: int) -> socket.socket:
+        assert target == TARGET
+        self.dialled += 1
+        if port != 8888:
+            raise ConnectionRefusedError(111, "Connection refused")
+        sock = socket.socket()
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", self.port))
+        return sock
+
+    def find(self, wanted: Destination) -> Target:
+        if wanted.sandbox != "box":
+            raise Refusal(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
+        return TARGET
+
+
+@pytest_asyncio.fixture
+async def sandbox() -> AsyncIterator[Sandbox]:
+    sandbox = Sandbox()
+    server = web.Server(sandbox.handle)
+    runner = web.ServerRunner(server, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    sandbox.port = runner.addresses[0][1]
+    yield sandbox
+    await runner.cleanup()
+
+
+@pytest_asyncio.fixture
+async def router(sandbox: Sandbox) -> AsyncIterator[Router]:
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()))
+    await router.listen("127.0.0.1", 0)
+    yield router
+    await router.stop(0)
+
+
+@pytest_asyncio.fixture
+async def session(router: Router) -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(f"http://127.0.0.1:{router.ports[0]}", headers=BOX) as session:
+        yield session
+
+
+async def raw(router: Router, data: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
+    writer.write(data)
+    answer = b""
+    async with asyncio.timeout(20):
+        with suppress(ConnectionError):
+            answer = await reader.read()
+    writer.close()
+    return answer
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+async def test_every_method_gets_there_and_back(session: aiohttp.ClientSession, method: str) -> None:
+    async with session.request(method, "/path", data=b"content" if method != "GET" else None) as answer:
+        assert (answer.status, answer.headers["X-Method"]) == (200, method)
+        assert await answer.read() == (b"" if method == "GET" else b"content")
+
+
+async def test_a_head_has_no_body(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    for _ in range(3):
+        async with session.head("/") as answer:
+            assert answer.status == 200
+
+
+async def test_path_and_query_arrive_as_they_were_sent(router: Router, sandbox: Sandbox) -> None:
+    path = b"/download/a%2Fb%20c//../d?x=%2F&y"
+    await raw(router, b"GET %b HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n" % path)
+    assert sandbox.seen[0].raw_path == path.decode()
+
+
+async def test_what_is_ours_stays_with_us(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    headers = {
+        "Authorization": "Bearer secret",
+        "X-Sandbox-Port": "8888",
+        "X-Sandbox-Anything": "x",
+        "X-Forwarded-For": "6.6.6.6",
+        "Connection": "keep-alive, X-Private",
+        "X-Private": "x",
+        "X-Kept": "kept",
+        "Cookie": "a=b",
+    }
+    async with session.get("/", headers=headers):
+        pass
+    seen = sandbox.seen[0].headers
+    assert not [name for name in seen if name.lower().startswith(("x-sandbox", "authorization", "x-private"))]
+    assert (seen["X-Kept"], seen["Cookie"], seen["X-Forwarded-For"]) == ("kept", "a=b", "127.0.0.1")
+    assert seen["Host"] == "10.231.0.9:8888"
+
+
+async def test_connections_are_used_again(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    for _ in range(20):
+        async with session.get("/") as answer:
+            await answer.read()
+    assert sandbox.dialled == 1
+
+
+async def test_a_body_without_a_length(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b"x" * 10_000
+
+    async with session.post("/", data=pieces()) as answer:
+        assert await answer.read() == b"x" * 1_000_000
+
+
+async def test_events_come_as_they_are_sent(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    go = asyncio.Event()
+
+    async def stream(request: web.BaseRequest) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        await response.write(b"data: 1\n\n")
+        await go.wait()
+        await response.write(b"data: 2\n\n")
+        return response
+
+    sandbox.answer = stream
+    async with session.get("/") as answer:
+        assert await answer.content.readany() == b"data: 1\n\n"
+        go.set()
+        assert await answer.content.read() == b"data: 2\n\n"
+
+
+async def test_much_both_ways_without_keeping_it(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    content = bytes(20_000_000)
+
+    async def count(request: web.BaseRequest) -> web.StreamResponse:
+        size = 0
+        async for piece in request.content.iter_any():
+            size += len(piece)
+        return web.Response(body=content, headers={"X-Size": str(size)})
+
+    sandbox.answer = count
+    async with session.post("/", data=content) as answer:
+        assert answer.headers["X-Size"] == "20000000"
+        assert len(await answer.read()) == 20_000_000
+
+
+async def test_a_websocket(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    async def echo(request: web.BaseRequest) -> web.StreamResponse:
+        socket = web.WebSocketResponse(protocols=("chat",))
+        await socket.prepare(request)
+        async for message in socket:
+            await socket.send_str(f"{message.data}!")
+        return socket
+
+    sandbox.answer = echo
+    async with session.ws_connect("/", protocols=("chat",), origin="http://evil.example") as socket:
+        for number in range(10):
+            await socket.send_str(f"hello {number}")
+            assert await socket.receive_str() == f"hello {number}!"
+        assert socket.protocol == "chat"
+    assert "Origin" not in sandbox.seen[0].headers
+
+
+@pytest.mark.parametrize(
+    ("headers", "status", "detail"),
+    [
+        ({"X-Sandbox-ID": "other"}, 404, "Sandbox other not found in namespace default."),
+        ({"X-Sandbox-ID": "A"}, 400, "Invalid sandbox ID format."),
+        ({"X-Sandbox-Port": "9"}, 502, "Could not connect to the backend sandbox: box"),
+    ],
+)
+async def test_what_goes_nowhere_is_answered_at_once(
+    session: aiohttp.ClientSession, sandbox: Sandbox, headers: dict[str, str], status: int, detail: str
+) -> None:
+    async with session.post("/", data=b"x" * 1000, headers=headers) as answer:
+        assert (answer.status, await answer.json()) == (status, {"detail": detail})
+    assert sandbox.seen == []
+
+
+async def test_health(router: Router) -> None:
+    answer = await raw(router, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert answer.endswith(b'\r\n\r\n{"status":"ok"}')
+
+
+async def test_a_sandbox_that_does_not_answer_in_time(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    gone = asyncio.Event()
+
+    async def never(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            gone.set()
+        raise AssertionError
+
+    sandbox.answer = never
+    async with session.get("/", headers={"X-Sandbox-Timeout": "0.2"}) as answer:
+        assert (answer.status, await answer.json()) == (504, {"detail": "The sandbox did not answer in time."})
+
+
+async def test_when_the_client_goes_the_sandbox_hears_of_it(router: Router, sandbox: Sandbox) -> None:
+    arrived, lost = asyncio.Event(), asyncio.Event()
+
+    async def wait(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        arrived.set()
+        with suppress(ConnectionError):
+            await reader.read()
+        lost.set()
+        writer.close()
+
+    server = await asyncio.start_server(wait, "127.0.0.1", 0)
+    sandbox.port = server.sockets[0].getsockname()[1]
+    _, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
+    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\n\r\n")
+    async with asyncio.timeout(20):
+        await arrived.wait()
+        writer.close()
+        await lost.wait()
+    server.close()
+
+
+async def test_an_answer_that_breaks_off_breaks_off(router: Router, sandbox: Sandbox) -> None:
+    async def half(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf")
+        request.transport.close()
+        return web.Response()
+
+    sandbox.answer = half
+    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\n\r\n")
+    assert answer.endswith(b"\r\n\r\nhalf")
+
+
+async def test_an_answer_without_a_length_ends_with_the_connection(router: Router, sandbox: Sandbox) -> None:
+    async def old(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.write(b"HTTP/1.0 200 OK\r\n\r\nall of it")
+        request.transport.close()
+        return web.Response()
+
+    sandbox.answer = old
+    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
+    assert answer.endswith(b"\r\n\r\n9\r\nall of it\r\n0\r\n\r\n")
+
+
+async def test_a_connection_that_died_while_idle_is_replaced(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    async with session.get("/") as answer:
+        await answer.read()
+    assert sandbox.seen[0].transport is not None
+    sandbox.seen[0].transport.abort()
+    async with session.get("/") as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"hello\r\n\r\n",
+        b"GET http://169.254.169.254/ HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n",
+        b"CONNECT 10.0.0.1:22 HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+        b"POST / HTTP/1.1\r\nX-Sandbox-ID: box\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
+    ],
+)
+async def test_tricks_reach_no_sandbox(router: Router, sandbox: Sandbox, data: bytes) -> None:
+    answer = await raw(router, data)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert sandbox.seen == []
+
+
+async def test_requests_sent_all_at_once_are_answered_in_order(router: Router, sandbox: Sandbox) -> None:
+    one = b"POST /%d HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\n\r\n%d"
+    last = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    answer = await raw(router, b"".join(one % (number, number) for number in range(5)) + last)
+    bodies = [part.split(b"\r\n\r\n", 1)[1][:1] for part in answer.split(b"HTTP/1.1 200")[1:6]]
+    assert bodies == [b"0", b"1", b"2", b"3", b"4"]
+
+
+async def test_nothing_is_lost_under_load(session: aiohttp.ClientSession, sandbox: Sandbox) -> None:
+    async def ask(number: int) -> None:
+        async with limit, session.post("/", data=str(number).encode()) as answer:
+            assert await answer.read() == str(number).encode()
+
+    limit = asyncio.Semaphore(100)
+    await asyncio.gather(*map(ask, range(1000)))
+    assert len(sandbox.seen) == 1000
+
+
+async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
+    tokens = Tokens(b"x" * 32)
+
+    def guard(authorization: str, wanted: Destination) -> None:
+        tokens.check(bearer(authorization), wanted.namespace, wanted.sandbox, 0.0)
+
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()), guard=guard)
+    await router.listen("127.0.0.1", 0)
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{router.ports[0]}", headers=BOX) as session:
+            for token, status in (
+                ("", 401),
+                (tokens.make(Scope("default", "other", 10)), 403),
+                (tokens.make(Scope("default", "box", 10)), 200),
+            ):
+                async with session.get("/", headers={"Authorization": f"Bearer {token}"}) as answer:
+                    assert answer.status == status
+    finally:
+        await router.stop(0)

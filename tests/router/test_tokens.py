@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.router.contract import Refusal
+from sandpool.router.tokens import Scope, Tokens, bearer
+
+SECRET = b"0123456789abcdef0123456789abcdef"
+TOKENS = Tokens(SECRET)
+TOKEN = TOKENS.make(Scope("team", "box", 1000))
+FORGED = Tokens(SECRET[::-1]).make(Scope("team", "box", 1000))
+
+
+def refused(token: str, namespace: str = "team", sandbox: str = "box", now: float = 999.0) -> int:
+    with pytest.raises(Refusal) as refusal:
+        TOKENS.check(token, namespace, sandbox, now)
+    return refusal.value.status
+
+
+def test_a_token_opens_its_sandbox_until_its_time() -> None:
+    TOKENS.check(TOKEN, "team", "box", 999.9)
+    assert refused(TOKEN, now=1000) == 401
+
+
+def test_a_token_opens_no_other() -> None:
+    assert refused(TOKEN, sandbox="other") == 403
+    assert refused(TOKEN, namespace="other") == 403
+
+
+@pytest.mark.parametrize("token", ["", "v1", "v1..", "v2" + TOKEN[2:], TOKEN[:-1], TOKEN + "x", "v1." + TOKEN, FORGED])
+def test_what_we_have_not_signed_opens_nothing(token: str) -> None:
+    assert refused(token) == 401
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_nobody_guesses_one(payload: str, signature: str) -> None:
+    assert refused(f"v1.{payload}.{signature}") == 401
+
+
+def test_a_short_secret_is_none() -> None:
+    with pytest.raises(ValueError, match="it must have at least 32"):
+        Tokens(b"short" + b" " * 40)
+
+
+def test_the_format_is_the_known_one() -> None:
+    version, payload, signature = TOKEN.split(".")
+    assert version == "v1"
+    assert payload == "eyJucyI6InRlYW0iLCJuYW1lIjoiYm94IiwiZXhwIjoxMDAwfQ"
+    assert "=" not in signature
+    assert len(signature) == 43
+
+
+@pytest.mark.parametrize(
+    ("header", "token"), [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", ""), ("", "")]
+)
+def test_the_token_of_a_header(header: str, token: str) -> None:
+    assert bearer(header) == token
