@@ -36,6 +36,7 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
 from sandpool.engine.metrics_queue import MeasuredQueue
+from sandpool.engine.pace import PASSES_PER_SECOND
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
 from sandpool.engine.tracing import NoTracing, Span, Tracing
@@ -82,6 +83,7 @@ class SandboxController:
             queue=queue,
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
+            per_second=PASSES_PER_SECOND,
         )
         self._turnstile = turnstile or Turnstile()
         # What the last pass over a sandbox put off; one that put off nothing is not here.

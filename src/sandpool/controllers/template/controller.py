@@ -20,6 +20,7 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
 from sandpool.engine.metrics_queue import MeasuredQueue
+from sandpool.engine.pace import PASSES_PER_SECOND
 
 _SUFFIX: Final = network_policy_name("")
 
@@ -49,6 +50,7 @@ class TemplateController:
             queue=queue,
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
+            per_second=PASSES_PER_SECOND,
         )
         self._owners = Owners(SANDBOX_TEMPLATE, performer)
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
