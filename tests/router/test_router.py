@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
@@ -174,7 +175,7 @@ async def test_much_both_ways_without_keeping_it(session: aiohttp.ClientSession,
         return web.Response(body=content, headers={"X-Size": str(size)})
 
     sandbox.answer = count
-    async with session.post("/", data=content) as answer:
+    async with session.post("/", data=io.BytesIO(content)) as answer:
         assert answer.headers["X-Size"] == "20000000"
         assert len(await answer.read()) == 20_000_000
 
