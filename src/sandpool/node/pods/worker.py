@@ -248,10 +248,12 @@ class PodWorker:
             self._happened(happenings.back_off(name, str(self.life.pod.key)))
 
     async def _post_start(self, name: str) -> None:
-        container = self.life.pod.container(name)
+        container, run = self.life.pod.container(name), self.life[name].container_id
         assert container.post_start is not None
         running = self.estate.containers.running[name]
         answer = await self.inquiry.ask(container.post_start, container, running, None)
+        if self.life[name].container_id != run:
+            return  # it was the hook of an earlier run
         if answer.good:
             self._become(self.life.hook_done(name))
         else:
@@ -259,10 +261,12 @@ class PodWorker:
             self._become(self.life.hook_failed(name, self._now()))
 
     async def _pre_stop(self, name: str, seconds: float) -> None:
-        container = self.life.pod.container(name)
+        container, run = self.life.pod.container(name), self.life[name].container_id
         assert container.pre_stop is not None
         running = self.estate.containers.running[name]
         answer = await self.inquiry.ask(container.pre_stop, container, running, seconds)
+        if self.life[name].container_id != run:
+            return  # likewise
         if not answer.good:
             self._happened(happenings.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
         self._become(self.life.stop_hook_done(name, self._now()))
