@@ -412,7 +412,7 @@ async def test_edge_19_a_subdomain_of_a_reserved_prefix_is_not_reserved(world: W
 
 async def test_edge_20_claimed_volumes_replace_those_of_the_same_name_and_come_last(world: World) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    given = [{"name": name, "emptyDir": {}} for name in ("first", "data", "last")]
+    given: list[Object] = [{"name": name, "emptyDir": {}} for name in ("first", "data", "last")]
     await world.sandbox(
         podTemplate=pod_template(spec={"volumes": given}),
         volumeClaimTemplates=[{"metadata": {"name": "data"}, "spec": spec}],

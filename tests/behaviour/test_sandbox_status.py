@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.controllers.run import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
-from sandpool.kube.transport import MERGE_PATCH
-from sandpool.testing.node import Stage
+from sandpool.kube.transport import MERGE_PATCH, Request
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Fault
 from sandpool.testing.world import World, is_ready
@@ -45,14 +47,22 @@ async def test_a_status_that_could_not_be_written_is_written_later(world: World)
     assert is_ready(await world.get())
 
 
-async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(world: World) -> None:
-    """3.8: NotFound is ignored."""
-    world.node.delays = {Stage.SCHEDULED: 5}
+async def test_a_sandbox_that_went_while_its_status_was_written_is_no_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.8: NotFound is ignored, and nothing is tried again."""
+    send = world.wire.transport.request
+
+    async def after_a_deletion(request: Request) -> Any:
+        if request.path.endswith("/status"):
+            await world.client.delete(SANDBOX, "box", world.namespace)
+        return await send(request)
+
+    monkeypatch.setattr(world.wire.transport, "request", after_a_deletion)
     await world.sandbox()
-    hindrance = iter([Fault.HOLD])
-    world.wire.fault = lambda request: next(hindrance, None) if request.path.endswith("/status") else None
-    await world.delete(SANDBOX, "box", propagation_policy="Orphan")
+    await world.gone(POD)
     await world.wait(60)
+    assert [each.code for each in world.asked() if each.subresource == "status"] == [404]
     assert world.controllers.sandboxes.controller.failures == 0
 
 
