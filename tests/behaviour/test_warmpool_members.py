@@ -297,6 +297,7 @@ async def orphaned(world: World) -> Object:
         return owner_of(await world.get(SANDBOX, member["metadata"]["name"])) == ("", "")
 
     await world.until(is_orphan)
+    await world.gone(SANDBOX_WARM_POOL, "pool")
     return member
 
 

@@ -248,10 +248,10 @@ async def test_a_pool_that_uses_up_its_former_members_says_so(world: World) -> N
 async def test_a_burst_changes_the_status_at_most_twice_a_second(world: World) -> None:
     await pool_of(world, 5, {"type": ON_REPLENISH})
     since = len(world.wire.requests)
-    for number in range(20):
+    for number in range(10):
         await world.claim(f"claim-{number}")
-        await world.wait(0.1)
-    await world.served(20)
+        await world.wait(0.2)
+    await world.served(10)
     written = [each for each in world.writes(since) if "/sandboxwarmpools/" in each.path]
 
     assert len(written) <= 5, "for two seconds"
