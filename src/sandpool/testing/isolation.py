@@ -35,6 +35,8 @@ from sandpool.node.runtimes.runtime import (
 # Every process of the machine that makes sandboxes has its own users: pytest-xdist runs several.
 _FIRST_UID = 300_000
 _UIDS_EACH = 1_000
+# Seconds to wait for what will not come.
+_PATIENCE = 120.0
 # Every runtime of which there can be real sandboxes, by name.
 RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime}
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
@@ -73,9 +75,10 @@ class Captured:
 
     async def until(self, text: str) -> str:
         """Wait for this in what it has written to its standard output."""
-        while text.encode() not in self.stdout:
-            self.more.clear()
-            await self.more.wait()
+        async with asyncio.timeout(_PATIENCE):
+            while text.encode() not in self.stdout:
+                self.more.clear()
+                await self.more.wait()
         return self.stdout.decode(errors="replace")
 
 
@@ -94,6 +97,7 @@ class Rig:
         self._numbers = count(1)
         self._pods: dict[str, PodSandbox] = {}
         self._containers: list[Container] = []
+        self._processes: list[Process] = []
         self._captured: dict[Container, Captured] = {}
         self._open: list[int] = []
 
@@ -162,6 +166,7 @@ class Rig:
         finally:
             os.close(nothing)
             os.close(writer)
+        self._processes.append(process)
         return await self._output(process, reader)
 
     async def close(self) -> None:
@@ -169,6 +174,7 @@ class Rig:
             await container.delete()
         for pod in self._pods.values():
             await self.runtime.close_pod(pod)
+        await asyncio.gather(*(process.wait() for process in self._processes), return_exceptions=True)
         for descriptor in self._open:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
@@ -234,7 +240,12 @@ async def rig(runtime: type[ConfinedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
         launcher.close()
         cgroups.close()
         shutil.rmtree(directory)
-    after = Remains.of(name, _uids())
+    for _ in range(200):
+        # Processes that have left their cgroup are still to be seen until the kernel has taken them apart.
+        after = Remains.of(name, _uids())
+        if after == before:
+            break
+        await asyncio.sleep(0.01)
     assert after == before, f"left behind: {_difference(before, after)}"
 
 

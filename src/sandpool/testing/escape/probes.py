@@ -370,19 +370,18 @@ def calls_that_reach_the_shared_kernel() -> str | None:
 
 @probe
 def other_abis_of_the_processor_are_open() -> str | None:
-    found: list[str] = []
-    if not X86:
-        return None
-    if syscall(0x40000000 + 39) > 0:
-        found.append("x32 getpid")
-    # mov eax, 20 (getpid of i386); int 0x80; ret
-    code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"
-    page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
-    page.write(code)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    if ctypes.CFUNCTYPE(ctypes.c_int)(address)() > 0:
-        found.append("i386 getpid")
-    return first(iter(found))
+    def x32() -> str | None:
+        return "x32 getpid" if syscall(0x40000000 + 39) > 0 else None
+
+    def i386() -> str | None:
+        code = b"\xb8\x14\x00\x00\x00\xcd\x80\xc3"  # mov eax, 20 (getpid); int 0x80; ret
+        page = mmap.mmap(-1, mmap.PAGESIZE, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+        page.write(code)
+        address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        return "i386 getpid" if ctypes.CFUNCTYPE(ctypes.c_int)(address)() > 0 else None
+
+    # Who tries may be killed for it.
+    return first(iter([in_child(x32), in_child(i386)])) if X86 else None
 
 
 # -- namespaces and privileges -----------------------------------------------------------------------------------------
@@ -467,8 +466,13 @@ def the_user_is_root_of_the_host() -> str | None:
 
 @probe
 def other_users_are_mapped() -> str | None:
-    maps = [f"{name} {readable(f'/proc/self/{name}')!r}" for name in ("uid_map", "gid_map")]
-    return first(each if each.split()[-1] != "1\\n'" or each.count("\\n") != 1 else None for each in maps)
+    """One user, or two where a sandbox cannot be without a root of its own, and no ranges."""
+
+    def mapped(name: str) -> str | None:
+        lines = (readable(f"/proc/self/{name}") or b"").decode().splitlines()
+        return f"{name} {lines}" if len(lines) > 2 or any(line.split()[2] != "1" for line in lines) else None
+
+    return first(mapped(name) for name in ("uid_map", "gid_map"))
 
 
 @probe
