@@ -219,6 +219,7 @@ async def test_ten_thousand_zombies(boxes: Rig) -> None:
         await container.delete()
 
 
+@pytest.mark.long
 async def test_ten_thousand_orphans(boxes: Rig) -> None:
     """bwrap reaps them; where the program itself is the first process, that is its own duty, and its own harm."""
     container = await boxes.start("python3", "-c", ORPHANS, limits=Limits(pids=64))
