@@ -114,7 +114,7 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
 
 
 def test_without_a_node_it_says_so() -> None:
-    with ServerProcess("up", options=("--metrics-bind-address", "0")) as server:
+    with ServerProcess("up", options=("--metrics-bind-address", "0", "--no-node")) as server:
         said = server.process.tail().splitlines()
     assert [line.split()[0] for line in said] == ["serving", "no", "try"]
     assert said[1].startswith("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen")
@@ -123,7 +123,8 @@ def test_without_a_node_it_says_so() -> None:
 def test_a_port_for_metrics_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        command = [sys.executable, "-m", "sandpool.cli.main", "up", "--data-dir", str(tmp_path / "data"), "--port=0"]
+        data = ["--data-dir", str(tmp_path / "data"), "--port=0", "--no-node"]
+        command = [sys.executable, "-m", "sandpool.cli.main", "up", *data]
         done = subprocess.run(
             [*command, "--metrics-bind-address", address], capture_output=True, text=True, timeout=60, check=False
         )

@@ -13,6 +13,7 @@ import click
 
 from sandpool.cli import foreground, telling
 from sandpool.cli.flags import switch
+from sandpool.cli.nodes import node_options
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.kube import kubeconfig as kubeconfigs
@@ -25,16 +26,6 @@ from sandpool.node.network.network import PODS
 from sandpool.node.registration import Offer
 
 _STATE = Path("/var/lib/sandpool/node")
-
-
-class _Network(click.ParamType[IPv4Network]):
-    name = "CIDR"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IPv4Network:
-        try:
-            return IPv4Network(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -52,11 +43,8 @@ class _Network(click.ParamType[IPv4Network]):
     show_default=True,
     help="Where pods, images and volumes are kept.",
 )
-@click.option("--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many it takes.")
-@click.option("--pod-cidr", type=_Network(), default=str(PODS), show_default=True, help="Addresses of pods.")
 @switch("--schedule", False, "Bind pods to nodes, in a cluster that has no scheduler.")
-@switch("--allow-host-path", False, "Let pods mount directories of this machine.")
-@switch("--keep", False, "When told to stop, leave pods running for the next start.")
+@node_options
 @telling.log_options(logs.TEXT)
 def node(
     kubeconfig: Path | None,
@@ -64,7 +52,7 @@ def node(
     name: str,
     data_dir: Path,
     max_pods: int,
-    pod_cidr: IPv4Network,
+    pod_cidr: IPv4Network | None,
     schedule: bool,
     allow_host_path: bool,
     keep: bool,
@@ -77,7 +65,7 @@ def node(
         data_dir,
         Offer(name, pods=max_pods),
         alone=schedule,
-        addresses=pod_cidr,
+        addresses=pod_cidr or PODS,
         allow_host_paths=allow_host_path,
     )
     try:

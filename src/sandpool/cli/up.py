@@ -14,6 +14,7 @@ import click
 
 from sandpool.cli import foreground, serving, telling, tuning
 from sandpool.cli.addresses import address
+from sandpool.cli.nodes import NAMES, Choice, node_options, nodes
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
@@ -23,10 +24,8 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.tracing import Tracing
 from sandpool.server import memory
-from sandpool.server.app import ApiServer
 from sandpool.server.daemon import Daemon
 from sandpool.server.daemon import Settings as ServerSettings
-from sandpool.testing.node import SimulatedNode
 
 _LOCAL = "127.0.0.1:0"
 
@@ -47,6 +46,8 @@ _LOCAL = "127.0.0.1:0"
     show_default=True,
     help="Nodes that run nothing: pods become ready at once. For load tests and for trying out the API.",
 )
+@click.option("--no-node", is_flag=True, help="Run no pods on this machine.")
+@node_options
 @tuning.tuning_flags
 @telling.trace_option
 @telling.log_options(logs.TEXT)
@@ -54,21 +55,24 @@ def up(
     metrics_bind_address: str,
     health_probe_bind_address: str,
     simulated_nodes: int,
+    no_node: bool,
     enable_tracing: bool,
     log_format: str,
     log_level: str,
     **options: Any,
 ) -> None:
-    """Run the embedded Kubernetes API and the controllers until told to stop (Ctrl-C or SIGTERM)."""
+    """Run the embedded Kubernetes API, the controllers, and pods on this machine until told to stop (Ctrl-C or
+    SIGTERM)."""
     telling.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     surroundings = Surroundings(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
     )
+    choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
     tracing = telling.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, simulated_nodes))
+        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, choice))
     finally:
         if tracing is not None:
             tracing.close()
@@ -79,7 +83,7 @@ async def _up(
     settings: Settings,
     surroundings: Surroundings,
     tracing: Tracing | None,
-    nodes: int,
+    choice: Choice,
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), Metrics()
@@ -89,12 +93,12 @@ async def _up(
     try:
         transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
         process = Process(transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing)
-        async with _nodes(daemon.server, nodes) as running, _running(process):
+        async with nodes(daemon.server, server.data_dir, choice) as running, _running(process):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             memory.settle()
-            click.echo(_greeting(daemon, process, nodes))
-            await foreground.until(stopping, process.wait(), *map(_ended, running))
+            click.echo(_greeting(daemon, process, running.greeting))
+            await foreground.until(stopping, process.wait(), *(part() for part in running.parts))
     finally:
         await daemon.stop()
 
@@ -112,42 +116,12 @@ async def _running(process: Process) -> AsyncIterator[None]:
         await process.stop()
 
 
-@contextlib.asynccontextmanager
-async def _nodes(server: ApiServer, count: int) -> AsyncIterator[list[asyncio.Task[None]]]:
-    """Whatever runs the pods, for the length of the block: tasks that end only by failing."""
-    nodes = [
-        SimulatedNode(
-            server.client(name=f"simulated-{number}"),
-            server.clock,
-            name=f"simulated-{number}",
-            brief=True,
-            first_address=f"10.{number}.0.1",
-        )
-        for number in range(1, count + 1)
-    ]
-    running = [asyncio.create_task(node.run(), name=node.name) for node in nodes]
-    try:
-        yield running
-    finally:
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait([task])
-    task.result()
-
-
-def _greeting(daemon: Daemon, process: Process, nodes: int) -> str:
+def _greeting(daemon: Daemon, process: Process, nodes: str) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
     lines += [_shown("health", process.health_endpoint, "/readyz")]
-    if nodes:
-        lines.append(f"{nodes} simulated node{'s' if nodes > 1 else ''}: pods become ready, but nothing runs in them")
-    else:
-        lines.append("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing")
+    lines.append(nodes)
     lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
     return "\n".join(line for line in lines if line)
 

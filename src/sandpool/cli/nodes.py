@@ -1,0 +1,115 @@
+"""Whatever runs the pods of ``sandpool up``: this machine, nodes that run nothing, or nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from ipaddress import IPv4Network
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from sandpool.cli.flags import switch
+from sandpool.server.app import ApiServer
+from sandpool.testing.node import SimulatedNode
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Network(click.ParamType[IPv4Network]):
+    """An option that is a range of addresses."""
+
+    name = "CIDR"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> IPv4Network:
+        try:
+            return IPv4Network(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+_OPTIONS: Final = (
+    click.option(
+        "--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many a node takes."
+    ),
+    click.option("--pod-cidr", type=Network(), help="Addresses of pods. [default: 10.231.0.0/16]"),
+    switch("--allow-host-path", False, "Let pods mount directories of this machine."),
+    switch("--keep", False, "When told to stop, leave pods running for the next start."),
+)
+NAMES: Final = ("max_pods", "pod_cidr", "allow_host_path", "keep")
+
+
+def node_options(command: F) -> F:
+    """What ``sandpool up`` and ``sandpool node`` have in common."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Who runs pods: so many simulated nodes, or this machine if there are none and it is not told to keep out."""
+
+    simulated: int
+    real: bool
+    max_pods: int
+    pod_cidr: IPv4Network | None
+    allow_host_path: bool
+    keep: bool
+
+
+class Running:
+    """Nodes that run. ``parts`` end only by failing."""
+
+    def __init__(self, parts: list[Callable[[], Coroutine[Any, Any, None]]], greeting: str) -> None:
+        self.parts = parts
+        self.greeting = greeting
+
+
+@asynccontextmanager
+async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
+    """Whatever runs the pods, for the length of the block."""
+    if choice.simulated:
+        async with _simulated(server, choice.simulated) as running:
+            yield running
+    elif choice.real:
+        # Imported here: it takes as long as everything else together, and nobody else needs it.
+        from sandpool.cli.this_machine import this_machine
+
+        async with this_machine(server, directory, choice) as running:
+            yield running
+    else:
+        yield Running(
+            [], "no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing"
+        )
+
+
+@asynccontextmanager
+async def _simulated(server: ApiServer, count: int) -> AsyncIterator[Running]:
+    made = [
+        SimulatedNode(
+            server.client(name=f"simulated-{number}"),
+            server.clock,
+            name=f"simulated-{number}",
+            brief=True,
+            first_address=f"10.{number}.0.1",
+        )
+        for number in range(1, count + 1)
+    ]
+    tasks = [asyncio.create_task(node.run(), name=node.name) for node in made]
+
+    async def ended() -> None:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    try:
+        plural = "s" if count > 1 else ""
+        yield Running([ended], f"{count} simulated node{plural}: pods become ready, but nothing runs in them")
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,58 @@
+"""This machine as the node of ``sandpool up``."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Final
+
+from sandpool.cli.nodes import Choice, Running
+from sandpool.node.assembly import Node, Settings
+from sandpool.node.door import NodeDoor
+from sandpool.node.network.network import PODS
+from sandpool.node.pods.host_users import FIRST
+from sandpool.node.registration import Offer
+from sandpool.server.app import ApiServer
+
+# Users that are kept for the pods of one data directory.
+_USERS_EACH: Final = 4096
+
+
+@asynccontextmanager
+async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
+    """Runs pods for the length of the block."""
+    node = Node(server.client(name="node"), server.clock, Random(), _settings(directory, choice))
+    await node.start()
+    server.door = NodeDoor(node.agent, node.logs)
+    try:
+        yield Running([node.wait], _said_of(node))
+    finally:
+        server.door = None
+        await node.stop(keep=choice.keep)
+
+
+def _settings(directory: Path, choice: Choice) -> Settings:
+    """What other data directories have on this machine is told apart by a mark made of the directory's name."""
+    mark = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()
+    return Settings(
+        directory / "node",
+        Offer(platform.node().lower(), pods=choice.max_pods),
+        instance=f"-{mark[:6]}",
+        addresses=choice.pod_cidr or PODS,
+        first_host_user=FIRST + int(mark[:3], 16) * _USERS_EACH,
+        allow_host_paths=choice.allow_host_path,
+    )
+
+
+def _said_of(node: Node) -> str:
+    runtimes, name = node.agent.parts.runtimes, node.agent.name
+    if not runtimes.available:
+        why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(runtimes.unavailable.items()))
+        return f"node {name} cannot run pods: {why} (--simulated-nodes 1 shows what would happen, running nothing)"
+    weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
+    return f"node {name} runs pods confined by {runtimes.default}{weak}"
