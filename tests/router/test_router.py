@@ -14,12 +14,14 @@ from aiohttp import web
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.router.contract import Destination, Refusal
+from sandpool.router.guards import ScopedTokens
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router
 from sandpool.router.targets import Target
-from sandpool.router.tokens import Scope, Tokens, bearer
+from sandpool.router.tokens import Scope, Tokens
 
 BOX = {"X-Sandbox-ID": "box"}
+FAR = 1 << 40  # in seconds since the epoch
 TARGET = Target("default", "box", "uid", "10.231.0.9")
 
 
@@ -326,17 +328,15 @@ async def test_nothing_is_lost_under_load(session: aiohttp.ClientSession, sandbo
 async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
     tokens = Tokens(b"x" * 32)
 
-    def guard(authorization: str, wanted: Destination) -> None:
-        tokens.check(bearer(authorization), wanted.namespace, wanted.sandbox, 0.0)
-
+    guard = ScopedTokens(tokens, SystemClock())
     router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()), guard=guard)
     await router.listen("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{router.ports[0]}", headers=BOX) as session:
             for token, status in (
                 ("", 401),
-                (tokens.make(Scope("default", "other", 10)), 403),
-                (tokens.make(Scope("default", "box", 10)), 200),
+                (tokens.make(Scope("default", "other", FAR)), 403),
+                (tokens.make(Scope("default", "box", FAR)), 200),
             ):
                 async with session.get("/", headers={"Authorization": f"Bearer {token}"}) as answer:
                     assert answer.status == status

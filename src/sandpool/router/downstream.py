@@ -196,7 +196,7 @@ class Exchange:
     async def _connect(self) -> None:
         router = self.down.router
         try:
-            place = router.route(self.method, self.target, self.named)
+            place = await router.route(self.method, self.target, self.named)
             if place is None:
                 self._own_answer(heads.plain(200, b'{"status":"ok"}', keep=self.keep), 200)
                 return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
 from sandpool.engine.clock import Clock
@@ -18,7 +18,7 @@ _HEALTH: Final = b"/healthz"
 _SWEEP: Final = 5.0
 
 #: Who may go where: given the Authorization header and the destination, raises ``Refusal``.
-Guard = Callable[[str, Destination], None]
+Guard = Callable[[str, Destination], Awaitable[None]]
 
 
 class Directory(Protocol):
@@ -27,7 +27,7 @@ class Directory(Protocol):
         ...
 
 
-def everybody(authorization: str, wanted: Destination) -> None:
+async def everybody(authorization: str, wanted: Destination) -> None:
     """The guard of a router that only those can reach who may go everywhere."""
 
 
@@ -58,13 +58,19 @@ class Router:
     def ports(self) -> list[int]:
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-        """May be called for several addresses."""
+    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
+        """May be called for several addresses. ``close`` gives one up again."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Downstream(self), host, port, ssl=tls, backlog=1024)
         self._servers.append(server)
         if self._sweeping is None:
             self._sweeping = asyncio.create_task(self._sweep(), name="idle connections of the router")
+        return server
+
+    def close(self, server: asyncio.Server) -> None:
+        """Listen there no longer. Who is connected stays so."""
+        server.close()
+        self._servers.remove(server)
 
     async def stop(self, grace: float = 10.0) -> None:
         """Let requests under way finish, for as long as ``grace``."""
@@ -82,7 +88,9 @@ class Router:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         self.upstreams.close()
 
-    def route(self, method: bytes, target: bytes, headers: Mapping[str, str]) -> tuple[Destination, Target] | None:
+    async def route(
+        self, method: bytes, target: bytes, headers: Mapping[str, str]
+    ) -> tuple[Destination, Target] | None:
         """Where a request goes; None if it is for the router itself. Raises ``Refusal``."""
         if target == _HEALTH and method in (b"GET", b"HEAD"):
             return None
@@ -90,7 +98,7 @@ class Router:
             raise Refusal(400, "Only a path can be asked for here.")
         wanted = destination(headers, self.longest)
         try:
-            self.guard(headers.get(AUTHORIZATION, ""), wanted)
+            await self.guard(headers.get(AUTHORIZATION, ""), wanted)
         except Refusal:
             self.metrics.decided(False)
             raise

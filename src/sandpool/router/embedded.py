@@ -1,0 +1,76 @@
+"""The router of a home: in the process of its API server, with a Service, a pod and gateways to be found by."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from random import Random
+from typing import Any
+
+from sandpool.engine.clock import Clock
+from sandpool.engine.metrics import Metrics
+from sandpool.kube.client import Client
+from sandpool.kube.door import PodDoor
+from sandpool.node.agent import NodeAgent
+from sandpool.router.dialling import ThroughNode, connect
+from sandpool.router.door import RouterDoor
+from sandpool.router.gateways import Gateways
+from sandpool.router.metrics import RouterMetrics
+from sandpool.router.presence import Presence
+from sandpool.router.router import Guard, Router, everybody
+from sandpool.router.targets import Targets
+
+
+class EmbeddedRouter:
+    """``start`` returns when it serves, ``wait`` is for its failure, and after ``stop`` nothing of it can be seen but
+    the Service. ``agent`` is of the node in this process, None if there is none."""
+
+    def __init__(
+        self,
+        client: Client,
+        agent: NodeAgent | None,
+        clock: Clock,
+        random: Random,
+        metrics: Metrics,
+        *,
+        guard: Guard = everybody,
+    ) -> None:
+        self.targets = Targets(client, clock, random)
+        self.router = Router(self.targets, ThroughNode(agent), clock, RouterMetrics(metrics), guard=guard)
+        self.presence = Presence(client, clock)
+        self.gateways = Gateways(client, self.router, clock, random)
+        self._address = ("", 0)
+        self._running: list[asyncio.Task[None]] = []
+
+    @property
+    def url(self) -> str:
+        host, port = self._address
+        return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+    def door(self, other: PodDoor | None) -> RouterDoor:
+        """A way into all pods, given the one into those of the node."""
+        return RouterDoor(self.presence.uids, lambda: connect(*self._address), other)
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises ``OSError`` if the address cannot be had."""
+        await self.router.listen(host, port)
+        self._address = (host, self.router.ports[0])
+        self._begin(self.targets.run(), "what the router knows")
+        await self.targets.synced()
+        await self.presence.show()
+        self._begin(self.gateways.run(), "gateways")
+
+    async def wait(self) -> None:
+        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+
+    async def stop(self, grace: float = 5.0) -> None:
+        await self.presence.hide()
+        await self.router.stop(grace)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+    def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._running.append(asyncio.create_task(work, name=name))

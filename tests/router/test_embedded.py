@@ -1,0 +1,220 @@
+"""The router in the process of an API server, found as clients find it; nothing runs in the pods behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import POD, SANDBOX, SERVICE
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.metrics import Metrics
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.door import LogQuery, NotPossible
+from sandpool.kube.errors import Invalid, NotFound
+from sandpool.router.embedded import EmbeddedRouter
+from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
+from sandpool.router.presence import NAMESPACES, POD_NAME, PORT, SERVICE_NAME
+from sandpool.server.app import ApiServer
+from sandpool.testing.objects import new, owner_reference, pod
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.watching import until
+
+
+@asynccontextmanager
+async def routed(server: ApiServer) -> AsyncIterator[EmbeddedRouter]:
+    router = EmbeddedRouter(server.client(name="router"), None, SystemClock(), Random(0), Metrics())
+    await router.start("127.0.0.1", 0)
+    try:
+        yield router
+    finally:
+        await router.stop(0)
+
+
+async def health(sock: socket.socket) -> bytes:
+    loop = asyncio.get_running_loop()
+    with sock:
+        await loop.sock_sendall(sock, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        answer = b""
+        while data := await loop.sock_recv(sock, 1 << 16):
+            answer += data
+    return answer
+
+
+class TestPresence:
+    @pytest.mark.parametrize("namespace", NAMESPACES)
+    async def test_there_is_a_service_with_a_pod_that_is_ready(self, server: ApiServer, namespace: str) -> None:
+        client = server.client()
+        async with routed(server):
+            service = await client.get(SERVICE, SERVICE_NAME, namespace)
+            assert [port["port"] for port in service["spec"]["ports"]] == [PORT]
+            selector = ",".join(f"{name}={value}" for name, value in service["spec"]["selector"].items())
+            (found,) = (await client.list(POD, namespace, label_selector=selector))["items"]
+            assert found["status"]["phase"] == "Running"
+            ready = condition_of(found, "Ready")
+            assert ready is not None and ready["status"] == "True"
+
+    async def test_afterwards_there_is_no_pod(self, server: ApiServer) -> None:
+        client = server.client()
+        async with routed(server):
+            pass
+        for namespace in NAMESPACES:
+            with pytest.raises(NotFound):
+                await client.get(POD, POD_NAME, namespace)
+
+    async def test_what_an_earlier_process_has_left_is_replaced(self, server: ApiServer) -> None:
+        client = server.client()
+        async with routed(server) as first:
+            before = set(first.presence.uids)
+            async with routed(server) as second:
+                assert not second.presence.uids & before
+                found = await client.get(POD, POD_NAME, "default")
+                assert found["metadata"]["uid"] in second.presence.uids
+
+
+class TestDoor:
+    async def test_the_port_of_its_pod_is_where_it_listens(self, server: ApiServer) -> None:
+        async with routed(server) as router:
+            found = await server.client().get(POD, POD_NAME, "default")
+            assert (await health(await router.door(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+
+    async def test_it_has_no_other_port(self, server: ApiServer) -> None:
+        async with routed(server) as router:
+            found = await server.client().get(POD, POD_NAME, "default")
+            with pytest.raises(ConnectionRefusedError):
+                await router.door(None).dial(found, 22)
+
+    async def test_nothing_else_can_be_done_with_it(self, server: ApiServer) -> None:
+        async with routed(server) as router:
+            found = await server.client().get(POD, POD_NAME, "default")
+            with pytest.raises(NotPossible, match="is the router"):
+                router.door(None).logs(found, LogQuery("router"))
+
+    async def test_a_pod_that_nobody_runs(self, server: ApiServer) -> None:
+        client = server.client()
+        async with routed(server) as router:
+            made = await client.create(POD, pod("lonely"), "default")
+            with pytest.raises(NotPossible, match="no node of this server runs it"):
+                await router.door(None).dial(made, 80)
+
+
+async def test_a_sandbox_on_a_simulated_node_is_not_there_to_be_reached(server: ApiServer) -> None:
+    client = server.client()
+    async with routed(server) as router, aiohttp.ClientSession(router.url) as session:
+        box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+        owned = pod("box")
+        owned["metadata"]["ownerReferences"] = [owner_reference(box, controller=True)]
+        await client.create(POD, owned, "default")
+        ready: Object = {
+            "phase": "Running",
+            "podIPs": [{"ip": "10.1.0.1"}],
+            "podIP": "10.1.0.1",
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        await client.patch(POD, "box", MergePatch({"status": ready}), "default", subresource="status")
+
+        async def answer() -> tuple[int, Any]:
+            async with session.get("/", headers={"X-Sandbox-ID": "box"}) as response:
+                return response.status, (await response.json())["detail"]
+
+        async def seen() -> bool:
+            return "simulated or gone" in (await answer())[1]
+
+        await until(seen)
+        assert (await answer())[0] == 503
+
+
+class TestGateways:
+    def gateway(self, port: int, class_name: str = "sandpool", protocol: str = "HTTP") -> Object:
+        listeners = [{"name": "http", "port": port, "protocol": protocol}]
+        return new(GATEWAY, "door", spec={"gatewayClassName": class_name, "listeners": listeners})
+
+    async def made(self, client: Client, gateway: Object) -> None:
+        async def create() -> bool:
+            try:
+                await client.create(GATEWAY, gateway, "default")
+            except NotFound:
+                return False  # the kinds are being installed
+            return True
+
+        await until(create)
+
+    async def programmed(self, client: Client, status: str) -> Object:
+        async def told() -> Object | None:
+            found = await client.get(GATEWAY, "door", "default")
+            condition = condition_of(found, "Programmed")
+            return found if condition is not None and condition["status"] == status else None
+
+        found = await until(told)
+        assert found is not None
+        return found
+
+    async def test_its_address_is_one_where_the_router_listens(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server):
+            await self.made(client, self.gateway(port))
+            found = await self.programmed(client, "True")
+            (address,) = found["status"]["addresses"]
+            sock = socket.create_connection((address["value"], port), timeout=10)
+            sock.setblocking(False)
+            assert (await health(sock)).endswith(b'{"status":"ok"}')
+
+    async def test_without_it_nothing_listens_there_any_more(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server) as router:
+            await self.made(client, self.gateway(port))
+            await self.programmed(client, "True")
+            await client.delete(GATEWAY, "door", "default")
+
+            async def closed() -> bool:
+                return port not in router.router.ports
+
+            await until(closed)
+
+    async def test_a_port_that_is_taken_is_said(self, server: ApiServer) -> None:
+        client = server.client()
+        with socket.create_server(("127.0.0.77", 0)) as other:
+            async with routed(server):
+                await self.made(client, self.gateway(other.getsockname()[1]))
+                found = await self.programmed(client, "False")
+                condition = condition_of(found, "Programmed")
+                assert condition is not None and "cannot listen on 127.0.0.77" in condition["message"]
+                assert not found["status"].get("addresses")
+
+    async def test_gateways_of_others_are_left_alone(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server) as router:
+            await self.made(client, self.gateway(port, "istio"))
+            await client.create(GATEWAY, self.gateway(port) | {"metadata": {"name": "ours"}}, "default")
+
+            async def told() -> bool:
+                return bool((await client.get(GATEWAY, "ours", "default")).get("status"))
+
+            await until(told)
+            assert "status" not in await client.get(GATEWAY, "door", "default")
+            assert len(router.router.ports) == 2
+
+    async def test_the_kinds_are_served(self, server: ApiServer) -> None:
+        client = server.client()
+        async with routed(server):
+            await self.made(client, self.gateway(_free_port()))
+            assert (await client.get(GATEWAY_CLASS, "sandpool"))["spec"]["controllerName"] == "sandpool.dev/router"
+            route = new(HTTP_ROUTE, "route", spec={"parentRefs": [{"name": "door"}], "rules": [{"matches": []}]})
+            kept = await client.create(HTTP_ROUTE, route, "default")
+            assert kept["spec"] == route["spec"]
+            with pytest.raises(Invalid):
+                await client.create(GATEWAY, new(GATEWAY, "wrong", spec={"listeners": []}), "default")
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.77", 0)) as sock:
+        port: int = sock.getsockname()[1]
+        return port

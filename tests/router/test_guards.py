@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import TOKEN_REVIEW
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ServiceUnavailable
+from sandpool.router.contract import Destination, Refusal
+from sandpool.router.guards import ReviewSettings, ScopedTokens, TokenReviews
+from sandpool.router.router import Guard
+from sandpool.router.tokens import Scope, Tokens
+from sandpool.testing.clock import ManualClock
+
+BOX = Destination("default", "box", 8888, 60.0)
+
+
+async def refused(guard: Guard, authorization: str, wanted: Destination = BOX) -> int:
+    """The status of the refusal; 0 if it passes."""
+    try:
+        await guard(authorization, wanted)
+    except Refusal as refusal:
+        return refusal.status
+    return 0
+
+
+class Reviewer(Client):
+    """An API server that knows the token ``good``."""
+
+    def __init__(self) -> None:
+        self.asked: list[Object] = []
+        self.works = True
+
+    async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:  # type: ignore[override]
+        assert type == TOKEN_REVIEW
+        self.asked.append(object["spec"])
+        if not self.works:
+            raise ServiceUnavailable("not now")
+        return {**object, "status": {"authenticated": object["spec"]["token"] == "good"}}
+
+
+class TestScopedTokens:
+    async def test_a_token_is_for_one_sandbox_and_a_time(self) -> None:
+        clock = ManualClock()
+        tokens = Tokens(b"x" * 32)
+        guard = ScopedTokens(tokens, clock)
+        until = int(clock.now().timestamp()) + 60
+        token = f"Bearer {tokens.make(Scope('default', 'box', until))}"
+        assert await refused(guard, token) == 0
+        assert await refused(guard, token, Destination("default", "other", 8888, 60.0)) == 403
+        assert await refused(guard, token, Destination("elsewhere", "box", 8888, 60.0)) == 403
+        assert await refused(guard, "") == 401
+        await clock.advance(60)
+        assert await refused(guard, token) == 401
+
+    async def test_the_address_that_clients_send_along_does_no_harm(self) -> None:
+        tokens = Tokens(b"x" * 32)
+        token = tokens.make(Scope("default", "box", 1 << 40))
+        guard = ScopedTokens(tokens, ManualClock())
+        assert await refused(guard, f"Bearer {token}", Destination("default", "box", 8888, 60.0, hint="10.1.1.1")) == 0
+
+
+class TestTokenReviews:
+    async def test_whom_the_api_server_knows(self) -> None:
+        guard = TokenReviews(Reviewer(), ManualClock())
+        assert await refused(guard, "Bearer good") == 0
+        assert await refused(guard, "Bearer bad") == 401
+
+    @pytest.mark.parametrize(("required", "status"), [(True, 401), (False, 0)])
+    async def test_without_a_token(self, required: bool, status: int) -> None:
+        reviewer = Reviewer()
+        assert await refused(TokenReviews(reviewer, ManualClock(), ReviewSettings(required=required)), "") == status
+        assert not reviewer.asked
+
+    async def test_an_answer_holds_for_a_while(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviews(reviewer, clock, ReviewSettings(lifetime=30))
+        for _ in range(5):
+            await refused(guard, "Bearer bad")
+        assert len(reviewer.asked) == 1
+        await clock.advance(30)
+        await refused(guard, "Bearer bad")
+        assert len(reviewer.asked) == 2
+
+    async def test_not_to_know_is_no_answer_and_holds_less_long(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviews(reviewer, clock, ReviewSettings(lifetime=30))
+        reviewer.works = False
+        assert await refused(guard, "Bearer good") == 500
+        reviewer.works = True
+        assert await refused(guard, "Bearer good") == 500
+        await clock.advance(10)
+        assert await refused(guard, "Bearer good") == 0
+
+    async def test_only_so_many_answers_are_kept(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviews(reviewer, ManualClock(), ReviewSettings(most=2))
+        for token in ("1", "2", "3", "1"):
+            await refused(guard, f"Bearer {token}")
+        assert [each["token"] for each in reviewer.asked] == ["1", "2", "3", "1"]
+
+    async def test_whom_tokens_are_meant_for_is_asked(self) -> None:
+        reviewer = Reviewer()
+        await refused(TokenReviews(reviewer, ManualClock(), ReviewSettings(audiences=("router",))), "Bearer good")
+        assert reviewer.asked == [{"token": "good", "audiences": ["router"]}]
