@@ -31,7 +31,7 @@ class Reviewer(Client):
         self.asked: list[Object] = []
         self.works = True
 
-    async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:  # type: ignore[override]
+    async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:
         assert type == TOKEN_REVIEW
         self.asked.append(object["spec"])
         if not self.works:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
 from importlib.resources import files
 from random import Random
@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, serving, telling, tuning
+from sandpool.cli import foreground, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodes
 from sandpool.controllers.process import Process, Surroundings
@@ -48,6 +48,7 @@ _LOCAL = "127.0.0.1:0"
 )
 @click.option("--no-node", is_flag=True, help="Run no pods on this machine.")
 @node_options
+@routing.router_options
 @tuning.tuning_flags
 @telling.trace_option
 @telling.log_options(logs.TEXT)
@@ -70,9 +71,10 @@ def up(
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
     )
     choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
+    way_in = {name: options.pop(name) for name in routing.NAMES}
     tracing = telling.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, choice))
+        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, choice, way_in))
     finally:
         if tracing is not None:
             tracing.close()
@@ -84,6 +86,7 @@ async def _up(
     surroundings: Surroundings,
     tracing: Tracing | None,
     choice: Choice,
+    way_in: Mapping[str, Any],
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), Metrics()
@@ -93,12 +96,17 @@ async def _up(
     try:
         transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
         process = Process(transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing)
-        async with nodes(daemon.server, server.data_dir, choice) as running, _running(process):
+        async with (
+            nodes(daemon.server, server.data_dir, choice) as running,
+            routing.router(daemon.server, metrics, **way_in) as router,
+            _running(process),
+        ):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             memory.settle()
-            click.echo(_greeting(daemon, process, running.greeting))
-            await foreground.until(stopping, process.wait(), *(part() for part in running.parts))
+            click.echo(_greeting(daemon, process, running.greeting, routing.greeting(router)))
+            parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
+            await foreground.until(stopping, *(part() for part in parts))
     finally:
         await daemon.stop()
 
@@ -116,13 +124,14 @@ async def _running(process: Process) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _greeting(daemon: Daemon, process: Process, nodes: str) -> str:
+def _greeting(daemon: Daemon, process: Process, nodes: str, router: str) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
     lines += [_shown("health", process.health_endpoint, "/readyz")]
     lines.append(nodes)
     lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
+    lines.append(router)
     return "\n".join(line for line in lines if line)
 
 
