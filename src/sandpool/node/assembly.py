@@ -35,6 +35,7 @@ from sandpool.node.pods.host_users import FIRST
 from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
+from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
@@ -175,7 +176,8 @@ class Node:
         return Runtimes(available, default, unavailable)
 
     def _candidates(self, cgroups: Cgroups) -> list[Runtime]:
-        return [BwrapRuntime(cgroups, self.launcher, self.clock, directory=self.settings.directory / "selftest")]
+        directory = self.settings.directory / "selftest"
+        return [kind(cgroups, self.launcher, self.clock, directory=directory) for kind in (BwrapRuntime, CrunRuntime)]
 
     async def _network(self) -> networks.Network | LonelyNetwork:
         settings = self.settings
