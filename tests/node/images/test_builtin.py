@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,3 +30,11 @@ def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str
 @pytest.mark.parametrize("name", ["python", "sandpool.local/ruby", "example.com/python-runtime-sandbox"])
 def test_other_names_are_not_built_in(tmp_path: Path, name: str) -> None:
     assert BuiltIn(tmp_path).find(parse(name)) is None
+
+
+def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
+    images = BuiltIn(tmp_path)
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda _: images.find(parse("sandpool.local/python")), range(8)))
+    assert None not in found
+    assert all(image == found[0] for image in found)

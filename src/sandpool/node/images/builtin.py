@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from sandpool.node.images.reference import Reference
@@ -31,6 +32,7 @@ class BuiltIn:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._program: Path | None = None
+        self._laying_out = Lock()  # many containers may want it at once, each in a thread of its own
 
     def find(self, reference: Reference) -> Image | None:
         """The built-in image of this name, whatever its tag."""
@@ -41,8 +43,9 @@ class BuiltIn:
         return None
 
     def _python(self, directory: str) -> Image:
-        if self._program is None:
-            self._program = lay_out(self.directory)
+        with self._laying_out:
+            if self._program is None:
+                self._program = lay_out(self.directory)
         prefix = Path(sys.base_prefix)
         is_elsewhere = not prefix.is_relative_to("/usr")
         interpreter = f"{prefix}/bin/python3" if is_elsewhere else "/usr/bin/python3"
