@@ -88,3 +88,13 @@ async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, k
     await enforcer.enforce()
     assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
     await enforcer.close()
+
+
+async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None:
+    policies: Cache[Object] = Cache(lambda obj: obj)
+    policies.wrote(policy(1))
+    enforcer = Enforcer(kernel.run, policies, Cache(lambda obj: obj))
+    await asyncio.sleep(0)
+    assert kernel.scripts == []
+    await enforcer.enforce()
+    assert len(kernel.scripts) == 1

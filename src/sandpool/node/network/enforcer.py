@@ -88,6 +88,8 @@ class Enforcer:
         self._catch_up()
 
     def _catch_up(self) -> None:
+        if not self._in_force:
+            return  # nothing was ever in force: whoever begins writes everything there is then
         self._changes += 1
         if self._catching_up is None or self._catching_up.done():
             self._catching_up = asyncio.create_task(self._until_in_force(), name="network policies")
