@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
 from sandpool.cli.serving import data_home
 from sandpool.kube.client import Client
@@ -95,7 +96,7 @@ async def test_several_nodes_share_the_work() -> None:
         client = reach(server)
         await apply(client, 12)
         await filled(client, 12)
-        pods = (await client.list(POD, "default"))["items"]
+        pods = (await client.list(POD, "default", label_selector=SANDBOX_NAME_HASH))["items"]
         await client.close()
     assert len({pod["status"]["podIP"] for pod in pods}) == 12
     assert {pod["spec"]["nodeName"] for pod in pods} <= {"simulated-1", "simulated-2", "simulated-3"}
