@@ -1,0 +1,49 @@
+"""The filters are those that the generator makes, and there is none for a machine nobody has thought of."""
+
+from __future__ import annotations
+
+import ctypes.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.runtimes import seccomp
+
+GENERATOR = Path(__file__).parents[3] / "dev" / "seccomp"
+
+
+@pytest.mark.skipif(ctypes.util.find_library("seccomp") is None, reason="libseccomp is not installed")
+def test_the_filters_are_up_to_date(tmp_path: Path) -> None:
+    made = subprocess.run(
+        [sys.executable, GENERATOR, "--output", tmp_path], capture_output=True, text=True, check=False
+    )
+    if "too old" in made.stderr:
+        pytest.skip(made.stderr)
+    assert made.returncode == 0, made.stderr
+    kept = Path(seccomp.__file__).parent
+    for file in tmp_path.iterdir():
+        assert file.read_bytes() == (kept / file.name).read_bytes(), f"{file.name} differs: run dev/seccomp"
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_filters_are_programs(machine: str) -> None:
+    program = seccomp.program(machine)
+    assert len(program) % 8 == 0 and 0 < len(program) // 8 < 4096
+
+
+def test_no_filter_is_no_reason_to_go_without() -> None:
+    with pytest.raises(seccomp.NoFilter, match="there is no seccomp filter for pdp11"):
+        seccomp.program("pdp11")
+
+
+def test_what_must_not_be_is_refused_by_name() -> None:
+    profile = seccomp.profile()
+    allowed = {name for rule in profile["syscalls"] if rule["action"] == "SCMP_ACT_ALLOW" for name in rule["names"]}
+    refused = {
+        "mount", "unshare", "setns", "bpf", "keyctl", "add_key", "io_uring_setup", "perf_event_open", "kexec_load",
+        "init_module", "open_by_handle_at", "userfaultfd", "reboot", "pivot_root", "clone3",
+    }  # fmt: skip
+    assert not allowed & refused
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
