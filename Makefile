@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds bench-api bench-claims clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -32,8 +32,12 @@ lint: setup      ## formatting, style and types
 format: setup    ## rewrite the code in the project's format
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
 
-crds: setup      ## write deploy/crds/ from the schema definitions
+crds: setup      ## write deploy/crds/ and deploy/lean/ from the schema definitions
 	@$(BIN)/python -m sandpool.api.schema.crds deploy/crds
+	@$(BIN)/python -m sandpool.api.schema.crds deploy/lean lean
+
+deploy: crds     ## write the other manifests, the Helm chart and the dashboard in deploy/
+	@$(BIN)/python -m sandpool.install.files deploy
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
 	@$(BIN)/python -m sandpool.bench.api

@@ -12,6 +12,7 @@ LAYERS = (
     "cli",
     "bench",
     "testing",
+    "install",
     "dashboard",
     "router",
     "node",

@@ -15,7 +15,7 @@ import yaml
 
 from sandpool.api.kinds import LEASE, NAMESPACE, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
-from sandpool.cli.controller import LEASE as LEASE_NAME
+from sandpool.install.names import LEASE as LEASE_NAME
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists

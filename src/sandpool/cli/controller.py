@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -26,6 +26,7 @@ from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.throttle import Rate
+from sandpool.install.names import LEASE
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
@@ -33,9 +34,6 @@ from sandpool.kube.http import HttpTransport
 from sandpool.server import memory
 
 _log = logging.getLogger(__name__)
-
-# The name other implementations of these controllers contend for too: of all that are installed, one works.
-LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
 
 
 @dataclass(frozen=True, slots=True)

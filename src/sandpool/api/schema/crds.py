@@ -1,8 +1,8 @@
 """The CustomResourceDefinitions of the agent-sandbox API, made from the one description of its kinds.
 
-    python -m sandpool.api.schema.crds DIRECTORY
+    python -m sandpool.api.schema.crds DIRECTORY [full|lean]
 
-writes them as YAML files (``make crds`` does so into deploy/crds).
+writes them as YAML files (``make crds`` does so into deploy/crds and deploy/lean).
 """
 
 from __future__ import annotations
@@ -78,18 +78,21 @@ class _Dumper(yaml.CSafeDumper):
         return True
 
 
+def as_yaml(*objects: Object, sort_keys: bool = True) -> str:
+    """Manifests as one file of YAML."""
+    return yaml.dump_all(objects, Dumper=_Dumper, width=120, sort_keys=sort_keys)
+
+
 def manifests(profile: Profile = "full") -> dict[str, str]:
     """The manifests as YAML, by file name."""
-    return {
-        f"{type.group}_{type.plural}.yaml": yaml.dump(crd(type, profile), Dumper=_Dumper, width=120, sort_keys=True)
-        for type in kinds.SANDPOOL
-    }
+    return {f"{type.group}_{type.plural}.yaml": as_yaml(crd(type, profile)) for type in kinds.SANDPOOL}
 
 
 def main() -> None:
     directory = Path(sys.argv[1])
+    profile: Profile = "lean" if sys.argv[2:] == ["lean"] else "full"
     directory.mkdir(parents=True, exist_ok=True)
-    for name, text in manifests().items():
+    for name, text in manifests(profile).items():
         (directory / name).write_text(text)
 
 

@@ -1,0 +1,173 @@
+"""The Helm chart, made from the same objects as every other manifest: what a value decides is replaced by its template.
+
+A chart that is written beside the manifests drifts from them. Here the templates are the manifests, with a text such as
+``{{ .Values.replicaCount }}`` in the places that ``_PLACES`` names; rendered with the values as they come, they are the
+manifests again, which a test holds. The names of the values are those of the agent-sandbox chart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import yaml
+
+from sandpool import __version__
+from sandpool.api.resource import Object
+from sandpool.api.schema.crds import as_yaml, manifests
+from sandpool.install import monitoring
+from sandpool.install.chart_values import FLAGS, values
+from sandpool.install.manifests import Choice, controller, namespace
+from sandpool.install.names import NAMESPACE
+
+# Where a value decides: the path in objects of a kind, and the expression that gives what is there.
+_POD: Final = "spec.template.spec"
+_CONTAINER: Final = f"{_POD}.containers.0"
+_PLACES: Final[dict[str, dict[str, str]]] = {
+    "Namespace": {"metadata.name": ".Values.namespace.name"},
+    "ClusterRoleBinding": {"subjects.0.namespace": ".Values.namespace.name"},
+    "RoleBinding": {"subjects.0.namespace": ".Values.namespace.name"},
+    "Service": {"metadata.name": ".Values.service.name"},
+    "Deployment": {
+        "spec.replicas": ".Values.replicaCount",
+        "spec.template.metadata.labels": "block: mergeOverwrite (dict) .Values.podLabels {labels}",
+        "spec.template.metadata.annotations": "block: .Values.podAnnotations",
+        f"{_POD}.imagePullSecrets": "block: .Values.imagePullSecrets",
+        f"{_POD}.securityContext": "block: .Values.podSecurityContext",
+        f"{_POD}.affinity": "block: .Values.affinity",
+        f"{_POD}.nodeSelector": "block: .Values.nodeSelector",
+        f"{_POD}.tolerations": "block: .Values.tolerations",
+        f"{_CONTAINER}.image": 'printf "%s:%s" .Values.image.repository .Values.image.tag',
+        f"{_CONTAINER}.imagePullPolicy": ".Values.image.pullPolicy",
+        f"{_CONTAINER}.args": "arguments",
+        f"{_CONTAINER}.resources": "block: .Values.resources",
+        f"{_CONTAINER}.securityContext": "block: .Values.containerSecurityContext",
+    },
+    "ServiceMonitor": {
+        "metadata.labels": "block: mergeOverwrite (dict) .Values.metrics.serviceMonitor.additionalLabels {labels}",
+        "spec.namespaceSelector.matchNames": "block: list .Values.namespace.name",
+        "spec.endpoints.0.interval": ".Values.metrics.serviceMonitor.interval",
+    },
+    "PrometheusRule": {
+        "metadata.labels": "block: mergeOverwrite (dict) .Values.metrics.prometheusRule.additionalLabels {labels}",
+    },
+}
+# The right to vote is of use where the lease is.
+_LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
+_CONDITIONS: Final = {
+    "Namespace": ".Values.namespace.create",
+    "ServiceMonitor": ".Values.metrics.serviceMonitor.enabled",
+    "PrometheusRule": ".Values.metrics.prometheusRule.enabled",
+}
+_TOKEN: Final = re.compile(r"^(?P<lead> *(?:- )*)(?P<key>[^:\n]+): @@(?P<text>.*)@@$", re.MULTILINE)
+
+
+def files() -> dict[str, str]:
+    """The files of the chart, by path in it."""
+    objects = [namespace(), *controller(Choice()), *monitoring.objects()]
+    return {
+        "Chart.yaml": as_yaml(_chart(), sort_keys=False),
+        "values.yaml": values(),
+        **{f"templates/{_file_name(each)}": _template(each) for each in objects},
+        **{f"crds/{name}": text for name, text in manifests().items()},
+    }
+
+
+def _chart() -> Object:
+    return {
+        "apiVersion": "v2",
+        "name": "sandpool",
+        "description": "Agent sandboxes, warm and handed out exactly once.",
+        "type": "application",
+        "version": __version__,
+        "appVersion": __version__,
+    }
+
+
+def _file_name(object: Object) -> str:
+    return f"{object['kind'].lower()}.yaml"
+
+
+def _template(object: Object) -> str:
+    kind = object["kind"]
+    places = dict(_PLACES.get(kind, {}))
+    if object["metadata"].get("namespace") == NAMESPACE:
+        is_vote = kind in ("Role", "RoleBinding")
+        places["metadata.namespace"] = _LEASE_NAMESPACE if is_vote else ".Values.namespace.name"
+    escaped = _escaped(object)
+    for path, text in places.items():
+        labels = _dict_literal(_at(object, path)) if "{labels}" in text else ""
+        escaped = _placed(escaped, path.split("."), f"@@{text.replace('{labels}', labels)}@@")
+    text = _TOKEN.sub(_expanded, _unquoted(yaml.safe_dump(escaped, sort_keys=False, width=10_000)))
+    if kind == "PrometheusRule":
+        text += (
+            "{{- range .Values.metrics.prometheusRule.additionalGroups }}\n  -{{ toYaml . | nindent 4 }}\n{{- end }}\n"
+        )
+    if kind == "ServiceMonitor":
+        text += "{{- with .Values.metrics.serviceMonitor.scrapeTimeout }}\n    scrapeTimeout: {{ . }}\n{{- end }}\n"
+    condition = _CONDITIONS.get(kind)
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n" if condition else text
+
+
+def _expanded(found: re.Match[str]) -> str:
+    """A place in the YAML of an object becomes a template that gives a line, or a block that is indented to fit."""
+    lead, key, text = found["lead"], found["key"], found["text"]
+    inside = len(lead) + 2
+    if text == "arguments":
+        return f"{lead}{key}:\n{_arguments(' ' * inside)}"
+    if text.startswith("block: "):
+        value = text.removeprefix("block: ")
+        whole = value if " " not in value else f"({value})"
+        return f"{lead}{key}: {{{{- toYaml {whole} | nindent {inside} }}}}"
+    number = text == ".Values.replicaCount"
+    return f"{lead}{key}: {{{{ {text} }}}}" if number else f"{lead}{key}: {{{{ {text} | quote }}}}"
+
+
+def _arguments(indent: str) -> str:
+    lines = ["- controller"]
+    for value, flag in FLAGS.items():
+        expression = f".Values.controller.{value}"
+        lines += [
+            f'{{{{- if ne (print {expression}) "" }}}}',
+            f"- {flag}={{{{ {expression} }}}}",
+            "{{- end }}",
+        ]
+    lines += ["{{- range .Values.controller.extraArgs }}", "- {{ . | quote }}", "{{- end }}"]
+    return "\n".join(line if line.startswith("{{-") else indent + line for line in lines)
+
+
+def _dict_literal(labels: dict[str, str]) -> str:
+    return "(dict " + " ".join(f'"{key}" "{value}"' for key, value in labels.items()) + ")"
+
+
+def _escaped(value: Any) -> Any:
+    """Text that is meant for others, such as the placeholders of alerts, must pass Helm unharmed."""
+    if isinstance(value, dict):
+        return {key: _escaped(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_escaped(each) for each in value]
+    if isinstance(value, str) and "{{" in value:
+        return re.sub(r"\{\{.*?\}\}", lambda found: f"{{{{ `{found[0]}` }}}}", value)
+    return value
+
+
+def _at(value: Any, path: str) -> Any:
+    for step in path.split("."):
+        value = value[int(step) if isinstance(value, list) else step]
+    return value
+
+
+def _placed(value: Any, path: list[str], text: str) -> Any:
+    """With ``text`` in a place, which need not be there yet."""
+    if not path:
+        return text
+    if isinstance(value, list):
+        index = int(path[0])
+        return [_placed(each, path[1:], text) if at == index else each for at, each in enumerate(value)]
+    value = value or {}
+    return {**value, path[0]: _placed(value.get(path[0]), path[1:], text)}
+
+
+def _unquoted(text: str) -> str:
+    """YAML puts our tokens into quotes, and doubles the quotes in them."""
+    return re.sub(r"'(@@.*@@)'$", lambda found: found[1].replace("''", "'"), text, flags=re.MULTILINE)

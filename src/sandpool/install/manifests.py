@@ -1,0 +1,102 @@
+"""What is installed: the objects, made from one description, in the order in which they are applied."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from sandpool.api import kinds
+from sandpool.api.blueprint import Profile
+from sandpool.api.resource import Object
+from sandpool.api.schema.crds import crd
+from sandpool.install import roles, workload
+from sandpool.install.names import (
+    CONTROLLER,
+    CONTROLLER_LABELS,
+    HEALTH_PORT,
+    IMAGE,
+    METRICS_PORT,
+    NAMESPACE,
+    ROUTER,
+    ROUTER_ACCOUNT,
+    ROUTER_LABELS,
+    ROUTER_PORT,
+    ROUTER_SERVICE,
+    TAG,
+)
+
+# What a pod spec is checked by when nobody chooses; docs/installing.md has the figures it was chosen by.
+DEFAULT_PROFILE: Final[Profile] = "full"
+
+# The controllers take about 100 MB for a thousand sandboxes, and a burst is what they use a processor for. There is no
+# limit for the processor: a limit would be felt in exactly the bursts they are there for.
+_CONTROLLER_RESOURCES: Final[Object] = {
+    "requests": {"cpu": "100m", "memory": "256Mi"},
+    "limits": {"memory": "1Gi"},
+}
+_ROUTER_RESOURCES: Final[Object] = {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What differs between installations. Of two replicas one works and one waits, knowing everything."""
+
+    image: str = f"{IMAGE}:{TAG}"
+    replicas: int = 2
+    profile: Profile = DEFAULT_PROFILE
+
+
+def namespace() -> Object:
+    return workload.manifest(kinds.NAMESPACE, NAMESPACE, labels={"app.kubernetes.io/name": "sandpool"})
+
+
+def definitions(choice: Choice) -> list[Object]:
+    return [crd(type, choice.profile) for type in kinds.SANDPOOL]
+
+
+def controller(choice: Choice) -> list[Object]:
+    labels = CONTROLLER_LABELS
+    runs = workload.container(
+        CONTROLLER,
+        choice.image,
+        ["controller", "--leader-elect=true"],
+        {"metrics": METRICS_PORT, "healthz": HEALTH_PORT},
+        {
+            "livenessProbe": _probe("/healthz", "healthz", 20),
+            "readinessProbe": _probe("/readyz", "healthz", 5),
+        },
+        _CONTROLLER_RESOURCES,
+    )
+    return [
+        workload.service_account(CONTROLLER, NAMESPACE, labels),
+        *roles.cluster_role(CONTROLLER, NAMESPACE, labels, roles.controller_rules(), CONTROLLER),
+        *roles.role(CONTROLLER, NAMESPACE, labels, roles.lease_rules(), CONTROLLER),
+        workload.network_policy(CONTROLLER, NAMESPACE, labels, [METRICS_PORT, HEALTH_PORT]),
+        workload.disruption_budget(CONTROLLER, NAMESPACE, labels),
+        workload.service(CONTROLLER, NAMESPACE, labels, "metrics", METRICS_PORT),
+        workload.deployment(CONTROLLER, NAMESPACE, labels, CONTROLLER, choice.replicas, runs),
+    ]
+
+
+def router(choice: Choice) -> list[Object]:
+    labels = ROUTER_LABELS
+    runs = workload.container(
+        "sandbox-router",
+        choice.image,
+        ["router"],
+        {"http": ROUTER_PORT},
+        {"livenessProbe": _probe("/healthz", "http", 20), "readinessProbe": _probe("/healthz", "http", 5)},
+        _ROUTER_RESOURCES,
+    )
+    return [
+        workload.service_account(ROUTER_ACCOUNT, NAMESPACE, labels),
+        *roles.cluster_role(ROUTER_ACCOUNT, NAMESPACE, labels, roles.rules(roles.ROUTER_NEEDS), ROUTER_ACCOUNT),
+        workload.network_policy(ROUTER_ACCOUNT, NAMESPACE, labels, [ROUTER_PORT]),
+        workload.disruption_budget(ROUTER_ACCOUNT, NAMESPACE, labels),
+        workload.service(ROUTER_SERVICE, NAMESPACE, labels, "http", ROUTER_PORT),
+        workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs),
+    ]
+
+
+def _probe(path: str, port: str, seconds: int) -> Object:
+    return {"httpGet": {"path": path, "port": port}, "periodSeconds": seconds, "timeoutSeconds": 5}

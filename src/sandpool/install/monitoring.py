@@ -1,0 +1,125 @@
+"""What Prometheus should collect, and when somebody should be told. Needs the Prometheus operator."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.metrics import BUILD_INFO, CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS
+from sandpool.api.resource import Object, ResourceType
+from sandpool.engine.metrics_controller import RECONCILE_ERRORS
+from sandpool.engine.metrics_engine import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
+from sandpool.engine.metrics_queue import WAITED
+from sandpool.install.names import CONTROLLER, CONTROLLER_LABELS, LEASE, NAMESPACE
+from sandpool.install.workload import manifest, selector
+
+_GROUP: Final = "monitoring.coreos.com"
+SERVICE_MONITOR: Final = ResourceType(_GROUP, "v1", "ServiceMonitor", "servicemonitors")
+PROMETHEUS_RULE: Final = ResourceType(_GROUP, "v1", "PrometheusRule", "prometheusrules")
+
+INTERVAL: Final = "30s"
+
+
+def service_monitor() -> Object:
+    return manifest(
+        SERVICE_MONITOR,
+        CONTROLLER,
+        NAMESPACE,
+        CONTROLLER_LABELS,
+        spec={
+            "selector": {"matchLabels": selector(CONTROLLER_LABELS)},
+            "namespaceSelector": {"matchNames": [NAMESPACE]},
+            "endpoints": [{"port": "metrics", "interval": INTERVAL}],
+        },
+    )
+
+
+def prometheus_rule() -> Object:
+    groups = [{"name": "sandpool", "rules": alerts()}]
+    return manifest(PROMETHEUS_RULE, CONTROLLER, NAMESPACE, CONTROLLER_LABELS, spec={"groups": groups})
+
+
+def objects() -> list[Object]:
+    return [service_monitor(), prometheus_rule()]
+
+
+def alerts() -> list[Object]:
+    """Each tells of something a person can do something about, and its description says what."""
+    warm = f'{CLAIM_CONTROLLER_STARTUP_LATENCY.name}_bucket{{launch_type="warm"}}'
+    cold = f'{CLAIM_CREATIONS.name}{{launch_type="cold"}}'
+    by_pool = "sum by (namespace, warmpool_name)"
+    return [
+        _alert(
+            "SandpoolControllerAbsent",
+            f"absent({BUILD_INFO.name})",
+            "5m",
+            "critical",
+            "No controller is running: nothing is claimed, filled, suspended or expired.",
+            f"Look at the Deployment {CONTROLLER} in {NAMESPACE} and at the logs of its pods.",
+        ),
+        _alert(
+            "SandpoolNobodyLeads",
+            f'max({LEADING.name}{{name="{LEASE}"}}) < 1',
+            "2m",
+            "critical",
+            "Controllers run, and none of them works.",
+            f"Look who holds the Lease {LEASE}, and in the logs for what the controllers wait for.",
+        ),
+        _alert(
+            "SandpoolWatchSilent",
+            f"max by (resource) ({SECONDS_SINCE_NEWS.name}) > 300",
+            "1m",
+            "warning",
+            "Nothing was heard of {{ $labels.resource }} for five minutes, not even that nothing happens.",
+            "The connection to the API server is dead or the API server is; if it persists, restart the controller.",
+        ),
+        _alert(
+            "SandpoolPassesFail",
+            f"sum by (controller) (rate({RECONCILE_ERRORS.name}[5m])) > 1",
+            "10m",
+            "warning",
+            "More than one pass a second of the controller {{ $labels.controller }} fails.",
+            "The logs say why; missing permissions, quotas and webhooks that refuse pods are the usual reasons.",
+        ),
+        _alert(
+            "SandpoolClaimsSlow",
+            f"histogram_quantile(0.99, sum by (le) (rate({warm}[10m]))) > 2500",
+            "10m",
+            "warning",
+            "One in a hundred warm claims takes more than 2.5 s from the controller's first sight of it.",
+            "Look at the queues and at the latency of the API server.",
+        ),
+        _alert(
+            "SandpoolPoolTooSmall",
+            f"{by_pool} (rate({cold}[15m])) / {by_pool} (rate({CLAIM_CREATIONS.name}[15m])) > 0.2",
+            "15m",
+            "info",
+            "More than a fifth of the claims to the pool {{ $labels.namespace }}/{{ $labels.warmpool_name }} go cold.",
+            "Give the pool more replicas, or find out why its sandboxes take long to become ready.",
+        ),
+        _alert(
+            "SandpoolQueueWaits",
+            f"histogram_quantile(0.99, sum by (le, name) (rate({WAITED.name}_bucket[10m]))) > 5",
+            "15m",
+            "warning",
+            "Keys wait more than 5 s in the queue {{ $labels.name }}.",
+            "The controller has too little processor time, too few workers, or an API server that is slow.",
+        ),
+        _alert(
+            "SandpoolEventsDropped",
+            f"rate({EVENTS_DROPPED.name}[15m]) > 0",
+            "30m",
+            "info",
+            "Things happen of which no Event tells.",
+            "The API server does not take Events as fast as they come; nothing else suffers from it.",
+        ),
+    ]
+
+
+def _alert(name: str, expression: str, lasting: str, severity: str, summary: str, description: str) -> Object:
+    return {
+        "alert": name,
+        "expr": expression,
+        "for": lasting,
+        "labels": {"severity": severity},
+        "annotations": {"summary": summary, "description": description},
+    }

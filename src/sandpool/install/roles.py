@@ -1,0 +1,63 @@
+"""Who may do what: roles made from what the controllers and the router say they need, and nothing besides.
+
+Who binds a role to a service account must have every permission in it, or the verb ``bind``: installing takes an
+administrator of the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POD, ROLE, ROLE_BINDING, SANDBOX
+from sandpool.api.resource import Object, ResourceType
+from sandpool.controllers.access import NEEDS, VOTE, WISHES, Need
+from sandpool.install.names import LEASE
+from sandpool.install.workload import manifest
+
+# The router knows sandboxes and their pods by list and watch and asks for nothing else.
+ROUTER_NEEDS: Final = (Need(SANDBOX, ("list", "watch")), Need(POD, ("list", "watch")))
+
+
+def rules(needs: Iterable[Need]) -> list[Object]:
+    """One rule for all resources of a group with the same verbs, in the order of the needs."""
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for need in needs:
+        resource = f"{need.type.plural}/{need.subresource}" if need.subresource else need.type.plural
+        grouped.setdefault((need.type.group, need.verbs), []).append(resource)
+    return [
+        {"apiGroups": [group], "resources": resources, "verbs": list(verbs)}
+        for (group, verbs), resources in grouped.items()
+    ]
+
+
+def controller_rules() -> list[Object]:
+    return rules((*NEEDS, *WISHES))
+
+
+def lease_rules() -> list[Object]:
+    """A name restricts everything but creation, where RBAC does not know it."""
+    (rule,) = rules((VOTE,))
+    named = [verb for verb in VOTE.verbs if verb != "create"]
+    return [{**rule, "verbs": ["create"]}, {**rule, "resourceNames": [LEASE], "verbs": named}]
+
+
+def cluster_role(name: str, namespace: str, labels: Object, granted: list[Object], account: str) -> list[Object]:
+    return [
+        manifest(CLUSTER_ROLE, name, labels=labels, rules=granted),
+        manifest(CLUSTER_ROLE_BINDING, name, labels=labels, **_bound(CLUSTER_ROLE, name, account, namespace)),
+    ]
+
+
+def role(name: str, namespace: str, labels: Object, granted: list[Object], account: str) -> list[Object]:
+    return [
+        manifest(ROLE, name, namespace, labels, rules=granted),
+        manifest(ROLE_BINDING, name, namespace, labels, **_bound(ROLE, name, account, namespace)),
+    ]
+
+
+def _bound(type: ResourceType, name: str, account: str, namespace: str) -> Object:
+    return {
+        "roleRef": {"apiGroup": type.group, "kind": type.kind, "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": namespace}],
+    }

@@ -1,0 +1,74 @@
+// Renders the templates of a chart with Go's own template engine, the one Helm uses, and the few functions they call.
+// Stands in for `helm template`: standard library only, so that nothing is downloaded. YAML is written as JSON, which
+// is YAML too.
+//
+//	go run render.go VALUES.json TEMPLATE... > RENDERED
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"text/template"
+)
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func toYaml(value any) (string, error) {
+	text, err := json.Marshal(value)
+	return string(text), err
+}
+
+func indent(by int, text string) string {
+	pad := strings.Repeat(" ", by)
+	return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
+}
+
+func main() {
+	raw, err := os.ReadFile(os.Args[1])
+	check(err)
+	values := map[string]any{}
+	check(json.Unmarshal(raw, &values))
+	functions := template.FuncMap{
+		"toYaml":  toYaml,
+		"indent":  indent,
+		"nindent": func(by int, text string) string { return "\n" + indent(by, text) },
+		"quote":   func(value any) string { return fmt.Sprintf("%q", fmt.Sprint(value)) },
+		"list":    func(each ...any) []any { return each },
+		"default": func(fallback, value any) any {
+			if value == nil || value == "" {
+				return fallback
+			}
+			return value
+		},
+		"dict": func(pairs ...any) map[string]any {
+			made := map[string]any{}
+			for i := 0; i+1 < len(pairs); i += 2 {
+				made[pairs[i].(string)] = pairs[i+1]
+			}
+			return made
+		},
+		"mergeOverwrite": func(into map[string]any, others ...map[string]any) map[string]any {
+			for _, other := range others {
+				for key, value := range other {
+					into[key] = value
+				}
+			}
+			return into
+		},
+	}
+	for _, path := range os.Args[2:] {
+		text, err := os.ReadFile(path)
+		check(err)
+		parsed, err := template.New(path).Funcs(functions).Option("missingkey=error").Parse(string(text))
+		check(err)
+		fmt.Println("---")
+		check(parsed.Execute(os.Stdout, map[string]any{"Values": values}))
+	}
+}

@@ -1,0 +1,137 @@
+"""The chart, rendered by Go's template engine, is the manifests; and its values do what their names say."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from sandpool.api.resource import Object
+from sandpool.cli.controller import controller as controller_command
+from sandpool.install import monitoring
+from sandpool.install.chart_values import FLAGS
+from sandpool.install.manifests import Choice, controller, namespace
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "sandpool"
+RENDERER = Path(__file__).parent / "render.go"
+
+Render = Callable[..., dict[str, Object]]
+
+
+@pytest.fixture(scope="session")
+def renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    go = shutil.which("go")
+    if go is None:
+        pytest.skip("Go is not installed: charts cannot be rendered")
+    program = tmp_path_factory.mktemp("render") / "render"
+    environment = {**os.environ, "GO111MODULE": "off"}
+    subprocess.run([go, "build", "-o", program, RENDERER], check=True, env=environment)
+    return program
+
+
+@pytest.fixture
+def render(renderer: Path, tmp_path: Path) -> Render:
+    def rendered(**changes: Any) -> dict[str, Object]:
+        """The objects by kind, with these values laid over those of the chart."""
+        values = _merged(yaml.safe_load((CHART / "values.yaml").read_text()), changes)
+        (tmp_path / "values.json").write_text(json.dumps(values))
+        templates = sorted((CHART / "templates").glob("*.yaml"))
+        made = subprocess.run(
+            [renderer, tmp_path / "values.json", *templates], capture_output=True, text=True, check=True
+        )
+        objects = [each for each in yaml.safe_load_all(made.stdout) if each]
+        return {each["kind"]: each for each in objects}
+
+    return rendered
+
+
+def _merged(base: Object, changes: Object) -> Object:
+    return {
+        **base,
+        **{
+            key: _merged(base[key], each) if isinstance(each, dict) and base.get(key) else each
+            for key, each in changes.items()
+        },
+    }
+
+
+def _without_empties(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_empties(each) for key, each in value.items() if each not in ({}, [])}
+    return [_without_empties(each) for each in value] if isinstance(value, list) else value
+
+
+def test_as_it_comes_it_is_the_manifests(render: Render) -> None:
+    expected = {each["kind"]: each for each in [namespace(), *controller(Choice())]}
+    assert _without_empties(render()) == expected
+
+
+def test_monitoring_is_the_manifests_too(render: Render) -> None:
+    metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    made = render(metrics=metrics)
+    assert [made["ServiceMonitor"], made["PrometheusRule"]] == monitoring.objects()
+
+
+def test_what_values_do(render: Render) -> None:
+    group = {"name": "mine", "rules": []}
+    made = render(
+        image={"repository": "example.com/sandpool", "tag": "9"},
+        replicaCount=3,
+        namespace={"create": False, "name": "elsewhere"},
+        podLabels={"team": "agents"},
+        podAnnotations={"note": "x"},
+        tolerations=[{"operator": "Exists"}],
+        service={"name": "numbers"},
+        metrics={
+            "serviceMonitor": {"enabled": True, "scrapeTimeout": "5s", "additionalLabels": {"release": "prometheus"}},
+            "prometheusRule": {"enabled": True, "additionalGroups": [group]},
+        },
+        controller={
+            "leaderElect": False,
+            "leaderElectionNamespace": "votes",
+            "enableWarmPoolEviction": False,
+            "kubeApiQps": 50,
+            "extraArgs": ["--log-level=debug"],
+        },
+    )
+    assert "Namespace" not in made
+    pod = made["Deployment"]["spec"]["template"]
+    assert made["Deployment"]["spec"]["replicas"] == 3
+    assert pod["metadata"]["labels"]["team"] == "agents"
+    assert pod["metadata"]["labels"]["app"] == "agent-sandbox-controller", "a value cannot break the selector"
+    assert pod["metadata"]["annotations"] == {"note": "x"}
+    assert pod["spec"]["tolerations"] == [{"operator": "Exists"}]
+    assert pod["spec"]["containers"][0]["image"] == "example.com/sandpool:9"
+    assert pod["spec"]["containers"][0]["args"] == [
+        "controller",
+        "--leader-elect=false",
+        "--leader-election-namespace=votes",
+        "--kube-api-qps=50",
+        "--enable-warm-pool-eviction=false",
+        "--log-level=debug",
+    ]
+    assert made["Service"]["metadata"] == {**made["Service"]["metadata"], "name": "numbers", "namespace": "elsewhere"}
+    assert made["Role"]["metadata"]["namespace"] == made["RoleBinding"]["metadata"]["namespace"] == "votes"
+    assert made["RoleBinding"]["subjects"][0]["namespace"] == "elsewhere"
+    assert made["ServiceMonitor"]["metadata"]["labels"]["release"] == "prometheus"
+    assert made["ServiceMonitor"]["spec"]["namespaceSelector"] == {"matchNames": ["elsewhere"]}
+    assert made["ServiceMonitor"]["spec"]["endpoints"] == [
+        {"port": "metrics", "interval": "30s", "scrapeTimeout": "5s"}
+    ]
+    assert made["PrometheusRule"]["spec"]["groups"][-1] == group
+
+
+def test_every_flag_is_one_of_the_controller() -> None:
+    known = {name for parameter in controller_command.params for name in parameter.opts}
+    assert set(FLAGS.values()) <= known
+    help = CliRunner().invoke(controller_command, ["--help"]).output
+    assert all(re.search(rf"{flag}\b", help) for flag in FLAGS.values())

@@ -1,0 +1,70 @@
+"""What is in deploy/ is what is generated, and tools that put it together get the same."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from sandpool.api.resource import Object
+from sandpool.api.schema import crds
+from sandpool.install.files import files
+from sandpool.install.manifests import Choice, router
+from sandpool.testing.kubectl import find_kubectls
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def documents(text: str) -> list[Object]:
+    return [each for each in yaml.load_all(text, yaml.CSafeLoader) if each is not None]
+
+
+def by_identity(objects: Iterable[Object]) -> dict[tuple[str, str], Object]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+def test_the_files_are_what_is_generated() -> None:
+    for path, text in files().items():
+        assert (DEPLOY / path).read_text() == text, f"{path} is out of date: run make deploy"
+
+
+def test_the_lean_definitions_are_what_is_generated() -> None:
+    for name, text in crds.manifests("lean").items():
+        assert (DEPLOY / "lean" / name).read_text() == text, f"{name} is out of date: run make crds"
+
+
+def test_nothing_else_is_there() -> None:
+    made = {*files(), *(f"{where}/{name}" for where in ("crds", "lean") for name in crds.manifests())}
+    there = {str(path.relative_to(DEPLOY)) for path in DEPLOY.rglob("*") if path.is_file()}
+    assert there - made == {"Dockerfile"}
+
+
+@pytest.mark.parametrize("where", [".", "lean", "router", "monitoring"])
+def test_kustomize_makes_the_same_objects(where: str) -> None:
+    kubectls = find_kubectls()
+    if not kubectls:
+        pytest.skip("kubectl is not installed")
+    kubectl = next(iter(kubectls.values()))
+    made = subprocess.run([kubectl, "kustomize", DEPLOY / where], capture_output=True, text=True, check=True)
+    expected = {
+        ".": documents((DEPLOY / "sandpool.yaml").read_text()),
+        "lean": [each for text in crds.manifests("lean").values() for each in documents(text)],
+        "router": router(Choice()),
+        "monitoring": documents((DEPLOY / "monitoring" / "monitoring.yaml").read_text()),
+    }[where]
+    assert by_identity(documents(made.stdout)) == by_identity(expected)
+
+
+def test_the_image_needs_no_shell_and_no_root() -> None:
+    stages = (DEPLOY / "Dockerfile").read_text().split("\nFROM ")
+    last = dict(line.split(" ", 1) for line in stages[-1].splitlines()[1:] if line)
+    assert len(stages) == 3, "comments, a stage that builds, and one that is kept"
+    assert "RUN" not in last
+    assert last["USER"] == "65532:65532"
+    entrypoint: list[Any] = json.loads(last["ENTRYPOINT"])
+    assert entrypoint[1:] == ["-m", "sandpool.cli.main"]

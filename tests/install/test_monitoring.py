@@ -1,0 +1,77 @@
+"""Alerts and dashboard ask for metrics that there are, by labels that they have."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+
+import pytest
+
+from sandpool.api import metrics as api_metrics
+from sandpool.api.metrics import Metric
+from sandpool.engine import metrics_controller, metrics_engine, metrics_queue, metrics_transport
+from sandpool.install import grafana, monitoring
+
+MODULES: tuple[ModuleType, ...] = (
+    api_metrics,
+    metrics_controller,
+    metrics_engine,
+    metrics_queue,
+    metrics_transport,
+)
+# Of Prometheus itself, of its client library, and words of its language.
+KNOWN = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
+ADDED = {"le", "pod", "service"}  # labels that collecting adds
+
+
+def series() -> dict[str, Metric]:
+    found: dict[str, Metric] = {}
+    for module in MODULES:
+        for each in vars(module).values():
+            if isinstance(each, Metric):
+                suffixes = ("_bucket", "_sum", "_count") if each.kind == "histogram" else ("",)
+                found.update({each.name + suffix: each for suffix in suffixes})
+    return found
+
+
+EXPRESSIONS = [(each["alert"], each["expr"]) for each in monitoring.alerts()] + [
+    (title, expression) for title, _, drawn in grafana.PANELS for expression, _ in drawn
+]
+
+
+@pytest.mark.parametrize(("title", "expression"), EXPRESSIONS)
+def test_expressions_ask_for_what_there_is(title: str, expression: str) -> None:
+    known = series()
+    words = {word for word in re.findall(r"[a-z_]+", re.sub(r'"[^"]*"', "", expression)) if "_" in word}
+    asked = words - {"histogram_quantile"} - KNOWN
+    labels = {
+        label.strip()
+        for listed in re.findall(r"\bby \(([^)]*)\)", expression) + re.findall(r"\{([a-z_]+)=", expression)
+        for label in listed.split(",")
+    }
+    metrics = {known[word] for word in asked - labels if word in known}
+    unknown = asked - labels - known.keys() - {"__rate_interval"}
+    assert not unknown, f"{title}: there is no {unknown}"
+    assert metrics or words & KNOWN, f"{title} asks for nothing"
+    for metric in metrics:
+        assert labels <= {*metric.labels, *ADDED}, f"{title}: {metric.name} has no {labels - set(metric.labels)}"
+
+
+def test_alerts_say_what_to_do() -> None:
+    for alert in monitoring.alerts():
+        assert alert["annotations"]["summary"].endswith(".")
+        assert alert["annotations"]["description"].endswith(".")
+        assert re.fullmatch(r"\d+m", alert["for"])
+    assert len({alert["alert"] for alert in monitoring.alerts()}) == len(monitoring.alerts())
+
+
+def test_panels_do_not_overlap() -> None:
+    places = [
+        (x, y)
+        for panel in grafana.dashboard()["panels"]
+        for at in [panel["gridPos"]]
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(places) == len(set(places))
+    assert max(x for x, _ in places) < 24
