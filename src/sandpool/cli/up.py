@@ -129,9 +129,8 @@ def _greeting(daemon: Daemon, process: Process, nodes: str, router: str) -> str:
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
     lines += [_shown("health", process.health_endpoint, "/readyz")]
-    lines.append(nodes)
+    lines += [nodes, router]
     lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
-    lines.append(router)
     return "\n".join(line for line in lines if line)
 
 
