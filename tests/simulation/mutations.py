@@ -7,6 +7,7 @@ careless change away. A mutation is applied to the real classes and undone by ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -29,8 +30,17 @@ from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.engine import reflector
 from sandpool.engine.cache import Cache, Key
-from sandpool.engine.expectations import Expectations
 from sandpool.kube.errors import ApiError, NotFound
+from sandpool.testing.simulation.theme import (
+    HARD_TIMES,
+    ORDINARY,
+    ROLLOUTS,
+    STORM,
+    SUDDEN_DEATHS,
+    TUG_OF_WAR,
+    VANDALS,
+    Theme,
+)
 
 Patch = pytest.MonkeyPatch
 
@@ -59,11 +69,6 @@ def lease_given_back_when_nobody_knows(patch: Patch) -> None:
             raise
 
     patch.setattr(ClaimController, "_adopt", adopt_once)
-
-
-def no_expectations(patch: Patch) -> None:
-    """A pool does not remember what it has asked for."""
-    patch.setattr(Expectations, "satisfied", lambda self, owner: True)
 
 
 def doubts_are_not_resolved(patch: Patch) -> None:
@@ -142,9 +147,6 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
 def a_404_is_not_believed(patch: Patch) -> None:
     """A claim that is gone is served again and again until the watch tells of its end."""
 
-    class Unbelieved(Exception):
-        pass
-
     original = perform.Performer.patch
 
     async def send(self: perform.Performer, write: Any, namespace: str) -> Any:
@@ -188,8 +190,8 @@ def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
         version = self._version
         await original(self, error)
         if version is not None and self._version is None:
-            listed = await self.client.list(self.type, self.namespace)
-            self._version = reflector.version_of(listed)
+            with suppress(ApiError, ConnectionError, TimeoutError):
+                self._version = reflector.version_of(await self.client.list(self.type, self.namespace))
 
     patch.setattr(reflector.Reflector, "_recover", recover)
 
@@ -200,25 +202,25 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
     patch.setattr(sandbox_waking, "pod_reads_later", lambda pod: None)
 
 
-MUTATIONS: Final[tuple[Callable[[Patch], None], ...]] = (
-    no_precondition_on_adoption,
-    lease_given_back_when_nobody_knows,
-    no_expectations,
-    doubts_are_not_resolved,
-    own_writes_are_not_read,
-    terminating_members_do_not_count,
-    pools_delete_what_has_changed,
-    former_templates_are_as_good,
-    claims_do_not_hear_of_their_sandbox,
-    metrics_are_told_twice,
-    what_happens_during_a_pass_is_an_echo,
-    no_breaker,
-    owners_are_not_looked_up,
-    a_status_of_unknown_origin_is_ignored,
-    a_404_is_not_believed,
-    a_second_sandbox_stays,
-    rollouts_take_all_they_can,
-    promises_are_not_kept,
-    a_gap_in_the_history_is_ignored,
-    sandboxes_do_not_hear_of_pods,
+# With the worlds in which each of them does harm soon.
+MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme], ...]] = (
+    (no_precondition_on_adoption, SUDDEN_DEATHS),
+    (lease_given_back_when_nobody_knows, STORM),
+    (doubts_are_not_resolved, STORM),
+    (own_writes_are_not_read, ORDINARY),
+    (terminating_members_do_not_count, VANDALS),
+    (pools_delete_what_has_changed, TUG_OF_WAR),
+    (former_templates_are_as_good, TUG_OF_WAR),
+    (claims_do_not_hear_of_their_sandbox, ORDINARY),
+    (metrics_are_told_twice, ORDINARY),
+    (what_happens_during_a_pass_is_an_echo, VANDALS),
+    (no_breaker, HARD_TIMES),
+    (owners_are_not_looked_up, SUDDEN_DEATHS),
+    (a_status_of_unknown_origin_is_ignored, STORM),
+    (a_404_is_not_believed, STORM),
+    (a_second_sandbox_stays, SUDDEN_DEATHS),
+    (rollouts_take_all_they_can, ROLLOUTS),
+    (promises_are_not_kept, STORM),
+    (a_gap_in_the_history_is_ignored, STORM),
+    (sandboxes_do_not_hear_of_pods, ORDINARY),
 )

@@ -56,8 +56,9 @@ class Death:
 
     @classmethod
     def drawn(cls, random: Random) -> Death:
-        kind = random.choice(tuple(Kind))
-        return cls(random.randint(1, 40 if kind is Kind.ANY else 5), random.choice(tuple(Moment)), kind)
+        kind = random.choice((Kind.ANY, Kind.CREATION, Kind.GIFT, Kind.GIFT))
+        moment = random.choice((Moment.BEFORE, Moment.SENT, Moment.SENT, Moment.AFTER))
+        return cls(random.randint(1, 40 if kind is Kind.ANY else 3), moment, kind)
 
 
 class Incarnation:

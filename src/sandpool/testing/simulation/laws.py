@@ -6,7 +6,8 @@ world is. Who wrote is known from the request. The laws:
 * **One owner.** A sandbox has at most one controlling owner. One that is a claim's never becomes anybody else's, and
   one of a pool becomes a claim's or nobody's.
 * **One sandbox.** A claim owns at most one sandbox that is not on its way out, and is never Ready with one it does not
-  own. A second one may come from a process that died; then one of them is gone once it is quiet.
+  own. Nor does it use up one after the other. A second one may come from a process that died; then one of them is gone
+  once it is quiet.
 * **Hands off.** What controls pools and templates does not write or delete a sandbox that is a claim's; and nobody but
   people changes what runs in a sandbox (its pod's spec).
 * **No more than asked for.** A pool does not make a member beyond ``replicas``, plus ``maxSurge`` while rolling.
@@ -19,20 +20,21 @@ world is. Who wrote is known from the request. The laws:
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
-from sandpool.api.views import WarmPoolView
 from sandpool.api.warmpool import ROLLING_UPDATE
-from sandpool.controllers.warmpool.rollout import Bounds
 from sandpool.kube.transport import Request
 from sandpool.server.store.entry import Change
 from sandpool.testing.simulation.facts import is_deleting, is_ready
 
 MEMORY = 30.0
+#: How many sandboxes a claim may be given one after the other: people delete some, and pods fail.
+ENOUGH = 6
 
 _POOLS = "sandboxwarmpool"
 _TEMPLATES = "sandboxtemplate"
@@ -53,10 +55,9 @@ class _Pool:
     ceiling: int
     needed: int
     is_rolling: bool
-    replicas: int
     former: deque[tuple[float, int]] = field(default_factory=deque)  # until when which ceiling was in force
     lost: deque[float] = field(default_factory=deque)  # when ready members were lost, not by being deleted by the pool
-    changed: float = 0.0  # when its spec last changed
+    changed: float = -MEMORY  # when its spec last changed
 
 
 class Laws:
@@ -77,6 +78,7 @@ class Laws:
         self._ready: dict[str, set[str]] = {}  # those of them that are ready and not on their way out
         # By claim: UIDs and names of sandboxes that are not on their way out.
         self._held: dict[str, dict[str, str]] = {}
+        self._gifts: Counter[str] = Counter()  # by claim: how many sandboxes it was given
         self._given: set[tuple[str, str]] = set()  # claims' UIDs and the names of sandboxes they own or have owned
 
     def witness(self, resource: str, change: Change, writer: str) -> None:
@@ -134,6 +136,10 @@ class Laws:
                 self.cold_starts += 1
             elif was[0] != SANDBOX_CLAIM.kind:
                 self.adoptions += 1
+            if was[1] != now[1]:
+                self._gifts[now[1]] += 1
+                if self._gifts[now[1]] > ENOUGH:
+                    raise Violation("one sandbox", f"claim {now[2]} goes through one sandbox after the other")
 
     def _count(
         self, before: Object | None, after: Object | None, was: _Owner, now: _Owner, writer: str, name: str
@@ -177,8 +183,7 @@ class Laws:
         while pool.lost and pool.lost[0] < now - MEMORY:
             pool.lost.popleft()
         left = len(self._ready[pool_uid])
-        surplus = len(self._members.get(pool_uid, ())) > pool.replicas  # what is too much may go
-        if left + len(pool.lost) < pool.needed and not surplus:
+        if left + len(pool.lost) < pool.needed:
             details = f"{name} is deleted, {left} of {pool.needed} ready are left of {pool.name}"
             raise Violation("no fewer because of a rollout", details)
 
@@ -202,23 +207,29 @@ class Laws:
             for each in (self._pools, self._members, self._ready):
                 each.pop(uid, None)
             return
-        view = WarmPoolView.from_object(change.object)
-        bounds = Bounds.of(view)
-        is_rolling = view.strategy == ROLLING_UPDATE
-        ceiling = view.replicas + (bounds.surge if is_rolling else 0)
+        metadata, spec = change.object["metadata"], change.object["spec"]
+        replicas, strategy = spec["replicas"], spec.get("updateStrategy") or {}
+        is_rolling = strategy.get("type") == ROLLING_UPDATE
+        surge, unavailable = _bounds(strategy.get("rollingUpdate") or {}, replicas)
+        ceiling, needed = replicas + (surge if is_rolling else 0), replicas - unavailable
         pool = self._pools.get(uid)
         if pool is None:
-            self._pools[uid] = _Pool(
-                view.name, ceiling, view.replicas - bounds.unavailable, is_rolling, view.replicas, changed=self.time()
-            )
+            self._pools[uid] = _Pool(metadata["name"], ceiling, needed, is_rolling)
             return
-        if change.previous is not None and view.generation != change.previous.decode()["metadata"].get("generation"):
+        if change.previous is not None and metadata["generation"] != change.previous.decode()["metadata"]["generation"]:
             pool.former.append((self.time(), pool.ceiling))
             while pool.former and pool.former[0][0] < self.time() - MEMORY:
                 pool.former.popleft()
             pool.changed = self.time()
-            pool.ceiling, pool.needed = ceiling, view.replicas - bounds.unavailable
-            pool.is_rolling, pool.replicas = is_rolling, view.replicas
+            pool.ceiling, pool.needed, pool.is_rolling = ceiling, needed, is_rolling
+
+
+def _bounds(rolling: Object, replicas: int) -> tuple[int, int]:
+    """How many members a rollout may add, rounded up, and do without, rounded down; at least one of them."""
+    surge, unavailable = rolling.get("maxSurge", "25%"), rolling.get("maxUnavailable", "25%")
+    more = surge if isinstance(surge, int) else math.ceil(replicas * int(surge[:-1]) / 100)
+    less = unavailable if isinstance(unavailable, int) else replicas * int(unavailable[:-1]) // 100
+    return more, min(replicas, less or (0 if more else 1))
 
 
 _Owner = tuple[str, str, str]  # kind, UID and name; empty if there is none

@@ -99,7 +99,8 @@ class QuietWorld:
                 current = [each for each in members if image(each["spec"]) == image(template["spec"])]
                 if len(ready) != spec["replicas"] or len(members) != spec["replicas"]:
                     yield f"{name} has {len(members)} members, {len(ready)} ready, instead of {spec['replicas']}"
-                if spec["updateStrategy"]["type"] != ON_REPLENISH and len(current) != len(members):
+                strategy = (spec.get("updateStrategy") or {}).get("type", ON_REPLENISH)
+                if strategy != ON_REPLENISH and len(current) != len(members):
                     yield f"{name} has {len(members) - len(current)} members of a former template"
             status = pool.get("status") or {}
             said = {
@@ -232,7 +233,7 @@ _SHOWN = ("status", "reason", "message")
 
 def _expired(claim: Object, owned: list[Object]) -> Iterator[str]:
     name = name_of(claim)
-    if claim["spec"]["lifecycle"]["shutdownPolicy"] != "Retain":
+    if claim["spec"]["lifecycle"].get("shutdownPolicy", "Retain") != "Retain":
         yield f"{name} has expired and was not to be retained"
     if owned:
         yield f"{name} has expired, and {name_of(owned[0])} is still there"

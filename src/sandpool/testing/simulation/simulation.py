@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -23,10 +23,11 @@ from sandpool.testing.simulation.loop import LoopClock, Process, SimulationLoop
 from sandpool.testing.simulation.nodes import Nodes
 from sandpool.testing.simulation.people import NAMESPACE, People
 from sandpool.testing.simulation.quiet import QuietWorld
-from sandpool.testing.simulation.theme import draw_theme
+from sandpool.testing.simulation.theme import GENTLE, Theme, draw_theme
 from sandpool.testing.simulation.trace import Trace
 from sandpool.testing.simulation.weather import Weather
 from sandpool.testing.simulation.wire import SimulatedWire
+from sandpool.testing.simulation.world import World
 
 # Nothing may be written for so long before the world counts as quiet: longer than any pause of a controller.
 SILENCE = 660.0
@@ -53,9 +54,11 @@ class SimulationFailure(AssertionError):
 class Scenario:
     """How a simulation differs from others of its seed. What is None is drawn."""
 
+    theme: Theme | None = None
     deeds: int | None = None
     deaths: tuple[Death, ...] | None = None
     weather: Weather | None = None
+    story: Callable[[World], Awaitable[None]] | None = None  # what happens instead of the deeds of people
 
 
 @dataclass(slots=True)
@@ -73,10 +76,10 @@ class Outcome:
         if self.violation is None:
             return
         trace = "\n".join(self.lines)
+        again = f"\n\nreplay: SANDPOOL_SEED={self.seed} .venv/bin/pytest {replay}" if replay else ""
         raise SimulationFailure(
-            f"seed {self.seed} breaks the law {self.violation}\n\n{trace}\n\n"
-            f"replay: SANDPOOL_SEED={self.seed} .venv/bin/pytest {replay}"
-        )
+            f"seed {self.seed} breaks the law {self.violation}\n\n{trace}{again}"
+        ) from self.violation.__cause__
 
 
 class Simulation:
@@ -88,7 +91,8 @@ class Simulation:
         self.loop = SimulationLoop(self.random, disorder=disorder)
         self.clock = LoopClock(self.loop)
         self.trace = Trace(self.loop.time)
-        self.theme = draw_theme(self.random)
+        drawn = draw_theme(self.random)
+        self.theme = self.scenario.theme or (drawn if self.scenario.story is None else GENTLE)
         self.weather = self.scenario.weather or Weather.drawn(self.random, self.theme)
         self.laws = Laws(self.loop.time, self._broken)
         self.incarnations: list[Incarnation] = []
@@ -128,7 +132,7 @@ class Simulation:
             self.clock,
             random,
             pace=random.choice((0.05, 0.5, 3.0)),
-            fates=random.choice(_FATES),
+            fates=random.choice(_FATES) if self.scenario.story is None else (Fate.READY,),
         )
         people = self._client("people", gentle)
         self.people = People(people, self.store, self.nodes, self.weather, self.theme, self.clock, random, self.trace)
@@ -142,12 +146,11 @@ class Simulation:
             self._failed.result()
 
     async def _story(self) -> None:
-        await self.people.begin()
-        self._be_born()
-        if self.random.choice(self.theme.is_filled):
-            await asyncio.sleep(_UNTIL_FILLED)
-        deeds = self.scenario.deeds
-        await self.people.act(self.random.randint(2, 10) if deeds is None else deeds)
+        if self.scenario.story is None:
+            await self._people()
+        else:
+            self._be_born()
+            await self.scenario.story(World(self, self.people.client))
         self.trace.note("weather", "the storm is over")
         self.weather.is_over = True
         self._deaths.clear()
@@ -159,6 +162,14 @@ class Simulation:
         QuietWorld(self.store, NAMESPACE, self.clock.now()).check()
         check_books(self.incarnations[-1].controllers, self.store)
         self._check_metrics()
+
+    async def _people(self) -> None:
+        await self.people.begin()
+        self._be_born()
+        if self.random.choice(self.theme.is_filled):
+            await asyncio.sleep(_UNTIL_FILLED)
+        deeds = self.scenario.deeds
+        await self.people.act(self.random.randint(2, 10) if deeds is None else deeds)
 
     async def _quiet(self) -> None:
         """Wait until nothing happens any more."""

@@ -31,53 +31,68 @@ class Theme:
     deaths: tuple[int, ...] = (0, 0, 1)
 
 
-THEMES = (
-    Theme("ordinary days"),
-    Theme(
-        "tug of war",
-        {"claim": 2, "burst": 5, "scale": 4, "change_template": 4},
-        hurry=(0.01, 0.1),
-        is_filled=(True,),
-        strategies=(RECREATE, RECREATE, ROLLING_UPDATE),
-        lag=(0.002, 0.02, 0.3),
-        watch_lag=(0.0, 0.1, 1.0),
-        severity=(0.0, 0.02),
-        deaths=(0,),
-    ),
-    Theme(
-        "a storm",
-        {"burst": 2, "scale": 2},
-        lag=(0.002, 0.02),
-        watch_lag=(1.0, 4.0),
-        stalls=(0.3, 0.6),
-        breaks=(0.05, 0.15),
-        severity=(0.1, 0.3, 0.5),
-    ),
-    Theme(
-        "sudden deaths",
-        {"burst": 6, "claim": 2},
-        hurry=(0.01, 0.1, 1.0),
-        is_filled=(True,),
-        lag=(0.02, 0.3, 1.0),
-        severity=(0.0, 0.02),
-        deaths=(2, 3, 4),
-    ),
-    Theme(
-        "rollouts",
-        {"change_template": 8, "claim": 2, "disturb": 2},
-        hurry=(0.3, 3.0),
-        is_filled=(True,),
-        strategies=(ROLLING_UPDATE,),
-        severity=(0.0, 0.02),
-        deaths=(0, 0, 0, 1),
-    ),
-    Theme(
-        "vandals",
-        {"delete_pod": 4, "delete_sandbox": 6, "suspend": 4, "meddle": 3, "disturb": 4},
-        is_filled=(True,),
-        lag=(0.002, 0.02, 0.3),
-    ),
-    Theme("hard times", {"quota": 12, "scale": 3, "burst": 3}, lag=(0.0, 0.002, 0.02)),
+ORDINARY = Theme("ordinary days")
+TUG_OF_WAR = Theme(
+    "tug of war",
+    {"claim": 2, "burst": 5, "delete_claim": 3, "scale": 4, "change_template": 4},
+    hurry=(0.01, 0.1),
+    is_filled=(True,),
+    strategies=(RECREATE, RECREATE, ROLLING_UPDATE),
+    lag=(0.002, 0.02, 0.3),
+    watch_lag=(0.0, 0.1, 1.0),
+    severity=(0.0, 0.02),
+    deaths=(0,),
+)
+STORM = Theme(
+    "a storm",
+    {"burst": 2, "scale": 2},
+    lag=(0.002, 0.02),
+    watch_lag=(1.0, 4.0),
+    stalls=(0.3, 0.6),
+    breaks=(0.05, 0.15),
+    severity=(0.1, 0.3, 0.5),
+)
+SUDDEN_DEATHS = Theme(
+    "sudden deaths",
+    {"burst": 6, "claim": 2},
+    hurry=(0.01, 0.1, 1.0),
+    is_filled=(True,),
+    lag=(0.02, 0.3, 1.0),
+    severity=(0.0, 0.02),
+    deaths=(2, 3, 4),
+)
+ROLLOUTS = Theme(
+    "rollouts",
+    {"change_template": 8, "claim": 2, "disturb": 2},
+    hurry=(0.3, 3.0),
+    is_filled=(True,),
+    strategies=(ROLLING_UPDATE,),
+    severity=(0.0, 0.02),
+    deaths=(0, 0, 0, 1),
+)
+VANDALS = Theme(
+    "vandals",
+    {"delete_pod": 4, "delete_sandbox": 6, "suspend": 4, "meddle": 3, "disturb": 4},
+    is_filled=(True,),
+    lag=(0.002, 0.02, 0.3),
+)
+HARD_TIMES = Theme(
+    "hard times",
+    {"quota": 12, "scale": 3, "burst": 3},
+    hurry=(0.3, 3.0),
+    lag=(0.0, 0.002, 0.02),
+)
+THEMES = (ORDINARY, TUG_OF_WAR, STORM, SUDDEN_DEATHS, ROLLOUTS, VANDALS, HARD_TIMES)
+
+
+#: For stories that are about something else than the controllers: a network that lags, and nothing that goes wrong.
+GENTLE = Theme(
+    "a good day",
+    lag=(0.0, 0.002, 0.02),
+    watch_lag=(0.0, 0.1),
+    breaks=(0.0,),
+    severity=(0.0,),
+    deaths=(0,),
 )
 
 

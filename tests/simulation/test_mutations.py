@@ -1,0 +1,50 @@
+"""Every way of breaking the controllers is found, by worlds in which the unbroken ones do well."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from sandpool.testing.simulation.simulation import Scenario, Simulation
+from sandpool.testing.simulation.theme import Theme
+
+# How many worlds it may take.
+WORLDS = 60
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def load() -> ModuleType:
+    """The mutations, which are no tests and in no package."""
+    spec = util.spec_from_file_location("mutations", Path(__file__).parent / "mutations.py")
+    assert spec is not None and spec.loader is not None
+    module = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+MUTATIONS: tuple[tuple[Mutation, Theme], ...] = load().MUTATIONS
+
+
+@pytest.mark.parametrize(
+    ("mutation", "theme"), MUTATIONS, ids=[f"mutation-{mutation.__name__}" for mutation, _ in MUTATIONS]
+)
+def test_it_is_found(mutation: Mutation, theme: Theme) -> None:
+    scenario = Scenario(theme=theme)
+    with pytest.MonkeyPatch.context() as patch:
+        mutation(patch)
+        found = next((seed for seed in range(WORLDS) if Simulation(seed, scenario).run().violation is not None), None)
+    gc.collect()
+    assert found is not None, f"{WORLDS} worlds, and nobody noticed"
+    for seed in range(found + 1):
+        Simulation(seed, scenario).run().check("tests/simulation -k mutation")
+    gc.collect()
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(MUTATIONS) >= 10
