@@ -117,7 +117,7 @@ def test_it_says_what_to_do_next(tmp_path: Path) -> None:
 def test_without_a_node_it_says_so() -> None:
     with ServerProcess("up", options=("--metrics-bind-address", "0", "--no-node")) as server:
         said = server.process.tail().splitlines()
-    assert [line.split()[0] for line in said] == ["serving", "no", "try"]
+    assert [line.split()[0] for line in said] == ["serving", "no", "router", "try"]
     assert said[1].startswith("no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen")
 
 
@@ -141,3 +141,28 @@ def test_where_data_is_kept_unless_told(monkeypatch: pytest.MonkeyPatch, configu
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.setenv("XDG_DATA_HOME", configured)
     assert data_home() == Path(expected)
+
+
+def test_it_has_a_router_unless_told_otherwise() -> None:
+    with ServerProcess("up", options=NODE) as server:
+        said = [line.split() for line in server.process.tail().splitlines()]
+        url = next(words[1] for words in said if words[0] == "router")
+        assert urllib.request.urlopen(f"{url}/healthz", timeout=20).read() == b'{"status":"ok"}'
+    with ServerProcess("up", options=(*NODE, "--router-bind-address", "0")) as server:
+        assert "router" not in server.process.tail()
+
+
+def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"short")
+    command = [sys.executable, "-m", "sandpool.cli.main", "up", "--data-dir", str(tmp_path / "data"), "--port=0"]
+    done = subprocess.run(
+        [*command, "--no-node", "--router-token-secret-file", str(tmp_path / "secret")],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == (
+        "Error: --router-token-secret-file: the secret of tokens has 5 bytes; it must have at least 32\n"
+    )

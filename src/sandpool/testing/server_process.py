@@ -26,7 +26,7 @@ class ServerProcess(Rig):
 
     Reached like a ``ControlPlane``: ``url``, ``ca``, ``tokens`` by user, and a ``kubeconfig`` of the administrator.
     After ``restart`` it serves the same data, on another port. ``seconds`` is how long the last start took. A
-    ``data_dir`` that is passed in stays when it stops.
+    ``data_dir`` that is passed in stays when it stops. ``network`` is the namespace it runs in, if not ours.
     """
 
     def __init__(
@@ -36,11 +36,13 @@ class ServerProcess(Rig):
         data_dir: Path | None = None,
         users: Mapping[str, tuple[str, ...]] | None = None,
         options: Sequence[str] = (),
+        network: Path | None = None,
     ) -> None:
         self.command = command
         self.data_dir = data_dir
         self.users = dict(users or {})
         self.options = options
+        self.network = network
         self.tokens = {user: f"token-of-{user}" for user in self.users}
         self.seconds = 0.0
 
@@ -49,6 +51,7 @@ class ServerProcess(Rig):
         self.kubeconfig = self.directory / "kubeconfig"
         (self.directory / "tokens.csv").write_text(token_file(self.tokens, self.users))
         command: list[str | Path] = [
+            *(() if self.network is None else ("nsenter", f"--net={self.network}")),
             *(sys.executable, "-m", "sandpool.cli.main", self.command),
             *("--data-dir", self.data_dir or self.directory / "data", "--port", "0"),
             *("--kubeconfig", self.kubeconfig, "--token-file", self.directory / "tokens.csv"),
