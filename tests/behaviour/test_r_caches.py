@@ -255,7 +255,8 @@ async def test_r40_a_claim_is_measured_once_however_often_it_loses_and_regains_r
             all_controllers.append(world.controllers)
         for box in served.values():
             await set_ready(world, box["metadata"]["name"], "True")
-        assert all(map(is_ready, await world.all(SANDBOX_CLAIM)))
+        await world.served(2)
+        await world.wait(5)  # what changes too often is looked at less often
 
     for metric in (
         CLAIM_STARTUP_LATENCY,
