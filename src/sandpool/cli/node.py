@@ -53,6 +53,7 @@ def node(
     data_dir: Path,
     max_pods: int,
     pod_cidr: IPv4Network | None,
+    host_netns: Path | None,
     schedule: bool,
     allow_host_path: bool,
     keep: bool,
@@ -67,6 +68,7 @@ def node(
         alone=schedule,
         addresses=pod_cidr or PODS,
         allow_host_paths=allow_host_path,
+        host=host_netns,
     )
     try:
         connection = kubeconfigs.load(kubeconfig, context)

@@ -36,10 +36,15 @@ _OPTIONS: Final = (
         "--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many a node takes."
     ),
     click.option("--pod-cidr", type=Network(), help="Addresses of pods. [default: 10.231.0.0/16]"),
+    click.option(
+        "--host-netns",
+        type=click.Path(path_type=Path, exists=True),
+        help="The network namespace pods are connected to. [default: this machine's own]",
+    ),
     switch("--allow-host-path", False, "Let pods mount directories of this machine."),
     switch("--keep", False, "When told to stop, leave pods running for the next start."),
 )
-NAMES: Final = ("max_pods", "pod_cidr", "allow_host_path", "keep")
+NAMES: Final = ("max_pods", "pod_cidr", "host_netns", "allow_host_path", "keep")
 
 
 def node_options(command: F) -> F:
@@ -57,6 +62,7 @@ class Choice:
     real: bool
     max_pods: int
     pod_cidr: IPv4Network | None
+    host_netns: Path | None
     allow_host_path: bool
     keep: bool
 

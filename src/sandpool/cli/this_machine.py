@@ -46,6 +46,7 @@ def _settings(directory: Path, choice: Choice) -> Settings:
         addresses=choice.pod_cidr or PODS,
         first_host_user=FIRST + int(mark[:3], 16) * _USERS_EACH,
         allow_host_paths=choice.allow_host_path,
+        host=choice.host_netns,
     )
 
 

@@ -1,0 +1,110 @@
+"""``sandpool up`` with real sandboxes: a pool is filled, claims are served, and everything survives what may happen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import FREEZE_WHILE_WARM, SANDBOX_NAME_HASH
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client
+from sandpool.kube.http import HttpTransport
+from sandpool.kube.kubeconfig import load
+from sandpool.node.network.namespaces import Namespace
+from sandpool.testing.objects import new
+from sandpool.testing.server_process import ServerProcess
+from sandpool.testing.watching import until
+from sandpool.testing.world import is_ready
+
+pytestmark = pytest.mark.isolation
+
+QUICKSTART = files("sandpool.cli") / "manifests" / "quickstart.yaml"
+KINDS = {type.kind: type for type in (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)}
+WITHIN = 60.0
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    """In a network that ends at its door."""
+    os.chmod(tmp_path, 0o755)
+    host, _ = Namespace.make(tmp_path / "host", lambda: None)
+    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")
+    try:
+        with ServerProcess("up", options=options, data_dir=tmp_path / "data") as running:
+            yield running
+    finally:
+        host.remove()
+
+
+def reach(server: ServerProcess) -> Client:
+    return Client(HttpTransport(load(server.kubeconfig)))
+
+
+async def apply_quickstart(client: Client) -> None:
+    for document in yaml.safe_load_all(QUICKSTART.read_text()):
+        if document["kind"] == "SandboxTemplate":
+            template = document["spec"]["podTemplate"]
+            template["metadata"] = {"annotations": {FREEZE_WHILE_WARM: "true"}}
+        await client.create(KINDS[document["kind"]], document, "default")
+
+
+async def pods(client: Client, count: int) -> dict[str, Object]:
+    """The pods of sandboxes by name, once there are so many and all are ready."""
+
+    async def all_ready() -> list[Object]:
+        found: list[Object] = (await client.list(POD, "default", label_selector=SANDBOX_NAME_HASH))["items"]
+        return found if len(found) == count and all(map(is_ready, found)) else []
+
+    return {each["metadata"]["name"]: each for each in await until(all_ready, within=WITHIN)}
+
+
+async def claimed(client: Client, name: str) -> str:
+    """The sandbox of a claim, once it is ready."""
+
+    async def ready() -> Object | None:
+        claim = await client.get(SANDBOX_CLAIM, name, "default")
+        return claim if is_ready(claim) else None
+
+    claim = await until(ready, within=WITHIN)
+    assert claim is not None
+    return str(claim["status"]["sandbox"]["name"])
+
+
+def runs(found: dict[str, Object]) -> dict[str, tuple[str, int]]:
+    states = {name: pod["status"]["containerStatuses"][0] for name, pod in found.items()}
+    return {name: (state["containerID"], state["restartCount"]) for name, state in states.items()}
+
+
+async def test_a_pool_of_real_sandboxes_and_a_claim(server: ServerProcess) -> None:
+    assert "runs pods confined by bwrap" in server.process.tail()
+    client = reach(server)
+    await apply_quickstart(client)
+    box = await claimed(client, "my-claim")
+    before = await pods(client, 3)
+    assert len({pod["status"]["podIP"] for pod in before.values()}) == 3
+
+    await client.close()
+    await asyncio.to_thread(server.restart, crash=True)
+    client = reach(server)
+    assert runs(await pods(client, 3)) == runs(before)
+    await client.create(
+        SANDBOX_CLAIM, new(SANDBOX_CLAIM, "another", spec={"warmPoolRef": {"name": "python"}}), "default"
+    )
+    assert await claimed(client, "another") in before
+    assert await claimed(client, "my-claim") == box
+    await pods(client, 4)
+
+    await client.close()
+    await asyncio.to_thread(server.restart)
+    client = reach(server)
+    again = runs(await pods(client, 4))
+    assert {restarts for _, restarts in again.values()} == {1}
+    assert await claimed(client, "my-claim") == box
+    await client.close()
