@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 # How often files made of API objects are looked at again; kubelet's figure.
 _REFRESH: Final = 60.0
 # Which runtime runs pods that do not ask for one: the first of these that works.
-_PREFERRED: Final = ("bwrap",)
+_PREFERRED: Final = ("bwrap", "crun")
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,8 +165,8 @@ class Node:
             return Runtimes({}, _PREFERRED[0], dict.fromkeys(_PREFERRED, str(error)))
         available: dict[str, Runtime] = {}
         unavailable: dict[str, str] = {}
-        for runtime in self._candidates(self._cgroups):
-            why = await runtime.probe()
+        candidates = self._candidates(self._cgroups)
+        for runtime, why in zip(candidates, await asyncio.gather(*(each.probe() for each in candidates)), strict=True):
             if why is None:
                 available[runtime.name] = runtime
             else:
