@@ -1,17 +1,10 @@
-"""What tests look for in objects and requests: conditions as one line, and which request gives a claim its sandbox."""
+"""What tests look for in sandboxes and in requests about them: what was made, deleted, and given to a claim."""
 
 from __future__ import annotations
 
-from sandpool.api.conditions import condition_of
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object
 from sandpool.kube.transport import Request
-
-
-def said(object: Object, type: str) -> str:
-    """A condition as ``status/reason: message``; empty if the object has none of that type."""
-    found = condition_of(object, type)
-    return "" if found is None else f"{found['status']}/{found['reason']}: {found['message']}"
 
 
 def image_of(sandbox: Object) -> str:
