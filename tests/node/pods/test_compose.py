@@ -12,7 +12,7 @@ from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.identity import Identity, identity
 from sandpool.node.pods.parts import Image
 from sandpool.node.pods.spec import Container
-from sandpool.node.runtimes.runtime import HostToolchain, Scratch
+from sandpool.node.runtimes.runtime import DEFAULT_SCRATCH, HostToolchain
 from sandpool.testing.objects import pod
 
 IMAGE = Image("id", HostToolchain(), {"PATH": "/image", "A": "image"}, ("entry",), ("$(A)",), "/image", "7:8")
@@ -72,7 +72,7 @@ def test_identities_that_are_refused(of_pod: Object, of_image: str, words: str) 
 def composed(**container: Any) -> Any:
     spec = {"name": "main", "image": "i", **container}
     read = Container.read(spec)
-    return compose(pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), scratch=Scratch(), pids=9)
+    return compose(pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), pids=9)
 
 
 def test_the_pods_words_win_over_the_images() -> None:
@@ -85,6 +85,11 @@ def test_the_pods_words_win_over_the_images() -> None:
 def test_terminals_and_read_only_roots() -> None:
     spec = composed(tty=True, stdin=True, securityContext={"readOnlyRootFilesystem": True})
     assert (spec.tty, spec.stdin, spec.read_only_root, spec.env["TERM"]) == (True, True, True, "xterm")
+
+
+def test_what_it_may_write_to_its_own_root() -> None:
+    assert composed().scratch.size == DEFAULT_SCRATCH
+    assert composed(resources={"limits": {"ephemeral-storage": "10Mi"}}).scratch.size == 10 << 20
 
 
 def test_limits() -> None:

@@ -27,7 +27,6 @@ def compose(
     env: Mapping[str, str],
     mounts: tuple[Mount, ...],
     *,
-    scratch: Scratch,
     pids: int = DEFAULT_PIDS,
 ) -> ContainerSpec:
     """Raises ``ConfigError`` if the container cannot be run as it is asked for."""
@@ -42,7 +41,7 @@ def compose(
         uid=who.uid,
         gid=who.gid,
         root=image.root,
-        scratch=scratch,
+        scratch=_scratch(spec),
         read_only_root=bool(security.get("readOnlyRootFilesystem")),
         mounts=mounts,
         limits=container_limits(spec, pids),
@@ -67,6 +66,12 @@ def _with_defaults(pod: Object, image: Image, env: Mapping[str, str], spec: Obje
     if spec.get("tty"):
         defaults["TERM"] = "xterm"
     return {**defaults, **image.env, **env}
+
+
+def _scratch(spec: Object) -> Scratch:
+    """What a container may write to its own root."""
+    limit = _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
+    return Scratch() if limit is None else Scratch(size=limit)
 
 
 def container_limits(spec: Object, pids: int) -> Limits:

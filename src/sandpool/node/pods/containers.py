@@ -22,7 +22,7 @@ from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, Ending, Moment
 from sandpool.node.pods.parts import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
 from sandpool.node.pods.workplace import Workplace
-from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime, Scratch
+from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime
 from sandpool.node.runtimes.runtime import Container as Running
 
 # Names no container can have.
@@ -67,7 +67,7 @@ class Containers:
         shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
-        spec = compose(pod.object, container, image, env, mounts, scratch=Scratch(), pids=self.place.settings.pids)
+        spec = compose(pod.object, container, image, env, mounts, pids=self.place.settings.pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
