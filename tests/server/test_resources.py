@@ -34,7 +34,9 @@ def test_every_built_in_kind_is_served_once() -> None:
 def test_subresources_that_do_not_work_are_not_promised() -> None:
     for each in built_in_resources():
         assert each.type.subresources <= SERVED_SUBRESOURCES
-    assert "proxy" not in next(each for each in built_in_resources() if each.type.plural == POD.plural).type.subresources
+    assert (
+        "proxy" not in next(each for each in built_in_resources() if each.type.plural == POD.plural).type.subresources
+    )
 
 
 def test_the_two_groups_of_events_share_a_shelf() -> None:
