@@ -14,9 +14,11 @@ _COMMANDS = {
     "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
     "demo": ("sandpool.cli.demo", "Show the embedded API at work, with kubectl."),
     "image": ("sandpool.cli.image", "Show, import and remove images on this machine."),
+    "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
     "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
     "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
-    "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API and the controllers."),
+    "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
+    "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
 }
 
 

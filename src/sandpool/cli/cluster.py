@@ -1,0 +1,61 @@
+"""What commands that change a cluster have in common: how they reach it, and how they say that they could not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import uvloop
+
+from sandpool.install.errors import InstallError
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.connection import Connection
+from sandpool.kube.errors import ApiError, Forbidden, Unauthorized
+from sandpool.kube.http import HttpTransport
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def cluster_options(command: F) -> F:
+    for option in (
+        click.option("--dry-run", is_flag=True, help="Ask the API what would be done, and do nothing."),
+        click.option("--context", help="The context to use. [default: the current one]"),
+        click.option(
+            "--kubeconfig",
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="How to reach the cluster. [default: as kubectl does]",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def change(kubeconfig: Path | None, context: str | None, work: Callable[[Client], Awaitable[None]]) -> None:
+    """Run ``work`` with a client of the cluster; what goes wrong becomes a message for a person."""
+    try:
+        connection = kubeconfigs.load(kubeconfig, context)
+    except kubeconfigs.KubeconfigError as error:
+        raise click.ClickException(str(error)) from None
+    try:
+        uvloop.run(_connected(connection, work))
+    except InstallError as error:
+        raise click.ClickException(str(error)) from None
+    except Unauthorized:
+        raise click.ClickException(f"{connection.server} does not know these credentials") from None
+    except Forbidden as error:
+        raise click.ClickException(f"{error}\nThis takes an administrator of the cluster") from None
+    except ApiError as error:
+        raise click.ClickException(f"the API refused: {error}") from None
+    except (OSError, TimeoutError) as error:
+        raise click.ClickException(str(error) or f"no answer from {connection.server}") from None
+
+
+async def _connected(connection: Connection, work: Callable[[Client], Awaitable[None]]) -> None:
+    client = Client(HttpTransport(connection))
+    try:
+        await work(client)
+    finally:
+        await client.close()

@@ -1,0 +1,67 @@
+"""``sandpool install``: into a Kubernetes cluster, in one command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import click
+
+from sandpool.api.blueprint import Profile
+from sandpool.api.resource import Object
+from sandpool.cli.cluster import change, cluster_options
+from sandpool.engine.clock import SystemClock
+from sandpool.install import manifests, monitoring
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice
+from sandpool.install.names import CONTROLLER, NAMESPACE
+from sandpool.kube.client import Client
+
+
+@click.command()
+@cluster_options
+@click.option("--image", default=Choice().image, show_default=True, help="Made from deploy/Dockerfile.")
+@click.option(
+    "--replicas", type=click.IntRange(min=1), default=Choice().replicas, show_default=True, help="One of them works."
+)
+@click.option(
+    "--profile",
+    type=click.Choice(get_args(Profile)),
+    default=Choice().profile,
+    show_default=True,
+    help="Whether the API server checks every field of a pod (full) or takes pods as they are (lean).",
+)
+@click.option("--router", is_flag=True, help="Install the router that SDKs look for, too.")
+@click.option("--monitoring", "monitored", is_flag=True, help="Also what the Prometheus operator should collect.")
+@click.option("--force", is_flag=True, help="Take over what others have installed or changed.")
+def install(
+    kubeconfig: Path | None,
+    context: str | None,
+    dry_run: bool,
+    image: str,
+    replicas: int,
+    profile: Profile,
+    router: bool,
+    monitored: bool,
+    force: bool,
+) -> None:
+    """Install Sandpool into a Kubernetes cluster, or bring an installation up to date. Doing it again does nothing."""
+    objects = chosen(Choice(image, replicas, profile), router=router, monitored=monitored)
+
+    async def work(client: Client) -> None:
+        await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
+
+    change(kubeconfig, context, work)
+    if not dry_run:
+        click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status deployment/{CONTROLLER}")
+
+
+def chosen(choice: Choice, *, router: bool, monitored: bool) -> list[Object]:
+    """Everything to install, in order."""
+    return [
+        manifests.namespace(),
+        *manifests.definitions(choice),
+        *manifests.controller(choice),
+        *(manifests.router(choice) if router else ()),
+        *(monitoring.objects() if monitored else ()),
+    ]

@@ -1,0 +1,35 @@
+"""``sandpool uninstall``: out of a Kubernetes cluster again, leaving nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sandpool.cli.cluster import change, cluster_options
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install.manifests import Choice
+from sandpool.install.remover import Remover
+from sandpool.kube.client import Client
+
+
+@click.command()
+@cluster_options
+@click.option("--keep-kinds", is_flag=True, help="Leave the kinds and all sandboxes, pools and claims as they are.")
+@click.option("--with-claims", is_flag=True, help="Although sandboxes are in use: delete them.")
+def uninstall(kubeconfig: Path | None, context: str | None, dry_run: bool, keep_kinds: bool, with_claims: bool) -> None:
+    """Remove Sandpool from a Kubernetes cluster. Refuses while there are claims, or sandboxes of no pool."""
+    if keep_kinds and with_claims:
+        raise click.UsageError("--keep-kinds keeps claims and --with-claims deletes them: choose one")
+    objects = chosen(Choice(), router=True, monitored=True)
+
+    async def work(client: Client) -> None:
+        remover = Remover(
+            client, SystemClock(), click.echo, dry_run=dry_run, keep_kinds=keep_kinds, with_claims=with_claims
+        )
+        await remover.remove(objects)
+
+    change(kubeconfig, context, work)
+    if not dry_run:
+        click.echo("uninstalled")

@@ -1,0 +1,74 @@
+"""The definitions of the kinds: taking over those of another installation, and waiting until they are served.
+
+The Go controller also serves the version v1alpha1, which a webhook of its own converts. Objects are stored in v1beta1,
+which is the same there and here, so its definitions can be replaced under the objects. Two things are in the way: the
+webhook has to be taken out of a definition before it can be said to have none, and as long as any object may still be
+stored in the old version nothing but that webhook can read it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDPOOL
+from sandpool.api.resource import Object, ResourceType
+from sandpool.engine.clock import Clock
+from sandpool.install.errors import InstallError
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import NotFound, TooManyRequests
+
+_PAUSE: Final = 0.2  # seconds between two looks
+
+
+async def check(client: Client, definition: Object, *, force: bool) -> None:
+    """Raises ``InstallError`` if what is there cannot be replaced by this."""
+    name = definition["metadata"]["name"]
+    try:
+        present = await client.get(CUSTOM_RESOURCE_DEFINITION, name)
+    except NotFound:
+        return
+    versions = {each["name"] for each in definition["spec"]["versions"]}
+    old = sorted(set(present.get("status", {}).get("storedVersions") or ()) - versions)
+    if old:
+        raise InstallError(
+            f"objects of {name} may still be stored as {', '.join(old)}, which only the controller that wrote them can "
+            "read\nMigrate them with it, then remove the version from the definition's status.storedVersions"
+        )
+    if _converts(present) and not force:
+        raise InstallError(
+            f"the definition of {name} belongs to another installation\n"
+            "--force replaces it; sandboxes, pools and claims stay"
+        )
+
+
+async def take_over(client: Client, present: Object, say: Callable[[str], None]) -> None:
+    """Take the conversion webhook out of a definition that is there."""
+    if not _converts(present):
+        return
+    name = present["metadata"]["name"]
+    patch = MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
+    await client.patch(CUSTOM_RESOURCE_DEFINITION, name, patch)
+    say(f"conversion webhook of {name} removed")
+
+
+async def served(client: Client, clock: Clock, defined: list[Object]) -> None:
+    """Wait until the API answers for all of them. It says that a definition is established before each of its
+    handlers has noticed, so the condition alone would be too early."""
+    names = {each["metadata"]["name"] for each in defined}
+    await asyncio.gather(*(_served(client, clock, type) for type in SANDPOOL if type.group_resource in names))
+
+
+async def _served(client: Client, clock: Clock, type: ResourceType) -> None:
+    while True:
+        try:
+            await client.list(type, limit=1)
+        except (NotFound, TooManyRequests):  # the latter while it sets up the storage
+            await clock.sleep(_PAUSE)
+        else:
+            return
+
+
+def _converts(present: Object) -> bool:
+    return "webhook" in (present["spec"].get("conversion") or {})

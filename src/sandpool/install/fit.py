@@ -1,0 +1,86 @@
+"""Whether what is stored fits the definitions that are to come.
+
+An API server that knows every field of a pod forgets those it does not know, as soon as the definition changes. So
+before a cluster goes from the lean definitions to the full ones all that is stored is looked at, and nothing is changed
+if a field would be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_TEMPLATE
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.admit import compile_admission
+from sandpool.api.schema.shape import from_openapi
+from sandpool.install.errors import InstallError
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
+
+# The kinds that hold a pod.
+_HOLDERS: Final = (SANDBOX, SANDBOX_TEMPLATE)
+_PAGE: Final = 500
+_SHOWN: Final = 10
+
+
+async def check_fit(client: Client, definitions: list[Object]) -> None:
+    """Raises ``InstallError`` that names what would be lost or refused."""
+    wanted = {each["metadata"]["name"]: each for each in definitions}
+    misfits = [
+        misfit
+        for type in _HOLDERS
+        if type.group_resource in wanted
+        async for misfit in _misfits(client, type, _schema(wanted[type.group_resource]))
+    ]
+    if misfits:
+        shown = "\n".join(f"  {each}" for each in misfits[:_SHOWN])
+        more = f"\n  and {len(misfits) - _SHOWN} more" if len(misfits) > _SHOWN else ""
+        raise InstallError(
+            f"these objects do not fit the full definitions, which would drop or refuse the fields:\n{shown}{more}\n"
+            "Change them, or stay with --profile lean"
+        )
+
+
+async def _misfits(client: Client, type: ResourceType, schema: Object) -> AsyncIterator[str]:
+    if _takes_anything(schema) or not await _is_lean(client, type):
+        return
+    admit = compile_admission(from_openapi(schema))
+    async for each in _all(client, type):
+        admitted = admit(each)
+        metadata = each["metadata"]
+        for finding in (*(f"unknown field {path}" for path in admitted.unknown), *map(str, admitted.causes)):
+            yield f"{type.singular} {metadata['namespace']}/{metadata['name']}: {finding}"
+
+
+async def _is_lean(client: Client, type: ResourceType) -> bool:
+    try:
+        present = await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
+    except NotFound:
+        return False
+    return _takes_anything(_schema(present))
+
+
+async def _all(client: Client, type: ResourceType) -> AsyncIterator[Object]:
+    token: str | None = None
+    while True:
+        page = await client.list(type, limit=_PAGE, continue_token=token)
+        for item in page["items"]:
+            yield item
+        token = page["metadata"].get("continue")
+        if not token:
+            return
+
+
+def _schema(definition: Object) -> Object:
+    """Of the version that objects are stored in."""
+    stored = next(each for each in definition["spec"]["versions"] if each["storage"])
+    schema: Object = stored["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def _takes_anything(schema: Object) -> bool:
+    node: Any = schema
+    for name in ("spec", "podTemplate", "spec"):
+        node = node["properties"][name]
+    return bool(node.get("x-kubernetes-preserve-unknown-fields"))

@@ -1,0 +1,153 @@
+"""Installing by server-side apply: everything is accepted, doing it again does nothing, and others are respected."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.blueprint import Profile
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    NAMESPACE,
+    SANDBOX,
+    SANDPOOL,
+    SERVICE,
+)
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install.errors import InstallError
+from sandpool.install.installer import Installer, title
+from sandpool.install.manifests import Choice
+from sandpool.install.names import CONTROLLER
+from sandpool.install.names import NAMESPACE as SPACE
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import NotFound
+from sandpool.server.app import ApiServer
+from sandpool.testing.former import foreign_workload
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template
+
+
+class Told(list[str]):
+    def __call__(self, line: str) -> None:
+        self.append(line)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield server.client()
+    await server.stop()
+
+
+async def install(
+    client: Client, *, profile: Profile = "full", router: bool = True, dry_run: bool = False, force: bool = False
+) -> Told:
+    told = Told()
+    objects = chosen(Choice(profile=profile), router=router, monitored=False)
+    await Installer(client, SystemClock(), told, dry_run=dry_run, force=force).install(objects)
+    return told
+
+
+async def test_everything_is_accepted_strictly_and_said(client: Client) -> None:
+    told = await install(client)
+    objects = chosen(Choice(), router=True, monitored=False)
+    # The embedded API has the kinds already.
+    verbs = {CUSTOM_RESOURCE_DEFINITION.kind: "unchanged"}
+    expected = [f"{title(each)} {verbs.get(each['kind'], 'created')}" for each in objects]
+    expected.insert(1 + len(SANDPOOL), "4 kinds are served")
+    assert told == expected
+
+
+async def test_doing_it_again_does_nothing(client: Client) -> None:
+    await install(client)
+    before = await client.get(DEPLOYMENT, CONTROLLER, SPACE)
+    told = await install(client)
+    assert {line.rsplit(" ", 1)[1] for line in told} == {"unchanged", "served"}
+    assert await client.get(DEPLOYMENT, CONTROLLER, SPACE) == before
+
+
+async def test_a_dry_run_does_nothing(client: Client) -> None:
+    told = await install(client, dry_run=True)
+    assert f"deployment.apps/{CONTROLLER} created (dry run)" in told
+    with pytest.raises(NotFound):
+        await client.get(NAMESPACE, SPACE)
+
+
+async def test_a_new_image_is_a_change(client: Client) -> None:
+    await install(client)
+    told = Told()
+    objects = chosen(Choice(image="example.com/sandpool:2"), router=False, monitored=False)
+    await Installer(client, SystemClock(), told).install(objects)
+    assert [line for line in told if line.endswith(" configured")] == [f"deployment.apps/{CONTROLLER} configured"]
+
+
+async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -> None:
+    await install(client)
+    await client.patch(DEPLOYMENT, CONTROLLER, MergePatch({"spec": {"replicas": 7}}), SPACE, field_manager="somebody")
+    with pytest.raises(InstallError, match=r"changed by others:(.|\n)*\.spec\.replicas(.|\n)*--force takes over"):
+        await install(client)
+    await install(client, force=True)
+    assert (await client.get(DEPLOYMENT, CONTROLLER, SPACE))["spec"]["replicas"] == 2
+
+
+async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) -> None:
+    objects = chosen(Choice(), router=False, monitored=True)
+    with pytest.raises(InstallError, match="install the Prometheus operator first"):
+        await Installer(client, SystemClock(), Told()).install(objects)
+
+
+# --- from another installation ----------------------------------------------------------------------------------------
+
+
+async def test_a_deployment_of_others_is_replaced_as_a_whole_and_by_force_only(client: Client) -> None:
+    await foreign_workload(client)
+    with pytest.raises(InstallError, match="belongs to another installation\n--force replaces it"):
+        await install(client)
+    told = await install(client, force=True)
+
+    assert f"deployment.apps/{CONTROLLER} of another installation deleted" in told
+    (runs,) = (await client.get(DEPLOYMENT, CONTROLLER, SPACE))["spec"]["template"]["spec"]["containers"]
+    assert "command" not in runs
+    assert runs["args"] == ["controller", "--leader-elect=true"]
+    for type, name, namespace in (
+        (CLUSTER_ROLE, "agent-sandbox-controller-extensions", None),
+        (CLUSTER_ROLE_BINDING, "agent-sandbox-controller-extensions", None),
+        (SERVICE, "agent-sandbox-webhook-service", SPACE),
+    ):
+        with pytest.raises(NotFound):
+            await client.get(type, name, namespace)
+    assert {line.rsplit(" ", 1)[1] for line in await install(client)} == {"unchanged", "served"}
+
+
+# --- between the profiles -------------------------------------------------------------------------------------------
+
+
+async def test_profiles_are_switched_without_losing_a_field(client: Client) -> None:
+    box = new(SANDBOX, "box", spec={"podTemplate": pod_template(spec={"hostname": "here"})})
+    full = await client.create(SANDBOX, box, "default")
+    await install(client, profile="lean", force=True)
+    lean = await client.get(SANDBOX, "box", "default")
+    assert lean["spec"] == full["spec"]
+    await install(client, profile="full")
+    assert (await client.get(SANDBOX, "box", "default"))["spec"] == full["spec"]
+
+
+async def test_a_field_that_would_be_lost_keeps_the_profile(client: Client) -> None:
+    await install(client, profile="lean", force=True)
+    containers = [{"name": "main", "image": "i", "fieldOfTomorrow": 1}]
+    box = new(SANDBOX, "box", spec={"podTemplate": {"spec": {"containers": containers, "hostUsers": "maybe"}}})
+    await client.create(SANDBOX, box, "default")
+    with pytest.raises(InstallError) as refused:
+        await install(client, profile="full", force=True)
+    assert "sandbox default/box: " in str(refused.value)
+    assert "spec.podTemplate.spec.containers[0].fieldOfTomorrow" in str(refused.value)
+    assert "spec.podTemplate.spec.hostUsers" in str(refused.value)
+    (kept,) = (await client.get(SANDBOX, "box", "default"))["spec"]["podTemplate"]["spec"]["containers"]
+    assert kept["fieldOfTomorrow"] == 1

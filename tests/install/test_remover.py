@@ -1,0 +1,133 @@
+"""Uninstalling: nothing that is in use goes by accident, and nothing of ours stays."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    NAMESPACE,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_WARM_POOL,
+    SANDPOOL,
+)
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install.errors import InstallError
+from sandpool.install.installer import Installer, type_of
+from sandpool.install.manifests import Choice
+from sandpool.install.names import CONTROLLER
+from sandpool.install.names import NAMESPACE as SPACE
+from sandpool.install.remover import Remover
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
+from sandpool.server.app import ApiServer
+from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.watching import until
+
+OBJECTS = chosen(Choice(), router=True, monitored=False)
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    """Of a cluster with everything installed."""
+    server = ApiServer(tmp_path)
+    await server.start()
+    await Installer(server.client(), SystemClock(), lambda line: None).install(OBJECTS)
+    yield server.client()
+    await server.stop()
+
+
+async def remove(client: Client, **options: Any) -> list[str]:
+    told: list[str] = []
+    await Remover(client, SystemClock(), told.append, **options).remove(chosen(Choice(), router=True, monitored=True))
+    return told
+
+
+async def left(client: Client) -> list[str]:
+    found = []
+    for each in OBJECTS:
+        try:
+            await client.get(type_of(each), each["metadata"]["name"], each["metadata"].get("namespace"))
+        except NotFound:
+            continue
+        found.append(each["kind"])
+    return found
+
+
+async def box(client: Client, name: str, **metadata: Any) -> None:
+    spec = {"podTemplate": pod_template()}
+    await client.create(SANDBOX, new(SANDBOX, name, metadata=metadata, spec=spec), "default")
+
+
+async def test_everything_goes_the_controller_first(client: Client) -> None:
+    told = await remove(client)
+    assert told[:2] == [f"deployment.apps/{CONTROLLER} deleted", "deployment.apps/sandbox-router-deployment deleted"]
+    assert told[-1] == f"namespace/{SPACE} deleted"
+
+    async def nothing() -> bool:
+        return await left(client) == []
+
+    await until(nothing)
+    assert await remove(client) == []
+
+
+async def test_claims_are_not_deleted_by_accident(client: Client) -> None:
+    claim = new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "pool"}})
+    await client.create(SANDBOX_CLAIM, claim, "default")
+    with pytest.raises(
+        InstallError, match="would lose their sandboxes: default/mine\nDelete them first, or say --with-cl"
+    ):
+        await remove(client)
+    assert len(await left(client)) == len(OBJECTS)
+
+
+async def test_nor_are_sandboxes_that_belong_to_nobody_else(client: Client) -> None:
+    await box(client, "alone")
+    with pytest.raises(InstallError, match="belong to no pool and would be lost: default/alone"):
+        await remove(client)
+    await remove(client, with_claims=True)
+    with pytest.raises(NotFound):
+        await client.list(SANDBOX)
+
+
+async def test_members_of_a_pool_are_nobodys_loss(client: Client) -> None:
+    pool = new(SANDBOX_WARM_POOL, "pool", spec={"sandboxTemplateRef": {"name": "python"}})
+    owner = await client.create(SANDBOX_WARM_POOL, pool, "default")
+    reference = owner_reference(owner, controller=True) | {"apiVersion": "extensions.agents.x-k8s.io/v1alpha1"}
+    await box(client, "member", ownerReferences=[reference])
+    await remove(client)
+    with pytest.raises(NotFound):
+        await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
+
+
+async def test_kinds_can_stay_with_all_that_is_in_use(client: Client) -> None:
+    await box(client, "alone")
+    await remove(client, keep_kinds=True)
+    assert await client.get(SANDBOX, "alone", "default")
+
+    async def only_kinds() -> bool:
+        return await left(client) == ["CustomResourceDefinition"] * len(SANDPOOL)
+
+    await until(only_kinds)
+
+
+async def test_a_namespace_that_others_use_stays(client: Client) -> None:
+    labels = {"app": "theirs"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    theirs = new(DEPLOYMENT, "theirs", spec={"selector": {"matchLabels": labels}, "template": template})
+    await client.create(DEPLOYMENT, theirs, SPACE)
+    assert (await remove(client))[-1] == f"namespace/{SPACE} kept: theirs run in it"
+    assert (await client.get(NAMESPACE, SPACE))["status"]["phase"] == "Active"
+
+
+async def test_a_dry_run_removes_nothing(client: Client) -> None:
+    assert f"deployment.apps/{CONTROLLER} deleted (dry run)" in await remove(client, dry_run=True)
+    assert len(await left(client)) == len(OBJECTS)
