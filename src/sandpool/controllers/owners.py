@@ -26,10 +26,22 @@ class Owners:
 
     async def is_there(self, owner: View) -> bool:
         """Whether something may be made for the owner now. If not, the cache knows why."""
-        key, cache = key_of(owner), self.performer.caches[self.type]
-        if self._made_for.get(key) != owner.uid:
-            self._made_for[key] = owner.uid
+        if not self.is_known(owner):
+            self.remember(owner)
             return True
+        return await self.is_still_there(owner)
+
+    def is_known(self, owner: View) -> bool:
+        """Whether something was made for it before."""
+        return self._made_for.get(key_of(owner)) == owner.uid
+
+    def remember(self, owner: View) -> None:
+        """Something is made for it."""
+        self._made_for[key_of(owner)] = owner.uid
+
+    async def is_still_there(self, owner: View) -> bool:
+        """What the API says, which the cache knows from then on."""
+        key, cache = key_of(owner), self.performer.caches[self.type]
         try:
             answer = await self.performer.client.get(self.type, owner.name, owner.namespace)
         except NotFound:

@@ -54,6 +54,7 @@ from sandpool.controllers.claim.settings import Settings
 from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
+from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.writes import Delete
 from sandpool.engine.cache import Key
@@ -107,6 +108,7 @@ class ClaimController:
             retried=queue.retried,
             per_second=PASSES_PER_SECOND,
         )
+        self._owners = Owners(SANDBOX_CLAIM, performer)
         # Claims for which a sandbox was to be made, and the API did not say whether it was.
         self._in_doubt: set[Key] = set()
         self._first_seen = FirstSeen()
@@ -143,11 +145,18 @@ class ClaimController:
             self.assigner.withdraw(key)
             self.voice.forget(key)
             self._first_seen.forget(key)
+            self._owners.forget(key)
             return DONE
         if (leftover := self._leftover(claim)) is not None:
             await self._clean_up(leftover, claim)
         observed = self._observe(claim)
         decision = decide(observed)
+        if isinstance(decision, Ask | Adopt | Make) and self._owners.is_known(claim):
+            # It had a sandbox, which may be gone because the claim is.
+            if not await self._owners.is_still_there(claim) or (claim := self.caches.claims.get(key)) is None:
+                return DONE
+            observed = self._observe(claim)
+            decision = decide(observed)
         match decision:
             case Ask():
                 return await self._ask(observed, decision)
@@ -269,6 +278,7 @@ class ClaimController:
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
+        self._owners.remember(claim)
         self.voice.is_giving(claim, name, adoption.sample, adoption.event)
         self._binding.add(key_of(claim))
         try:
@@ -293,6 +303,7 @@ class ClaimController:
         claim = observed.claim
         self.assigner.withdraw(key_of(claim))
         stale = making.is_reference_stale
+        self._owners.remember(claim)
         self.voice.is_giving(claim, claim.name, making.sample, making.event)
         try:
             answer = await self.performer.create(making.create, claim.namespace)
