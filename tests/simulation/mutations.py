@@ -22,13 +22,14 @@ from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.echoes import Echoes
 from sandpool.controllers.owners import Owners
+from sandpool.controllers.sandbox import wake
 from sandpool.controllers.sandbox import waking as sandbox_waking
+from sandpool.controllers.warmpool import members, rollout
 from sandpool.controllers.warmpool import plan as pool_plan
-from sandpool.controllers.warmpool import rollout
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.engine import reflector
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.theme import (
     HARD_TIMES,
@@ -86,13 +87,13 @@ def own_writes_are_not_read(patch: Patch) -> None:
 
 def terminating_members_do_not_count(patch: Patch) -> None:
     """A member is replaced before it is gone."""
-    original = pool_plan.sort_members
+    original = members.sort_members
     patch.setattr(pool_plan, "sort_members", lambda *args: replace(original(*args), terminating=0))
 
 
 def pools_delete_what_has_changed(patch: Patch) -> None:
     """A member is deleted although a claim has taken it meanwhile."""
-    original = pool_plan.deletion
+    original = members.deletion
     patch.setattr(pool_plan, "deletion", lambda member: replace(original(member), resource_version=""))
 
 
@@ -139,7 +140,7 @@ def owners_are_not_looked_up(patch: Patch) -> None:
 
 def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
-    original = sandbox_waking.sandbox_reads
+    original = wake.sandbox_reads
     patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
 
 
@@ -161,7 +162,7 @@ def rollouts_take_all_they_can(patch: Patch) -> None:
     """Outdated members go before there are others."""
     original = rollout.Bounds.of
     bounds = classmethod(lambda cls, pool: cls(original(pool).surge, pool.replicas))
-    patch.setattr(pool_plan.resize.__globals__["Bounds"], "of", bounds)
+    patch.setattr(rollout.Bounds, "of", bounds)
 
 
 def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
@@ -173,7 +174,7 @@ def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
         await original(self, error)
         if version is not None and self._version is None:
             with suppress(ApiError, ConnectionError, TimeoutError):
-                self._version = reflector.version_of(await self.client.list(self.type, self.namespace))
+                self._version = version_of(await self.client.list(self.type, self.namespace))
 
     patch.setattr(reflector.Reflector, "_recover", recover)
 

@@ -46,7 +46,7 @@ def test_time_jumps_to_the_next_timer() -> None:
             await clock.sleep(seconds)
             return clock.monotonic()
 
-        return await asyncio.gather(nap(3600), nap(1), nap(60))
+        return list(await asyncio.gather(nap(3600), nap(1), nap(60)))
 
     assert loop.run(sleep()) == [3600, 1, 60]
     assert (clock.now() - clock.start).total_seconds() == 3600

@@ -28,7 +28,7 @@ class Post:
         self.store = store
 
 
-def simulate(seed: int, story: Callable[[Post], Coroutine[Any, Any, None]], **weather: float) -> Trace:
+def simulate(seed: int, story: Callable[[Post], Coroutine[Any, Any, None]], **weather: Any) -> Trace:
     random = Random(seed)
     loop = SimulationLoop(random)
     trace = Trace(loop.time)
