@@ -141,6 +141,15 @@ async def test_removal_kills_and_can_be_repeated(cgroups: Cgroups, group: Cgroup
     assert group.processes() == [] and not group.is_populated() and group.oom_kills() == 0
 
 
+async def test_who_waits_for_a_cgroup_that_is_removed_is_told(cgroups: Cgroups, group: Cgroup) -> None:
+    waiting = asyncio.create_task(
+        cgroups.changes.until(group.directory / "cgroup.events", lambda text: "never" in text)
+    )
+    await asyncio.sleep(0)
+    await cgroups.group("pod").remove()
+    await asyncio.wait_for(waiting, 30)
+
+
 def test_a_path_cannot_lead_out(cgroups: Cgroups) -> None:
     with pytest.raises(ValueError, match="no path"):
         cgroups.group("..", "other")

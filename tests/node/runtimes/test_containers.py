@@ -294,6 +294,31 @@ async def test_root_is_never_the_user(boxes: Rig) -> None:
     await container.delete()
 
 
+async def test_a_zero_byte_makes_no_option_of_a_variable(boxes: Rig) -> None:
+    with pytest.raises(RuntimeFailure, match="zero byte"):
+        await boxes.start("true", env={"A": "b\0--bind\0/\0/host"})
+
+
+async def test_many_at_once(boxes: Rig) -> None:
+    """More than the launcher's socket holds."""
+    container = await boxes.start("sleep", "100", limits=Limits(pids=2000))
+    results = await asyncio.gather(*(boxes.execute(container, "true") for _ in range(40)))
+    assert results == [(0, "")] * 40
+
+
+async def test_deleted_while_it_starts(boxes: Rig) -> None:
+    pod = await boxes.pod()
+    for delay in range(8):
+        spec = ContainerSpec("main", ("sleep", "100"), env={"PATH": "/usr/bin:/bin"})
+        container = await boxes.runtime.create(pod, spec)
+        starting = asyncio.create_task(container.start())
+        await asyncio.sleep(delay * 0.004)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await container.delete()
+        assert boxes.cgroups.group(pod.uid).children() == []
+
+
 async def test_the_same_name_can_be_used_again(boxes: Rig) -> None:
     pod = await boxes.pod()
     for word in ("first", "second"):

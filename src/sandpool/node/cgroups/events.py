@@ -55,6 +55,13 @@ class Changes:
                 self._waiting.pop(watch, None)
                 _libc.inotify_rm_watch(self._inotify, watch)
 
+    def look_again(self) -> None:
+        """Have everybody who waits look for themselves. When a cgroup is removed nobody is told, and nobody will be
+        told what happened to it before that: the kernel holds back news for some milliseconds."""
+        for waiting in self._waiting.values():
+            for event in waiting:
+                event.set()
+
     def close(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
             self._loop.remove_reader(self._inotify)
@@ -68,6 +75,8 @@ class Changes:
             at += _HEADER.size + length
             for event in self._waiting.get(watch, ()):
                 event.set()
+            if watch < 0:  # there was more than it can keep
+                self.look_again()
 
 
 class OutOfMemory:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from sandpool.node.cgroups.controllers import Controllers, Hybrid, controllers_of, remove_tree
 from sandpool.node.cgroups.events import Changes, OutOfMemory
 from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.cgroups.mounts import Mounts, NoCgroups
+
+# How often to kill what enters a cgroup that is being removed.
+_ENTERING: Final = 1000
 
 
 class Cgroups:
@@ -140,12 +146,22 @@ class Cgroup:
 
     async def remove(self) -> None:
         """Kill what is in it and remove it and those below. Does nothing if it is gone."""
-        await self.kill()
-        self.remove_empty()
+        for _ in range(_ENTERING):
+            await self.kill()
+            try:
+                self.remove_empty()
+            except OSError as error:
+                if error.errno != errno.EBUSY:
+                    raise
+                await asyncio.sleep(0)  # somebody was on the way in, and is killed next time
+            else:
+                return
+        raise OSError(errno.EBUSY, "processes keep entering the cgroup", str(self.directory))
 
     def remove_empty(self) -> None:
         self.cgroups.controllers.remove(self.path)
         remove_tree(self.directory)
+        self.cgroups.changes.look_again()
 
     @property
     def _events(self) -> Path:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.bundle import crun_script, write_bundle
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
-from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
+from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
 
 # What may be kept in /dev/shm, unless something is mounted there.
 _SHARED_MEMORY: Final = 64 << 20
@@ -48,6 +48,7 @@ def become_container(order: Birth, report: int) -> None:
     pod, spec = order.pod, order.spec
     if pod.host_uid == 0 or pod.host_gid == 0:
         raise PermissionError("a sandbox is never root's")
+    check_words(spec)
     os.umask(0o022)
     os.setsid()
     enter_cgroups(order.entrances)
@@ -97,6 +98,13 @@ def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> list[
     for name, value in spec.env.items():
         arguments += ["--setenv", name, value]
     return arguments
+
+
+def check_words(spec: ContainerSpec) -> None:
+    """bwrap reads its arguments from a file, where one with a zero byte in it would be two: the second is an option."""
+    words = [*spec.argv, *spec.env, *spec.env.values(), spec.cwd, *(mount.target for mount in spec.mounts)]
+    if any("\0" in word for word in words):
+        raise RuntimeFailure("neither arguments nor variables nor paths may contain a zero byte")
 
 
 def enter_cgroups(entrances: Sequence[str]) -> None:

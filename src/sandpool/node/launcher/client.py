@@ -11,6 +11,7 @@ import sys
 from itertools import count
 from typing import Any
 
+from sandpool.node.descriptors import writable
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.orders import LONGEST, encode, in_memory
@@ -55,8 +56,8 @@ class LauncherClient:
         waiting: asyncio.Future[Child] = asyncio.get_running_loop().create_future()
         memory = in_memory(encode(order))
         try:
-            self._send(number, [memory, *order.stdio])
             self._waiting[number] = waiting
+            await self._send(number, [memory, *order.stdio])
             return await waiting
         finally:
             os.close(memory)
@@ -71,15 +72,20 @@ class LauncherClient:
         if self._socket is not None:
             self._lost("the launcher was closed")
 
-    def _send(self, number: int, descriptors: list[int]) -> None:
-        message = [str(number).encode()]
-        try:
-            socket.send_fds(self._connection(), message, descriptors)
-        except BlockingIOError as error:
-            raise RuntimeFailure("the launcher does not keep up") from error
-        except ConnectionError:
-            self._lost("the launcher is gone")
-            socket.send_fds(self._connection(), message, descriptors)
+    async def _send(self, number: int, descriptors: list[int]) -> None:
+        while True:
+            connection = self._connection()
+            try:
+                socket.send_fds(connection, [str(number).encode()], descriptors)
+            except BlockingIOError:  # many at once: it takes one after the other
+                await writable(connection.fileno())
+            except ConnectionError:
+                if connection is self._socket:
+                    waiting = self._waiting.pop(number)  # it has not got this one; the next one will
+                    self._lost("the launcher is gone")
+                    self._waiting[number] = waiting
+            else:
+                return
 
     def _connection(self) -> socket.socket:
         if self._socket is not None:

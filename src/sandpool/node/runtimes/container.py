@@ -47,7 +47,7 @@ class ConfinedContainer:
         self._memory: OutOfMemory | None = None
         # There if memory ran out: the kernel counts only what it kills itself, and we may be quicker.
         self._ran_out = self.directory / "ran-out-of-memory"
-        self._child: Child | None = None
+        self._beginning: asyncio.Task[None] | None = None
         # Of the FIFOs: what was written is lost when nobody has them open any more.
         self._kept: list[int] = []
         self._their_terminal: int | None = None
@@ -71,19 +71,9 @@ class ConfinedContainer:
             self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
 
     async def start(self) -> None:
-        self._keep()
-        self._memory = self.cgroup.watch_memory(self._out_of_memory)
-        stdio = self._open_stdio()
-        try:
-            child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
-        except BaseException:
-            self._close_memory()
-            raise
-        finally:
-            for descriptor in stdio:
-                os.close(descriptor)
-        self._child = child
-        self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
+        self._beginning = asyncio.create_task(self._begin(), name=f"begin of container {self.spec.name}")
+        # Once asked for it comes, whoever is no longer interested: only then can it be ended for good.
+        await asyncio.shield(self._beginning)
         await self._reach_program()
 
     async def find(self) -> bool:
@@ -156,6 +146,8 @@ class ConfinedContainer:
         return self.cgroup.usage()
 
     async def delete(self) -> None:
+        if self._beginning is not None:
+            await asyncio.gather(self._beginning, return_exceptions=True)
         await self.cgroup.kill()
         if self._exit is not None:
             await asyncio.wait([self._exit])
@@ -166,6 +158,20 @@ class ConfinedContainer:
                 os.close(descriptor)
         self._kept, self.terminal, self._their_terminal = [], None, None
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    async def _begin(self) -> None:
+        self._keep()
+        self._memory = self.cgroup.watch_memory(self._out_of_memory)
+        stdio = self._open_stdio()
+        try:
+            child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
+        except BaseException:
+            self._close_memory()
+            raise
+        finally:
+            for descriptor in stdio:
+                os.close(descriptor)
+        self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
 
     async def _reach_program(self) -> None:
         """Wait until bwrap has made everything and has executed the program, or has failed."""
