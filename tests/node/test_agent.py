@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sandpool.api.kinds import LEASE, NODE, RUNTIME_CLASS
 from sandpool.api.quantity import parse
 
@@ -98,3 +100,23 @@ async def test_pods_of_other_nodes_are_left_alone(rig: NodeRig) -> None:
     await rig.create(spec={"nodeName": "node-2"})
     assert rig.starts() == []
     assert (await rig.status())["phase"] == "Pending"
+
+
+async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
+    rig: NodeRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await rig.create()
+    container = rig.container()
+    with monkeypatch.context() as broken:
+        broken.setattr("sandpool.node.pods.worker.decide", lambda life, now: 1 / 0)
+        worker = rig.agent.find("default", "pod")
+        assert worker is not None
+        worker.saw(await rig.get())
+        await rig.settle()
+    assert "broke down and is replaced" in caplog.text
+    await rig.passes(2)
+    assert rig.agent.find("default", "pod") not in (None, worker)
+    assert (container.pid is not None, rig.starts()) == (True, ["main"])
+    container.end(1)
+    await rig.settle()
+    assert rig.starts() == ["main", "main"]

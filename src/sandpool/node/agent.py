@@ -94,7 +94,8 @@ class NodeAgent:
         self.recorder = Recorder(client, clock, self.name)
         self.workers: dict[str, PodWorker] = {}  # by UID of the pod; none of them has ended
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
-        self._running: list[asyncio.Task[Any]] = []
+        self._running: list[asyncio.Task[Any]] = []  # what ends only when it is stopped
+        self._replacing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         settings = self.settings
@@ -134,9 +135,10 @@ class NodeAgent:
 
     async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
         """Stop every container within ``grace`` seconds, or leave them running for the next agent to adopt."""
-        for task in self._running:
+        ending = [*self._running, *self._replacing]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
         if not keep:
             await self._halt(grace)
         for task in self._tasks.values():
@@ -244,7 +246,9 @@ class NodeAgent:
         if task.cancelled() or task.exception() is None:
             return
         _log.error("the worker of pod %s broke down and is replaced", pod.key, exc_info=task.exception())
-        self._begin(self._replace(pod), f"replacement of the worker of pod {pod.key}")
+        replacing = asyncio.create_task(self._replace(pod), name=f"replacement of the worker of pod {pod.key}")
+        self._replacing.add(replacing)
+        replacing.add_done_callback(self._replacing.discard)
 
     async def _replace(self, pod: Pod) -> None:
         await self.clock.sleep(_PAUSE)

@@ -23,7 +23,7 @@ async def test_init_containers_run_one_after_the_other_and_before_the_others(rig
     await rig.create(spec={"initContainers": named("one", "two"), "containers": named("main", "other")})
 
     assert rig.starts() == ["one"]
-    await rig.passes(1)
+    await rig.passes(2)
     assert (await rig.status())["phase"] == "Pending"
     assert (await rig.state("two"))["state"] == {"waiting": {"reason": "PodInitializing"}}
     assert (await rig.state("main"))["state"] == {"waiting": {"reason": "PodInitializing"}}

@@ -198,7 +198,7 @@ async def test_readiness_gates(rig: NodeRig) -> None:
     from sandpool.kube.client import StrategicPatch
 
     await rig.create(spec={"readinessGates": [{"conditionType": "example.com/fed"}]})
-    await rig.passes(1)
+    await rig.passes(2)
     condition = await rig.condition("Ready")
     assert (condition["status"], condition["reason"]) == ("False", "ReadinessGatesNotReady")
     fed = {"type": "example.com/fed", "status": "True"}

@@ -2,7 +2,7 @@
 
 A pod on its way shows a new state every few milliseconds, and nobody can act on any of them but the last. So what is on
 its way is reported late, what somebody waits for at once: a pod becomes ready or stops being so, ends, fails, or gets
-into trouble. A start that takes less than a second costs one write, any other two as long as nothing goes wrong.
+into trouble. A start that takes less than two seconds costs one write, any other two if nothing goes wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandpool.node.pods.life import CREATING, INITIALIZING
 from sandpool.node.pods.report import is_ready
 
 # How long a state that nobody waits for stays unreported, the first time and then.
-FIRST_DELAY: Final = 1.0
+FIRST_DELAY: Final = 2.0
 LATER_DELAY: Final = 5.0
 
 # Lists that a strategic merge patch would add to.
