@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.labels import FREEZE_WHILE_WARM, SANDBOX_NAME_HASH
+from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
@@ -49,9 +49,6 @@ def reach(server: ServerProcess) -> Client:
 
 async def apply_quickstart(client: Client) -> None:
     for document in yaml.safe_load_all(QUICKSTART.read_text()):
-        if document["kind"] == "SandboxTemplate":
-            template = document["spec"]["podTemplate"]
-            template["metadata"] = {"annotations": {FREEZE_WHILE_WARM: "true"}}
         await client.create(KINDS[document["kind"]], document, "default")
 
 
