@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -70,8 +71,11 @@ def cpu_seconds(pid: int) -> float:
 def starved_seconds(pid: int) -> float:
     """How long the threads of a process were ready to run and had no processor to run on: what others on the machine
     have added to its latencies. The threads that have ended are not counted."""
-    waits = [each.read_text().split()[1] for each in Path(f"/proc/{pid}/task").glob("*/schedstat")]
-    return sum(map(int, waits)) / 1e9
+    nanoseconds = 0
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(OSError):  # it ends this very moment
+            nanoseconds += int(Path(f"/proc/{pid}/task/{thread}/schedstat").read_text().split()[1])
+    return nanoseconds / 1e9
 
 
 def resident_bytes(pid: int) -> int:
