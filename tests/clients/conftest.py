@@ -12,6 +12,9 @@ import yaml
 
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.private_home import PrivateHome
+from sandpool.testing.sdk.scripts import POOLS
+from sandpool.testing.sdk.speaker import MissingSdk, SdkProcess, find_python
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.users import USERS
 
@@ -85,3 +88,39 @@ def sandbox_kinds(kubectl: Kubectl, target: str) -> None:
 @pytest.fixture(scope="session")
 def sandbox_definitions() -> list[Any]:
     return [yaml.load(manifest.read_text(), yaml.CSafeLoader) for manifest in sorted(CRDS.glob("*.yaml"))]
+
+
+@pytest.fixture(scope="session")
+def home() -> Iterator[PrivateHome]:
+    """``sandpool up`` with real sandboxes and the pools that scripts of the SDK use."""
+    try:
+        find_python()
+    except MissingSdk as missing:
+        pytest.skip(str(missing))
+    home = PrivateHome().start()
+    try:
+        home.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(POOLS))
+        yield home
+    finally:
+        home.stop()
+
+
+@pytest.fixture(scope="session")
+def sdk_sync(home: PrivateHome) -> Iterator[SdkProcess]:
+    process = home.sdk()
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session")
+def sdk_async(home: PrivateHome) -> Iterator[SdkProcess]:
+    process = home.sdk(asynchronous=True)
+    yield process
+    process.stop()
+
+
+@pytest.fixture(scope="session", params=["sync", "async"])
+def either(request: pytest.FixtureRequest) -> SdkProcess:
+    """A program that uses the SDK, in each of its two forms."""
+    process: SdkProcess = request.getfixturevalue(f"sdk_{request.param}")
+    return process

@@ -342,3 +342,40 @@ async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
                     assert answer.status == status
     finally:
         await router.stop(0)
+
+
+async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbox) -> None:
+    tries = 0
+
+    async def dial(target: Target, port: int) -> socket.socket:
+        nonlocal tries
+        tries += 1
+        if tries < 3:
+            raise ConnectionRefusedError(111, "Connection refused")
+        return await sandbox.dial(target, port)
+
+    router = Router(sandbox, dial, SystemClock(), RouterMetrics(Metrics()), pauses=(0.0, 0.0))
+    await router.listen("127.0.0.1", 0)
+    url = f"http://127.0.0.1:{router.ports[0]}"
+    async with aiohttp.ClientSession(url, headers=BOX) as session, session.post("/", data=b"once") as answer:
+        assert await answer.read() == b"once"
+    await router.stop(0)
+    assert (tries, len(sandbox.seen)) == (3, 1)
+
+
+async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandbox) -> None:
+    class Going(Sandbox):
+        found = 0
+
+        def find(self, wanted: Destination) -> Target:
+            self.found += 1
+            if self.found > 1:
+                raise Refusal(404, "It is gone.")
+            return TARGET
+
+    router = Router(Going(), sandbox.dial, SystemClock(), RouterMetrics(Metrics()), pauses=(0.0,) * 100)
+    await router.listen("127.0.0.1", 0)
+    url, headers = f"http://127.0.0.1:{router.ports[0]}", {**BOX, "X-Sandbox-Port": "9"}
+    async with aiohttp.ClientSession(url, headers=headers) as session, session.get("/") as answer:
+        assert (answer.status, await answer.json()) == (404, {"detail": "It is gone."})
+    await router.stop(0)

@@ -204,7 +204,7 @@ class Exchange:
             self._namespace = found.namespace
             self._deadline = asyncio.get_running_loop().call_later(wanted.timeout, self._too_late)
             try:
-                up = await router.upstreams.take(found, wanted.port, repeatable=self._is_repeatable)
+                up = await router.reach(wanted, found, repeatable=self._is_repeatable)
             except OSError as error:
                 router.metrics.failed(error)
                 raise Refusal(502, f"Could not connect to the backend sandbox: {wanted.sandbox}") from error

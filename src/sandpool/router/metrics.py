@@ -22,6 +22,9 @@ DURATION: Final = Metric(
 UPSTREAM_ERRORS: Final = Metric(
     "sandbox_router_upstream_errors_total", "counter", ("reason",), "Sandboxes that did not answer."
 )
+UPSTREAM_RETRIES: Final = Metric(
+    "sandbox_router_upstream_retries_total", "counter", (), "Sandboxes that were tried again, not listening yet."
+)
 DECISIONS: Final = Metric(
     "sandbox_router_authz_decisions_total", "counter", ("decision",), "Who was let through and who was not."
 )
@@ -34,6 +37,7 @@ class RouterMetrics:
         self._requests = metrics.count(REQUESTS)
         self._durations = metrics.distribution(DURATION)
         self._errors = metrics.count(UPSTREAM_ERRORS)
+        self._retries = metrics.count(UPSTREAM_RETRIES)
         self._decisions = metrics.count(DECISIONS)
 
     def answered(self, method: bytes, status: int, seconds: float, namespace: str) -> None:
@@ -53,6 +57,9 @@ class RouterMetrics:
             case _:
                 reason = "other"
         self._errors.add(reason)
+
+    def retried(self) -> None:
+        self._retries.add()
 
     def decided(self, allowed: bool) -> None:
         self._decisions.add("allow" if allowed else "deny")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from sandpool.engine.clock import Clock
@@ -12,7 +12,10 @@ from sandpool.router.contract import AUTHORIZATION, DEFAULT_TIMEOUT, Destination
 from sandpool.router.downstream import Downstream
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import Target
-from sandpool.router.upstream import Dial, Upstreams
+from sandpool.router.upstream import Dial, Upstream, Upstreams
+
+#: Pauses before a port is tried again that nobody listens on yet: a pod can be ready before its program is.
+PAUSES: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 _HEALTH: Final = b"/healthz"
 _SWEEP: Final = 5.0
@@ -43,12 +46,14 @@ class Router:
         *,
         guard: Guard = everybody,
         longest: float = DEFAULT_TIMEOUT,
+        pauses: Sequence[float] = PAUSES,
     ) -> None:
         self.targets = targets
         self.clock = clock
         self.metrics = metrics
         self.guard = guard
         self.longest = longest
+        self.pauses = pauses
         self.upstreams = Upstreams(dial, clock)
         self.connections: set[Downstream] = set()
         self._servers: list[asyncio.Server] = []
@@ -104,6 +109,17 @@ class Router:
             raise
         self.metrics.decided(True)
         return wanted, self.targets.find(wanted)
+
+    async def reach(self, wanted: Destination, found: Target, *, repeatable: bool) -> Upstream:
+        """A connection to the sandbox. Raises ``OSError``, or ``Refusal`` if the sandbox is gone meanwhile."""
+        for pause in self.pauses:
+            try:
+                return await self.upstreams.take(found, wanted.port, repeatable=repeatable)
+            except ConnectionRefusedError:
+                self.metrics.retried()
+                await self.clock.sleep(pause)
+                found = self.targets.find(wanted)
+        return await self.upstreams.take(found, wanted.port, repeatable=repeatable)
 
     async def _sweep(self) -> None:
         while True:

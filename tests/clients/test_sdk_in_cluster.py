@@ -1,0 +1,44 @@
+"""The SDK in the network of the pods: to the address of a pod, or to the name of its Service."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandpool.testing.sdk import scripts
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+
+pytestmark = pytest.mark.isolation
+
+
+@pytest.fixture(scope="module")
+def speak(either: SdkProcess) -> Speaker:
+    return Speaker(either, {"class": "SandboxInClusterConnectionConfig"})
+
+
+@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+    speak(script)
+
+
+def test_large_files(speak: Speaker) -> None:
+    speak(scripts.streams, 20)
+
+
+def test_the_name_of_a_service(speak: Speaker) -> None:
+    def script(sdk: Any) -> None:
+        import urllib.request
+
+        box = sdk.client.create_sandbox("served")
+        try:
+            name = box.get_service_fqdn()
+            assert name == f"{box.sandbox_id}.default.svc.cluster.local", name
+            box.commands.run("true")  # it may be ready before its program listens
+            answer = urllib.request.urlopen(f"http://{name}:8888/", timeout=20)
+            assert b"Sandbox Runtime is active" in answer.read()
+        finally:
+            box.terminate()
+
+    speak(script)

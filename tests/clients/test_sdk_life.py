@@ -1,0 +1,146 @@
+"""What happens to sandboxes, as a client sees it: they sleep, wake, expire, go, and are nobody else's."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from sandpool.testing.private_home import PrivateHome
+from sandpool.testing.sdk import scripts
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+
+pytestmark = pytest.mark.isolation
+
+
+@pytest.fixture(scope="module")
+def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
+    config = {"class": "SandboxDirectConnectionConfig", "api_url": home.router}
+    return Speaker(either, config)
+
+
+def test_a_claim_that_is_there_already(speak: Speaker) -> None:
+    speak(scripts.adopts_what_is_there, f"named-{'async' if speak.process.asynchronous else 'sync'}")
+
+
+def test_variables(speak: Speaker) -> None:
+    speak(scripts.brings_variables)
+
+
+def test_volumes(home: PrivateHome, speak: Speaker) -> None:
+    claim = speak(scripts.brings_volumes)
+    sandbox = json.loads(home.kubectl("get", "sandboxclaim", claim, "-o", "json"))["status"]["sandbox"]["name"]
+    disk = json.loads(home.kubectl("get", "pvc", f"work-{sandbox}", "-o", "json"))
+    assert disk["spec"]["resources"]["requests"]["storage"] == "3Mi"
+    assert disk["status"]["phase"] == "Bound"
+    home.kubectl("delete", "sandboxclaim", claim)
+    home.kubectl("wait", "--for=delete", f"pvc/work-{sandbox}", "--timeout=30s")
+
+
+def test_errors(speak: Speaker) -> None:
+    speak(scripts.is_told_at_once)
+
+
+def test_expiry(speak: Speaker) -> None:
+    speak(scripts.expires)
+
+
+def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
+    def begin(sdk: Any) -> list[str]:
+        sdk.box = sdk.client.create_sandbox("python")
+        assert sdk.box.commands.run("echo awake").stdout == "awake\n"
+        return [sdk.box.claim_name, sdk.box.sandbox_id]
+
+    def while_asleep(sdk: Any) -> None:
+        import time
+
+        began = time.monotonic()
+        error = sdk.fails("SandboxRequestError", sdk.box.commands.run, "echo asleep")
+        assert error.status_code == 503, error
+        assert "has no running pod" in error.response.text, error.response.text
+        assert time.monotonic() - began < 1
+
+    def when_awake(sdk: Any) -> None:
+        import time
+
+        began = time.monotonic()
+        assert sdk.box.commands.run("echo again").stdout == "again\n"
+        assert time.monotonic() - began < 1
+        sdk.box.terminate()
+
+    _, sandbox = speak(begin)
+    home.kubectl("patch", "sandbox", sandbox, "--type=merge", "-p", '{"spec":{"operatingMode":"Suspended"}}')
+    home.kubectl("wait", f"sandbox/{sandbox}", "--for=condition=Suspended", "--timeout=30s")
+    speak(while_asleep)
+    home.kubectl("patch", "sandbox", sandbox, "--type=merge", "-p", '{"spec":{"operatingMode":"Running"}}')
+    home.kubectl("wait", f"sandbox/{sandbox}", "--for=condition=Ready", "--timeout=30s")
+    speak(when_awake)
+
+
+def test_deletion(home: PrivateHome, speak: Speaker) -> None:
+    def begin(sdk: Any) -> str:
+        sdk.box = sdk.client.create_sandbox("python")
+        sdk.box.files.write("file", b"content")
+        name: str = sdk.box.claim_name
+        return name
+
+    def afterwards(sdk: Any) -> None:
+        import time
+
+        began = time.monotonic()
+        error = sdk.fails("SandboxRequestError", sdk.box.commands.run, "echo gone")
+        assert error.status_code == 404 and "not found" in error.response.text, error
+        error = sdk.fails("SandboxRequestError", sdk.box.files.read, "file")
+        assert error.status_code == 404, error
+        assert time.monotonic() - began < 1
+        assert sdk.box.status()[0] == "SandboxNotFound"
+        sdk.box.close_connection()
+
+    claim = speak(begin)
+    home.kubectl("delete", "sandboxclaim", claim)
+    speak(afterwards)
+
+
+def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome) -> None:
+    def script(sdk: Any) -> str:
+        sdk.forgetful = sdk.connected(sdk.config, cleanup=True)
+        name: str = sdk.forgetful.create_sandbox("python").claim_name
+        return name
+
+    config = {"class": "SandboxDirectConnectionConfig", "api_url": home.router}
+    process = home.sdk()
+    claim = Speaker(process, config)(script)
+    assert claim in home.kubectl("get", "sandboxclaims")
+    process.stop()
+    assert claim not in home.kubectl("get", "sandboxclaims")
+
+
+def test_sandboxes_that_wait_in_a_pool_are_nobodys(home: PrivateHome, speak: Speaker) -> None:
+    def script(sdk: Any, url: str, name: str, address: str) -> list[Any]:
+        import json
+        import urllib.error
+        import urllib.request
+
+        headers = {"X-Sandbox-ID": name, "X-Sandbox-Pod-IP": address, "Content-Type": "application/json"}
+        request = urllib.request.Request(f"{url}/execute", json.dumps({"command": "id"}).encode(), headers)
+        try:
+            urllib.request.urlopen(request, timeout=20)
+        except urllib.error.HTTPError as error:
+            return [error.code, error.read().decode()]
+        return [200, ""]
+
+    waiting: Any = None
+    end = time.monotonic() + 60
+    while waiting is None:
+        assert time.monotonic() < end
+        boxes = json.loads(home.kubectl("get", "sandboxes", "-o", "json"))["items"]
+        waiting = next((box for box in boxes if _waits(box)), None)
+    status, text = speak(script, home.router, waiting["metadata"]["name"], waiting["status"]["podIPs"][0])
+    assert status == 404 and "not found" in text
+
+
+def _waits(box: Any) -> bool:
+    owner = box["metadata"].get("ownerReferences", [{}])[0].get("kind")
+    return owner == "SandboxWarmPool" and bool(box.get("status", {}).get("podIPs"))

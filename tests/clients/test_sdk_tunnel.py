@@ -1,0 +1,63 @@
+"""The SDK as it is by default: through a tunnel that a real kubectl makes to the router."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandpool.testing.private_home import PrivateHome
+from sandpool.testing.sdk import scripts
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+
+pytestmark = [
+    pytest.mark.isolation,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl: install the Debian package kubectl"),
+]
+
+
+@pytest.fixture(scope="module")
+def speak(sdk_sync: SdkProcess) -> Speaker:
+    return Speaker(sdk_sync, {"class": "SandboxLocalTunnelConnectionConfig"})
+
+
+@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+    speak(script)
+
+
+def test_large_files(speak: Speaker) -> None:
+    speak(scripts.streams, 20)
+
+
+def test_the_other_place_where_the_router_is_expected(home: PrivateHome, speak: Speaker) -> None:
+    def script(sdk: Any) -> None:
+        config = sdk.models.SandboxLocalTunnelConnectionConfig(router_namespace="default")
+        box = sdk.connected(config).create_sandbox("python")
+        assert box.commands.run("echo there").stdout == "there\n"
+        box.terminate()
+
+    speak(script)
+
+
+def test_a_namespace_without_a_router(speak: Speaker) -> None:
+    def script(sdk: Any) -> None:
+        config = sdk.models.SandboxLocalTunnelConnectionConfig(router_namespace="kube-system")
+        box = sdk.connected(config).create_sandbox("python")
+        error = sdk.fails("SandboxPortForwardError", box.commands.run, "echo there")
+        assert "not found in namespace 'kube-system'" in str(error), error
+        box.terminate()
+
+    speak(script)
+
+
+def test_without_any_configuration(home: PrivateHome, speak: Speaker) -> None:
+    def script(sdk: Any) -> None:
+        with sdk.package.SandboxClient() as client:
+            box = client.create_sandbox("python")
+            assert box.commands.run("echo hello").stdout == "hello\n"
+            box.terminate()
+
+    speak(script)
