@@ -7,6 +7,7 @@ it at the same time. What a child has to say before it executes something comes 
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
 import os
 import selectors
@@ -46,6 +47,10 @@ class Launcher:
             signal.signal(
                 number, signal.SIG_IGN
             )  # what is meant for the agent's terminal or service; it will go itself
+        # What is there now is never looked at by the garbage collector again: it would write to every page, and a page
+        # that is written to has to be copied for each child.
+        gc.freeze()
+        gc.disable()
         self._selector.register(self.agent, selectors.EVENT_READ, None)
         while True:
             for key, _ in self._selector.select():

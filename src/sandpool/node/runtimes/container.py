@@ -26,8 +26,10 @@ from sandpool.node.runtimes.terminal import open_terminal
 if TYPE_CHECKING:
     from sandpool.node.runtimes.confined import ConfinedRuntime
 
-# Between looks whether the program was executed. Nobody tells.
-_LOOK: Final = 0.001
+# Seconds before the first and between later looks whether the program was executed. Nobody tells, and to look is not
+# free when many are started at once.
+_FIRST_LOOK: Final = 0.008
+_LOOK: Final = 0.004
 # The exit code of a container whose program could not be executed, as container runtimes give it.
 _NOT_EXECUTED: Final = 128
 _GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the container
@@ -176,6 +178,7 @@ class ConfinedContainer:
     async def _reach_program(self) -> None:
         """Wait until bwrap has made everything and has executed the program, or has failed."""
         assert self._exit is not None
+        await self.runtime.clock.sleep(_FIRST_LOOK)
         while not self.trace.is_executed():
             if self._exit.done():
                 result = self._exit.result()
