@@ -37,7 +37,7 @@ def run(seed: int) -> Outcome:
     return outcome
 
 
-@pytest.mark.parametrize("seeds", chunks(), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+@pytest.mark.parametrize("seeds", list(chunks()), ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_seeds(seeds: range, record_property: Callable[[str, object], None]) -> None:
     outcomes = [run(seed) for seed in seeds]
     assert sum(outcome.writes for outcome in outcomes) > 0, "the controllers have done something"
