@@ -16,12 +16,19 @@ brings later is old news (see ``engine.cache``). What a failure means:
 
 from __future__ import annotations
 
+from typing import Final
+
+from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.writes import Create, Delete, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, NotFound
+
+# A field of a pod that its API does not know would be dropped without a word: a typing error, or a restriction that
+# the cluster is too old for. The kinds do not always catch that before (see ``api.blueprint.Profile``).
+_VALIDATION: Final = {POD: "Strict"}
 
 
 class Performer:
@@ -46,7 +53,13 @@ class Performer:
 
     async def create(self, write: Create, namespace: str) -> Object:
         try:
-            answer = await self.client.create(write.type, write.object, namespace, field_manager=self.field_manager)
+            answer = await self.client.create(
+                write.type,
+                write.object,
+                namespace,
+                field_manager=self.field_manager,
+                field_validation=_VALIDATION.get(write.type),
+            )
         except AlreadyExists:
             await self.look_for(write.type, write.object["metadata"]["name"], namespace)
             raise
