@@ -6,15 +6,30 @@ from typing import Literal
 
 from sandpool.api.schema.fields import Schema, flag, kubernetes_type, metadata, sequence, structure
 
-# "full" knows every field of a pod. "lean" takes a pod's spec as it is, unchecked: a fraction of the size and of the
-# cost of a write on a real API server, for clusters where that counts more than early errors.
+# "full" knows every field of a pod. "lean" takes a pod's spec as it is: a fraction of the size and of the cost of a
+# write on a real API server, for clusters where that counts more than early errors.
 Profile = Literal["full", "lean"]
 
 
 def pod_spec(profile: Profile) -> Schema:
-    if profile == "lean":
-        return {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    return kubernetes_type("io.k8s.api.core.v1.PodSpec")
+    return _outline() if profile == "lean" else kubernetes_type("io.k8s.api.core.v1.PodSpec")
+
+
+def _outline() -> Schema:
+    """Lists of objects where our controllers take it for granted that there are such, and anything everywhere else.
+    What else is wrong with a pod its API says when the pod is made."""
+    container = _anything(ports=_list(_anything()), env=_list(_anything()))
+    outline = _anything(containers=_list(container), initContainers=_list(container), volumes=_list(_anything()))
+    return {**outline, "required": ["containers"]}
+
+
+def _anything(**properties: Schema) -> Schema:
+    schema: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {**schema, "properties": properties} if properties else schema
+
+
+def _list(items: Schema) -> Schema:
+    return {"type": "array", "items": items}
 
 
 def volume_claim_templates(description: str) -> Schema:

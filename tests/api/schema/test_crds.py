@@ -238,9 +238,30 @@ def test_steps_of_a_rolling_update_are_amounts_or_percentages(value: Any, fine: 
 
 def test_the_lean_profile_takes_pod_specs_as_they_are() -> None:
     lean = crd(kinds.SANDBOX, "lean")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    spec = {"podTemplate": {"spec": {"anything": None}}, "operatingMode": "Running", "shutdownPolicy": "Retain"}
+    pod = {"anything": None, "containers": [{"image": 1, "ports": [{"containerPort": "x"}]}]}
+    spec = {"podTemplate": {"spec": pod}, "operatingMode": "Running", "shutdownPolicy": "Retain"}
     given = {"spec": spec}
-    assert compile_admission(from_openapi(lean))(given).object is given
+    admitted = compile_admission(from_openapi(lean))(given)
+    assert admitted.object is given
+    assert admitted.causes == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        {},
+        {"containers": "x"},
+        {"containers": [1]},
+        {"containers": [], "initContainers": 1},
+        {"containers": [], "volumes": ["x"]},
+        {"containers": [{"ports": 7}]},
+        {"containers": [{"env": [7]}]},
+    ],
+)
+def test_the_lean_profile_refuses_what_is_no_pod_at_all(pod: Any) -> None:
+    lean = crd(kinds.SANDBOX, "lean")["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    admitted = compile_admission(from_openapi(lean))({"spec": {"podTemplate": {"spec": pod}}})
+    assert admitted.causes != []
 
 
 def test_volume_claim_templates_of_a_sandbox_are_immutable() -> None:

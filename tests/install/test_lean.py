@@ -1,0 +1,72 @@
+"""With lean definitions a pod's mistakes come to light when it is made, in a condition that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.conditions import READY
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice, definitions
+from sandpool.testing.home import InProcessHome, new_namespace
+from sandpool.testing.world import World
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    home = await InProcessHome.start(tmp_path)
+    lean = definitions(Choice(profile="lean"))
+    await Installer(home.client_for("people"), SystemClock(), lambda line: None, force=True).install(lean)
+    world = World(home, await new_namespace(home))
+    await world.start()
+    yield world
+    await world.stop()
+    await home.close()
+
+
+def pod(**container: object) -> Object:
+    return {"spec": {"containers": [{"name": "main", "image": "example.com/image:1", **container}]}}
+
+
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        (pod(imgae="typo"), 'strict decoding error: unknown field "spec.containers[0].imgae"'),
+        (pod(name="UPPER"), 'Pod "box" is invalid: spec.containers[0].name: Invalid value: "UPPER"'),
+        (pod(ports=[{"containerPort": "x"}]), "spec.containers.ports.containerPort of type int32"),
+    ],
+)
+async def test_what_is_wrong_with_a_pod_is_in_the_condition(world: World, template: Object, said: str) -> None:
+    await world.sandbox(podTemplate=template)
+
+    async def refused() -> str:
+        status, reason, message = (await world.told()).get(READY, ("", "", ""))
+        return message if (status, reason) == ("False", "ReconcilerError") else ""
+
+    assert said in await world.until(refused)
+
+
+async def test_and_in_the_claims(world: World) -> None:
+    await world.template(podTemplate=pod(imgae="typo"))
+    await world.pool(1, filled=False)
+    await world.claim("mine", env=[])
+
+    async def refused() -> str:
+        status, reason, message = (await world.told(SANDBOX_CLAIM, "mine")).get(READY, ("", "", ""))
+        return message if (status, reason) == ("False", "ReconcilerError") else ""
+
+    assert 'unknown field "spec.containers[0].imgae"' in await world.until(refused)
+
+
+async def test_a_pod_without_mistakes_runs(world: World) -> None:
+    await world.sandbox(podTemplate=pod(ports=[{"containerPort": 80}]), service=True)
+
+    async def ready() -> bool:
+        return (await world.told(SANDBOX)).get(READY, ("",))[0] == "True"
+
+    await world.until(ready)
