@@ -34,10 +34,16 @@ def leaks(output: str) -> dict[str, Any]:
     return {name: what for name, what in found.items() if what is not None}
 
 
+@pytest.mark.parametrize("network", ["alone", "pod"])
 @pytest.mark.parametrize("uid", USERS.values(), ids=USERS.keys())
-async def test_the_program_of_a_container_is_confined(boxes: Rig, neighbours: Neighbourhood, uid: int) -> None:
+async def test_the_program_of_a_container_is_confined(
+    boxes: Rig, neighbours: Neighbourhood, uid: int, network: str
+) -> None:
     await other_sandbox(boxes, neighbours)
-    result, output, errors = await boxes.run(*neighbours.argv(), uid=uid, gid=uid)
+    alone = network == "alone"
+    pod = await boxes.pod(netns=None if alone else boxes.network())
+    argv = neighbours.with_facts(network_is_own=alone).argv()
+    result, output, errors = await boxes.run(*argv, pod=pod, uid=uid, gid=uid)
     assert result.code == 0, errors
     assert leaks(output) == {}
     assert os.listdir(neighbours.writable) == []
@@ -46,7 +52,7 @@ async def test_the_program_of_a_container_is_confined(boxes: Rig, neighbours: Ne
 @pytest.mark.parametrize("uid", USERS.values(), ids=USERS.keys())
 async def test_a_command_in_a_container_is_confined_as_well(boxes: Rig, neighbours: Neighbourhood, uid: int) -> None:
     await other_sandbox(boxes, neighbours)
-    container = await boxes.start("sleep", "1000", uid=uid, gid=uid)
+    container = await boxes.start("sleep", "1000", pod=await boxes.pod(netns=boxes.network()), uid=uid, gid=uid)
     code, output = await boxes.execute(container, *neighbours.argv())
     assert code == 0, output
     assert leaks(output) == {}

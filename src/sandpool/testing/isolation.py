@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -98,6 +99,7 @@ class Rig:
         self._pods: dict[str, PodSandbox] = {}
         self._containers: list[Container] = []
         self._processes: list[Process] = []
+        self._holders: list[subprocess.Popen[bytes]] = []
         self._captured: dict[Container, Captured] = {}
         self._open: list[int] = []
 
@@ -131,6 +133,14 @@ class Rig:
             self.capture(container)
         await container.start()
         return container
+
+    def network(self) -> Path:
+        """A network namespace as the node makes them for pods: root's, with nothing in it."""
+        process = subprocess.Popen(["unshare", "--net", "sh", "-c", "echo; exec sleep 1000"], stdout=subprocess.PIPE)
+        self._holders.append(process)
+        assert process.stdout is not None
+        process.stdout.readline()
+        return Path(f"/proc/{process.pid}/ns/net")
 
     def capture(self, container: Container) -> Captured:
         captured = self._captured[container] = Captured()
@@ -178,6 +188,9 @@ class Rig:
         for descriptor in self._open:
             asyncio.get_running_loop().remove_reader(descriptor)
             os.close(descriptor)
+        for holder in self._holders:
+            holder.kill()
+            holder.communicate()
         await self.runtime.close()
         await self.cgroups.group().remove()
         # What watches over containers sees their end at the next turns of the loop.

@@ -71,6 +71,7 @@ def neighbourhood() -> Iterator[Neighbourhood]:
             "launcher_secret": launcher_secret,
             "tcp_port": tcp.getsockname()[1],
             "addresses": addresses(),
+            "network_is_own": False,
             "abstract_socket": mark,
             "unix_socket": str(path),
             "secret": secret,

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import json
 import mmap
 import os
 import platform
 import socket
 import stat
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -214,6 +216,32 @@ def families_of_sockets_that_are_not_confined() -> str | None:
         return name
 
     return first(attempt(name, *arguments) for name, arguments in wanted.items())
+
+
+@probe
+def the_network_is_changed() -> str | None:
+    """Interfaces and, where the network is the node's and not the sandbox's own, its settings."""
+
+    def interface() -> str | None:
+        request = struct.pack("16sH14x", b"lo", 0x1 | 0x8)  # up, loopback: as it is
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as handle:
+            fcntl.ioctl(handle, 0x8914, request)  # SIOCSIFFLAGS
+        return "interface lo"
+
+    def link() -> str | None:
+        """Ask for a new interface, by netlink, of a kind that does not exist; who may not make any is told that."""
+        attributes = struct.pack("HH", 8, 3) + b"x0\0\0" + struct.pack("HH", 12, 18) + struct.pack("HH", 8, 1) + b"nope"
+        body = struct.pack("BxHiII", 0, 0, 0, 0, 0) + attributes
+        message = struct.pack("IHHII", 16 + len(body), 16, 0x605, 1, 0) + body
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0) as handle:
+            handle.send(message)
+            code = struct.unpack_from("i", handle.recv(4096), 16)[0]
+        return None if -code in REFUSALS else f"new interface: {code}"
+
+    found = [in_child(interface), in_child(link)]
+    if not target["network_is_own"]:
+        found += [path for path in ("/proc/sys/net/ipv4/ip_forward", "/proc/sys/net/core/somaxconn") if can_write(path)]
+    return first(iter(found))
 
 
 # -- files -------------------------------------------------------------------------------------------------------------
