@@ -16,6 +16,7 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.confined import ConfinedRuntime
+from sandpool.node.runtimes.container import ConfinedContainer
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 from sandpool.testing.isolation import RUNTIMES, Rig
 
@@ -86,6 +87,29 @@ async def test_one_that_ran_out_of_memory_meanwhile(boxes: Rig) -> None:
         os.write(stdin, b"go\n")
         os.close(stdin)
         await boxes.cgroups.group(pod.uid, "main").empty()
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        result = await found.wait()
+        assert (result.code, result.oom_killed) == (137, True)
+        await found.delete()
+
+
+async def test_one_that_lost_a_process_for_want_of_memory_meanwhile(boxes: Rig) -> None:
+    """Where the kernel kills only one, the rest is ended by the next who comes."""
+    pod = await boxes.pod()
+    hog = "read line; python3 -c 'x = bytearray(200 << 20)'; echo survived; exec sleep 1000"
+    first = await boxes.start("sh", "-c", hog, pod=pod, stdin=True, limits=Limits(memory=48 << 20))
+    assert isinstance(first, ConfinedContainer)
+    first.unwatch()
+    async with successor(boxes) as runtime:
+        stdin = os.open(first.directory / "stdin", os.O_WRONLY)
+        os.write(stdin, b"go\n")
+        os.close(stdin)
+        cgroup = boxes.cgroups.group(pod.uid, "main")
+        for _ in range(3000):
+            if b"survived" in boxes.output_of(first).stdout or not cgroup.is_populated():
+                break
+            await asyncio.sleep(0.01)
         found = await runtime.adopt(pod, "main")
         assert found is not None
         result = await found.wait()

@@ -84,6 +84,8 @@ class ConfinedContainer:
         pidfd = -1
         if watcher is not None:
             self._memory = self.cgroup.watch_memory(self._out_of_memory)
+            if self.cgroup.oom_kills() > 0:
+                self._out_of_memory()  # while nobody watched
             with suppress(ProcessLookupError):
                 pidfd = os.pidfd_open(watcher)
         elif not self.trace.status.exists():
@@ -153,7 +155,7 @@ class ConfinedContainer:
         await self.cgroup.kill()
         if self._exit is not None:
             await asyncio.wait([self._exit])
-        self._close_memory()
+        self.unwatch()
         await self.cgroup.remove()
         for descriptor in (*self._kept, self.terminal, self._their_terminal):
             if descriptor is not None:
@@ -168,7 +170,7 @@ class ConfinedContainer:
         try:
             child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
         except BaseException:
-            self._close_memory()
+            self.unwatch()
             raise
         finally:
             for descriptor in stdio:
@@ -200,7 +202,7 @@ class ConfinedContainer:
         await self.cgroup.kill()
         status = await child.ended if child is not None else None
         oom_killed = self._ran_out.exists() or self.cgroup.oom_kills() > 0
-        self._close_memory()
+        self.unwatch()
         code = self.trace.exit_code()
         if code is not None:
             return Exit(code, oom_killed)
@@ -227,7 +229,8 @@ class ConfinedContainer:
         with suppress(OSError):
             (self.cgroup.directory / "cgroup.kill").write_text("1")
 
-    def _close_memory(self) -> None:
+    def unwatch(self) -> None:
+        """No longer be told that its memory runs out."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None
