@@ -16,8 +16,10 @@ _COMMANDS = {
     "image": ("sandpool.cli.image", "Show, import and remove images on this machine."),
     "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
     "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
+    "router": ("sandpool.cli.router", "Pass requests on to the sandboxes of a Kubernetes cluster."),
     "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
     "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
+    "token": ("sandpool.cli.token", "Make a token that lets its holder into one sandbox."),
     "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
 }
 

@@ -1,0 +1,238 @@
+"""``sandpool router``: one door to every sandbox of a Kubernetes cluster, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+from urllib.parse import urlsplit
+
+import click
+
+from sandpool import __version__
+from sandpool.cli import foreground, telling
+from sandpool.cli.addresses import address
+from sandpool.cli.flags import duration, switch
+from sandpool.cli.routing import scoped_tokens
+from sandpool.engine import logs
+from sandpool.engine.clock import Clock, SystemClock
+from sandpool.engine.health import Checks, Endpoint, metrics_page, parse_address
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_engine import show_build
+from sandpool.engine.metrics_transport import MeasuredTransport
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.connection import Connection
+from sandpool.kube.http import HttpTransport
+from sandpool.router.dialling import by_address
+from sandpool.router.guards import ReviewSettings, ScopedTokens, TokenReviews
+from sandpool.router.metrics import RouterMetrics
+from sandpool.router.router import Guard, Router, everybody
+from sandpool.router.targets import Targets
+from sandpool.router.tokens import Tokens
+
+ALLOW_ALL: Final = "allow-all"
+TOKEN_REVIEW: Final = "tokenreview"
+SCOPED_TOKEN: Final = "scoped-token"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    connection: Connection
+    http: str
+    https: str
+    metrics: str
+    health: str
+    tls: ssl.SSLContext | None
+    mode: str
+    review: ReviewSettings
+    tokens: Tokens | None
+    namespace: str
+    longest: float
+    shutdown: float
+    pauses: tuple[float, ...]
+
+    def guard(self, client: Client, clock: Clock) -> Guard:
+        if self.mode == TOKEN_REVIEW:
+            return TokenReviews(client, clock, self.review)
+        if self.tokens is not None:
+            return ScopedTokens(self.tokens, clock)
+        return everybody
+
+
+_file = click.Path(path_type=Path, dir_okay=False, exists=True)
+
+
+@click.command()
+@click.option(
+    "--kubeconfig",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+)
+@click.option("--context", help="The context to use. [default: the current one]")
+@click.option("--http-bind-address", default=":8080", show_default=True, help="For clients; 0: nowhere.")
+@click.option("--https-bind-address", default="0", show_default=True, help="For clients, with TLS; 0: nowhere.")
+@click.option("--metrics-bind-address", default=":9090", show_default=True, help="For Prometheus; 0: nowhere.")
+@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0: nowhere.")
+@click.option("--tls-cert-file", type=_file, help="The certificate for --https-bind-address.")
+@click.option("--tls-key-file", type=_file, help="Its key.")
+@click.option("--tls-client-ca-file", type=_file, help="Who signs the certificates of clients, which they then need.")
+@click.option(
+    "--authz-mode",
+    type=click.Choice([ALLOW_ALL, TOKEN_REVIEW, SCOPED_TOKEN]),
+    default=ALLOW_ALL,
+    show_default=True,
+    help="Who may pass: everybody, whom the API server knows, or holders of a token for the sandbox.",
+)
+@duration("--authz-tokenreview-ttl", "30s", "How long an answer of the API server about a token holds.", positive=True)
+@click.option(
+    "--authz-tokenreview-cache-size", type=click.IntRange(min=1), default=2048, show_default=True, help="Answers kept."
+)
+@switch("--authz-tokenreview-require-token", False, "Let nobody pass who brings no token.")
+@click.option("--authz-tokenreview-audiences", default="", help="Whom tokens must be meant for, with commas between.")
+@click.option("--authz-scoped-token-secret-file", type=_file, help="What tokens are signed with, at least 32 bytes.")
+@click.option("--cache-namespace", default="", help="Serve the sandboxes of this namespace only.")
+@duration("--proxy-timeout", "180s", "How long a request may take, and the most a client may ask for.", positive=True)
+@duration("--shutdown-timeout", "30s", "How long requests may go on after the router was told to stop.")
+@click.option(
+    "--upstream-max-retries",
+    type=click.IntRange(min=0),
+    default=6,
+    show_default=True,
+    help="How often a sandbox is tried again that does not listen yet.",
+)
+@duration("--upstream-retry-initial-delay", "20ms", "Before the first of these; each is twice the one before.")
+@duration("--upstream-retry-max-delay", "800ms", "But no longer than this.")
+@telling.log_options(logs.JSON)
+@click.version_option(__version__, prog_name="sandpool")
+def router(
+    kubeconfig: Path | None,
+    context: str | None,
+    http_bind_address: str,
+    https_bind_address: str,
+    metrics_bind_address: str,
+    health_probe_bind_address: str,
+    tls_cert_file: Path | None,
+    tls_key_file: Path | None,
+    tls_client_ca_file: Path | None,
+    authz_mode: str,
+    authz_tokenreview_ttl: float,
+    authz_tokenreview_cache_size: int,
+    authz_tokenreview_require_token: bool,
+    authz_tokenreview_audiences: str,
+    authz_scoped_token_secret_file: Path | None,
+    cache_namespace: str,
+    proxy_timeout: float,
+    shutdown_timeout: float,
+    upstream_max_retries: int,
+    upstream_retry_initial_delay: float,
+    upstream_retry_max_delay: float,
+    log_format: str,
+    log_level: str,
+) -> None:
+    """Pass requests on to the sandboxes they name until told to stop (Ctrl-C or SIGTERM)."""
+    telling.begin(log_format, log_level)
+    https = address("--https-bind-address", https_bind_address)
+    secret = authz_scoped_token_secret_file
+    if (authz_mode == SCOPED_TOKEN) != (secret is not None):
+        raise click.ClickException(f"--authz-mode={SCOPED_TOKEN} and --authz-scoped-token-secret-file go together")
+    delays = (upstream_retry_initial_delay * 2**number for number in range(upstream_max_retries))
+    audiences = tuple(each.strip() for each in authz_tokenreview_audiences.split(",") if each.strip())
+    try:
+        options = Options(
+            connection=kubeconfigs.load(kubeconfig, context),
+            http=address("--http-bind-address", http_bind_address),
+            https=https,
+            metrics=address("--metrics-bind-address", metrics_bind_address),
+            health=address("--health-probe-bind-address", health_probe_bind_address),
+            tls=None if https == "0" else _tls(tls_cert_file, tls_key_file, tls_client_ca_file),
+            mode=authz_mode,
+            review=ReviewSettings(
+                authz_tokenreview_ttl, authz_tokenreview_cache_size, authz_tokenreview_require_token, audiences
+            ),
+            tokens=None if secret is None else scoped_tokens("--authz-scoped-token-secret-file", secret),
+            namespace=cache_namespace,
+            longest=proxy_timeout,
+            shutdown=shutdown_timeout,
+            pauses=tuple(min(delay, upstream_retry_max_delay) for delay in delays),
+        )
+        foreground.run(partial(_route, options))
+    except (kubeconfigs.KubeconfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> ssl.SSLContext:
+    if certificate is None or key is None:
+        raise click.ClickException("--https-bind-address needs --tls-cert-file and --tls-key-file")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key)
+        if client_ca is not None:
+            context.load_verify_locations(client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise click.ClickException(f"the certificates cannot be used: {error}") from None
+    return context
+
+
+async def _route(options: Options, stopping: asyncio.Event) -> None:
+    clock, metrics = SystemClock(), Metrics()
+    host = urlsplit(options.connection.server).netloc
+    transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
+    client = Client(transport, field_manager="sandpool-router")
+    targets = Targets(client, clock, Random(), namespace=options.namespace or None)
+    router = Router(
+        targets,
+        by_address,
+        clock,
+        RouterMetrics(metrics),
+        guard=options.guard(client, clock),
+        longest=options.longest,
+        pauses=options.pauses,
+    )
+    show_build(metrics)
+
+    def unready() -> str:
+        if stopping.is_set():
+            return "it is stopping"
+        return "" if targets.is_synced else "the sandboxes are not known yet"
+
+    ready, alive = Checks("readyz", {"sandboxes": unready}), Checks("healthz", {"ping": lambda: ""})
+    pages = [Endpoint(options.metrics, metrics_page(metrics))]
+    pages.append(Endpoint(options.health, {**alive.pages(), **ready.pages()}))
+    knowing = asyncio.create_task(targets.run(), name="what the router knows")
+    try:
+        for page in pages:
+            await page.start()
+        if await foreground.until(stopping, targets.synced(), _ended(knowing)):
+            return
+        await _listen(router, options)
+        click.echo(f"routing to the sandboxes of {options.connection.server} on {_shown(router)}")
+        await foreground.until(stopping, _ended(knowing))
+        await router.stop(options.shutdown)
+    finally:
+        knowing.cancel()
+        await asyncio.gather(knowing, return_exceptions=True)
+        for page in pages:
+            await page.stop()
+        await transport.close()
+
+
+async def _listen(router: Router, options: Options) -> None:
+    for text, tls in ((options.http, None), (options.https, options.tls)):
+        where = parse_address(text)
+        if where is not None:
+            await router.listen(where[0] or "0.0.0.0", where[1], tls)
+
+
+def _shown(router: Router) -> str:
+    return f"port{'s' if len(router.ports) > 1 else ''} {', '.join(map(str, router.ports))}"
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    await asyncio.wait([task])
+    task.result()
