@@ -23,6 +23,7 @@ from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.warmpool.memory import Memory
@@ -74,6 +75,9 @@ class WarmPoolController:
             retried=queue.retried,
         )
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
+        self._owners = Owners(SANDBOX_WARM_POOL, performer)
+        # Pools that have lost members. They may have been collected with the pool, of whose end we have not heard yet.
+        self._bereaved: set[Key] = set()
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
         caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
@@ -112,6 +116,8 @@ class WarmPoolController:
                 pool = self._labels.get((view.namespace, view.labels.get(WARM_POOL, "")))
             elif view.owner.is_a(SANDBOX_WARM_POOL):
                 pool = Key(view.namespace, view.owner.name)
+                if new is None:
+                    self._bereaved.add(pool)
                 if new is None or new.deleting:
                     self.ledger.saw_going(view.owner.uid, view.uid)
             else:
@@ -123,6 +129,9 @@ class WarmPoolController:
 
     async def reconcile(self, key: Key) -> Result:
         pool = self.caches.pools.get(key)
+        if pool is not None and key in self._bereaved:
+            pool = self.caches.pools.get(key) if await self._owners.is_still_there(pool) else None
+        self._bereaved.discard(key)
         if pool is None:
             return DONE
         await self.ledger.resolve_doubts(pool)
