@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 from typing import Any
@@ -75,6 +76,56 @@ async def test_a_command_looks_like_the_program_from_inside(boxes: Rig) -> None:
     of_command, of_program = await shown("$$"), await shown(str(program))
     assert len(of_command) > 40
     assert of_command == of_program
+
+
+SPY = """
+import os, sys, time
+seen, found = set(), set()
+until = time.monotonic() + 60
+print("watching", flush=True)
+while not os.path.exists("/tmp/enough") and time.monotonic() < until:
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        if pid in ("1", "2") or int(pid) == os.getpid():
+            continue
+        seen.add(pid)
+        for name in ("environ", "maps", "mem", "auxv"):
+            try:
+                with open(f"/proc/{pid}/{name}", "rb") as file:
+                    text = file.read(65536) if name != "mem" else b""
+                if b"launcher" in text or b"python" in text or b"ctypes" in text:
+                    found.add(name)
+            except OSError:
+                pass
+        for name in ("exe", "root", "cwd", "fd"):
+            try:
+                link = " ".join(os.listdir(f"/proc/{pid}/fd")) if name == "fd" else os.readlink(f"/proc/{pid}/{name}")
+                if "python" in link or (name == "fd" and len(link.split()) > 4):
+                    found.add(name)
+            except OSError:
+                pass
+print("saw", len(seen) > 5, "found", sorted(found), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "seen"),
+    [(("sleep", "0.02"), []), (("python3", "-c", "import time; time.sleep(0.1)"), ["environ", "exe", "maps"])],
+    ids=["launcher", "canary"],
+)
+async def test_a_command_cannot_be_looked_into_on_its_way(
+    boxes: Rig, command: tuple[str, ...], seen: list[str]
+) -> None:
+    """Until it is executed it is the launcher, with root's memory and files, in the middle of the sandbox. The spy is
+    looking for a Python; it finds one that is the sandbox's own."""
+    container = await boxes.start("python3", "-c", SPY, uid=0, gid=0, env={"LC_ALL": "C.UTF-8"})
+    await boxes.output_of(container).until("watching")
+    for _ in range(30):
+        await boxes.execute(container, *command, env={"PATH": "/usr/bin:/bin", "IT_IS": "python"} if seen else None)
+    await boxes.execute(container, "touch", "/tmp/enough")
+    output = await boxes.output_of(container).until("found")
+    _, saw, _, found = output.splitlines()[-1].split(" ", 3)
+    assert saw == "True"
+    assert found == "[]" if not seen else set(seen) <= set(ast.literal_eval(found))
 
 
 async def test_containers_of_a_pod_do_not_see_each_others_processes(boxes: Rig, neighbours: Neighbourhood) -> None:
