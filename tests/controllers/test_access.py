@@ -118,6 +118,17 @@ async def test_the_right_to_vote(server: ApiServer) -> None:
     assert await find_missing(server.client(), lease_namespace="default") == ""
 
 
+async def test_the_right_to_one_lease_is_enough(server: ApiServer) -> None:
+    vote = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    named = {**vote, "verbs": ["get", "patch"], "resourceNames": ["ours"]}
+    await grant(server, [*rules(), {**vote, "verbs": ["create"]}, named])
+    assert await find_missing(server.client(ROBOT), lease_namespace="default", lease="ours") == ""
+    assert await find_missing(server.client(ROBOT), lease_namespace="default", lease="theirs") == (
+        "these permissions are missing, to be granted by a Role in the namespace default: "
+        "get, patch leases.coordination.k8s.io"
+    )
+
+
 async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
     assert (await find_missing(server.client(ROBOT), "default")).startswith(
         "these permissions are missing, to be granted by a Role in the namespace default: get, list, watch, create"

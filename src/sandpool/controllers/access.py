@@ -68,16 +68,19 @@ VOTE: Final = Need(LEASE, ("get", "create", "patch"))
 WISHES: Final = (Need(NODE, ("list", "watch")),)
 
 
-async def find_missing(client: Client, namespace: str | None = None, *, lease_namespace: str = "") -> str:
+async def find_missing(
+    client: Client, namespace: str | None = None, *, lease_namespace: str = "", lease: str = ""
+) -> str:
     """What keeps the controllers from working and what to do about it, in a sentence; empty if nothing does.
 
-    They work in one ``namespace`` or all, and contend for a Lease if it has a namespace."""
+    They work in one ``namespace`` or all, and contend for a ``lease`` if it has a namespace. Without its name they must
+    be allowed to write every one there."""
     try:
         if absent := await _absent_kinds(client, namespace):
             return absent
         if missing := await _missing_permissions(client, NEEDS, namespace):
             return missing
-        return await _missing_permissions(client, (VOTE,), lease_namespace) if lease_namespace else ""
+        return await _missing_permissions(client, (VOTE,), lease_namespace, lease) if lease_namespace else ""
     except Unauthorized:
         return "the API does not know these credentials: check the kubeconfig, or the service account of the pod"
     except ApiError as error:
@@ -103,13 +106,15 @@ async def _absent_kinds(client: Client, namespace: str | None) -> str:
     return f"the API does not serve {', '.join(missing)}: kubectl apply -f deploy/crds"
 
 
-async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespace: str | None) -> str:
+async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespace: str | None, name: str = "") -> str:
     async def denied(need: Need, verb: str) -> bool:
         attributes = {"group": need.type.group, "resource": need.type.plural, "verb": verb}
         if need.subresource:
             attributes["subresource"] = need.subresource
         if namespace:
             attributes["namespace"] = namespace
+        if name and verb != "create":  # what is created has no name yet, as far as permissions go
+            attributes["name"] = name
         review: Object = {
             "apiVersion": SELF_SUBJECT_ACCESS_REVIEW.api_version,
             "kind": SELF_SUBJECT_ACCESS_REVIEW.kind,

@@ -145,8 +145,8 @@ class Process:
     async def _admitted(self) -> None:
         """Wait until the API has what we need."""
         pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
-        lease = self.election.namespace if self.election is not None else ""
-        while missing := await find_missing(self._reading, self.settings.namespace, lease_namespace=lease):
+        lease = {"lease_namespace": self.election.namespace, "lease": self.election.name} if self.election else {}
+        while missing := await find_missing(self._reading, self.settings.namespace, **lease):
             if missing != self._missing:
                 _log.warning("waiting: %s", missing)
                 self._missing = missing
