@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Iterator
 from importlib.resources import files
@@ -88,7 +87,7 @@ async def test_a_pool_of_real_sandboxes_and_a_claim(server: ServerProcess) -> No
     assert len({pod["status"]["podIP"] for pod in before.values()}) == 3
 
     await client.close()
-    await asyncio.to_thread(server.restart, crash=True)
+    server.restart(crash=True)
     client = reach(server)
     assert runs(await pods(client, 3)) == runs(before)
     await client.create(
@@ -99,7 +98,7 @@ async def test_a_pool_of_real_sandboxes_and_a_claim(server: ServerProcess) -> No
     await pods(client, 4)
 
     await client.close()
-    await asyncio.to_thread(server.restart)
+    server.restart()
     client = reach(server)
     again = runs(await pods(client, 4))
     assert {restarts for _, restarts in again.values()} == {1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
 import shutil
 import signal
@@ -26,8 +27,17 @@ from sandpool.testing.assets import MissingAssets, find_assets
 from sandpool.testing.component import ComponentFailed
 from sandpool.testing.server_process import ServerProcess
 
+# For all sandboxes to end, in seconds.
+_PATIENCE: Final = 60.0
+# Tries to talk to another sandbox, and shows the last line of the complaint.
+_CALL: Final = (
+    """sh -c "python3 -c 'import socket; socket.create_connection((\\"{address}\\", 8888), 5)' 2>&1 | tail -n 1" """
+)
 POOL: Final = 60
 CLAIMS: Final = 50
+
+_REAL: Final = "Sandboxes are real: isolated processes on this machine, each with a network of its own."
+_SIMULATED: Final = "Sandboxes are simulated: nothing runs in them. As root, they are real."
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +91,27 @@ AFTER: Final = (
 
 @click.command()
 @click.option("--keep", is_flag=True, help="Leave everything running at the end, and say how to reach it.")
-def demo(keep: bool) -> None:
-    """Start everything with a node that runs nothing, claim sandboxes from a warm pool, show what happens, stop."""
+@click.option(
+    "--simulated",
+    is_flag=True,
+    default=lambda: os.geteuid() != 0,
+    show_default="unless root",
+    help="Run nothing in the sandboxes.",
+)
+def demo(keep: bool, simulated: bool) -> None:
+    """Start everything, claim sandboxes from a warm pool, show what happens, stop."""
     kubectl = _find_kubectl()
+    nodes = ("--simulated-nodes", "1") if simulated else ()
     try:
-        with ServerProcess("up", options=("--simulated-nodes", "1", "--metrics-bind-address", "0")) as server:
-            click.echo(f"The embedded API and the controllers were ready {server.seconds:.2f} s after the start.\n")
+        with ServerProcess("up", options=(*nodes, "--metrics-bind-address", "0")) as server:
+            click.echo(f"Everything was ready {server.seconds:.2f} s after the start.")
+            click.echo(f"{_SIMULATED if simulated else _REAL}\n")
             with as_file(files("sandpool.cli") / "manifests" / "quickstart.yaml") as quickstart:
                 show = _Show(kubectl, server.kubeconfig, quickstart)
                 show.steps(BEFORE)
                 show.burst()
+                if not simulated:
+                    show.worlds()
                 show.steps(AFTER)
             if keep:
                 click.echo(
@@ -98,6 +119,7 @@ def demo(keep: bool) -> None:
                 )
                 with contextlib.suppress(KeyboardInterrupt):
                     signal.pause()
+            server.process.stop(_PATIENCE)
     except ComponentFailed as error:
         raise click.ClickException(str(error)) from None
     if show.failed:
@@ -128,6 +150,25 @@ class _Show:
             click.echo(_beginning((result.stdout + result.stderr).rstrip(), step.lines) + "\n")
             if (result.returncode != 0) is not step.refused:
                 self.failed.append(step.text)
+
+    def worlds(self) -> None:
+        """Look around in two sandboxes that were claimed."""
+        one, two = self._ask("get sandboxclaims -o jsonpath={.items[*].status.sandbox.name}").split()[:2]
+        address = self._ask(f"get pod {one} -o jsonpath={{.status.podIP}}")
+        self.steps(
+            (
+                Step(
+                    "A sandbox has its own name, files and processes.",
+                    f"exec {one} -- sh -c 'echo mine > /workspace/file; hostname; ls /workspace; ls -d /proc/[0-9]*'",
+                ),
+                Step("Another one sees nothing of them,", f"exec {two} -- sh -c 'hostname; ls /workspace'"),
+                Step("and does not reach it.", f"exec {two} -- {_CALL.format(address=address)}"),
+            )
+        )
+
+    def _ask(self, arguments: str) -> str:
+        command = [self.kubectl, "--kubeconfig", str(self.kubeconfig), *shlex.split(arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     def burst(self) -> None:
         text = f"{CLAIMS} claims at once, each timed from the call that creates it until a watch says that it is ready."

@@ -87,5 +87,5 @@ class ServerProcess(Rig):
         self.tokens[ADMIN] = config["users"][0]["user"]["token"]
 
     def stop(self) -> None:
-        self.process.stop()
+        self.process.stop(30.0)  # a node ends its sandboxes first
         shutil.rmtree(self.directory)
