@@ -319,6 +319,16 @@ async def test_deleted_while_it_starts(boxes: Rig) -> None:
         assert boxes.cgroups.group(pod.uid).children() == []
 
 
+async def test_programs_start_with_all_signals_as_they_should_be(boxes: Rig) -> None:
+    """Python ignores some, and what is ignored is inherited: without the one for pipes ``yes | head`` goes on."""
+    show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj"
+    expected = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n"
+    assert await sh(boxes, show) == expected
+    container = await boxes.start("sleep", "100")
+    assert await boxes.execute(container, "sh", "-c", show) == (0, expected)
+    assert await boxes.execute(container, "sh", "-c", "yes | head -n 1") == (0, "y\n")
+
+
 async def test_the_same_name_can_be_used_again(boxes: Rig) -> None:
     pod = await boxes.pod()
     for word in ("first", "second"):

@@ -24,6 +24,8 @@ from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
 _FIRST_FREE = 64
+# But for the agent, with whom we end anyway.
+_NOT_MEANT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(slots=True)
@@ -43,10 +45,8 @@ class Launcher:
 
     def serve(self) -> None:
         """Until the agent is gone."""
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(
-                number, signal.SIG_IGN
-            )  # what is meant for the agent's terminal or service; it will go itself
+        for number in _NOT_MEANT_FOR_US:
+            signal.signal(number, signal.SIG_IGN)
         # What is there now is never looked at by the garbage collector again: it would write to every page, and a page
         # that is written to has to be copied for each child.
         gc.freeze()
@@ -124,7 +124,8 @@ class Launcher:
 def _child(order: Any, pipe: int) -> None:
     """Does not return."""
     try:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # What is ignored stays ignored in what is executed; Python ignores the last two, programs do not expect that.
+        for number in (*_NOT_MEANT_FOR_US, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         (become_container if isinstance(order, Birth) else become_command)(order, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
