@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-sandboxes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,9 @@ deploy: crds     ## write the other manifests, the Helm chart and the dashboard 
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
 	@$(BIN)/python -m sandpool.bench.api
+
+bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without API and network; as root
+	@$(BIN)/python -m sandpool.bench.sandboxes
 
 bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
 	@$(BIN)/sandpool bench claims --json build/bench-claims.json
