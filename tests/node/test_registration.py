@@ -1,0 +1,118 @@
+"""The Node object: what a machine offers and how it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.conditions import find_condition
+from sandpool.api.resource import Object
+from sandpool.node.machine import Machine, Remaining, read_machine, read_remaining
+from sandpool.node.registration import (
+    Ability,
+    Offer,
+    allocatable,
+    capacity,
+    conditions,
+    node_labels,
+    node_status,
+    stopped,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+MACHINE = Machine("here", 4, 8 << 30, 100 << 30, "amd64", "6.1", "Debian", "m", "b")
+OFFER = Offer("node-1", pods=50, reserved_cpu=0.5, reserved_memory=1 << 30, labels={"zone": "a"})
+ABILITY = Ability(("bwrap",), {}, {}, ("192.0.2.1",))
+PLENTY = Remaining(4 << 30, 50 << 30, 20_000)
+
+
+def statuses(ability: Ability = ABILITY, remaining: Remaining = PLENTY) -> dict[str, str]:
+    return {each["type"]: each["status"] for each in conditions(MACHINE, ability, remaining)}
+
+
+def test_amounts() -> None:
+    assert capacity(MACHINE, OFFER) == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "100Gi", "pods": "50"}
+    left = {"cpu": "3500m", "memory": "7Gi", "ephemeral-storage": "90Gi", "pods": "50"}
+    assert allocatable(MACHINE, OFFER) == left
+
+
+def test_labels() -> None:
+    assert node_labels(MACHINE, OFFER) == {
+        "kubernetes.io/hostname": "node-1",
+        "kubernetes.io/os": "linux",
+        "kubernetes.io/arch": "amd64",
+        "zone": "a",
+    }
+
+
+def test_a_node_that_is_well() -> None:
+    assert statuses() == {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
+
+
+@pytest.mark.parametrize(
+    ("remaining", "type"),
+    [
+        (replace(PLENTY, memory=50 << 20), "MemoryPressure"),
+        (replace(PLENTY, storage=9 << 30), "DiskPressure"),
+        (replace(PLENTY, pids=500), "PIDPressure"),
+    ],
+)
+def test_pressure(remaining: Remaining, type: str) -> None:
+    assert [name for name, status in statuses(remaining=remaining).items() if status == "True"] == [type, "Ready"]
+
+
+def test_what_is_weaker_is_named() -> None:
+    ability = replace(ABILITY, unavailable={"gvisor": "not installed"}, weaknesses={"NoNetwork": "not root"})
+    found = {each["type"]: each for each in conditions(MACHINE, ability, PLENTY)}
+    assert (found["NoNetwork"]["status"], found["NoNetwork"]["message"]) == ("True", "not root")
+    assert found["RuntimesUnavailable"]["message"] == "gvisor: not installed"
+    assert found["Ready"]["status"] == "True"
+
+
+def test_without_any_runtime_it_is_not_ready() -> None:
+    ability = replace(ABILITY, handlers=(), unavailable={"bwrap": "not root"})
+    ready = find_condition(conditions(MACHINE, ability, PLENTY), "Ready")
+    assert ready is not None
+    assert (ready["status"], ready["reason"], ready["message"]) == ("False", "NoRuntime", "bwrap: not root")
+
+
+def test_a_condition_keeps_its_time_as_long_as_it_holds() -> None:
+    known: list[Object] = [
+        {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"},
+        {"type": "DiskPressure", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"},
+    ]
+    status = node_status(MACHINE, OFFER, ABILITY, PLENTY, known, NOW)
+    since = {each["type"]: each["lastTransitionTime"] for each in status["conditions"]}
+    assert (since["Ready"], since["DiskPressure"]) == ("2025-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    assert all(each["lastHeartbeatTime"] == "2026-01-01T00:00:00Z" for each in status["conditions"])
+    (ready,) = stopped(known, NOW)["conditions"]
+    assert (ready["status"], ready["lastTransitionTime"]) == ("False", "2026-01-01T00:00:00Z")
+
+
+def test_addresses_and_runtimes() -> None:
+    status = node_status(MACHINE, OFFER, ABILITY, PLENTY, [], NOW)
+    assert status["addresses"] == [
+        {"type": "InternalIP", "address": "192.0.2.1"},
+        {"type": "Hostname", "address": "here"},
+    ]
+    assert status["runtimeHandlers"] == [{"name": "bwrap"}]
+    assert status["nodeInfo"]["kernelVersion"] == "6.1"
+
+
+def test_this_machine(tmp_path: Path) -> None:
+    machine, remaining = read_machine(tmp_path), read_remaining(tmp_path)
+    assert machine.cpus >= 1
+    assert 0 < remaining.memory <= machine.memory
+    assert 0 < remaining.storage <= machine.storage
+    assert remaining.pids > 0
+
+
+def test_a_machine_that_tells_little(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/meminfo").write_text("MemTotal:       1024 kB\nHugePages_Total:       3\n")
+    machine = read_machine(tmp_path, root=tmp_path)
+    assert (machine.memory, machine.os_image, machine.boot_id) == (1 << 20, "Linux", "")
+    assert machine.machine_id
