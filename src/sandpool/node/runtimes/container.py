@@ -102,7 +102,8 @@ class ConfinedContainer:
 
     async def execute(self, command: Command, stdio: Stdio) -> ConfinedProcess:
         init = self.trace.init()
-        if init is None or self._exit is None or self._exit.done():
+        # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
+        if init is None or self.trace.program() is None or self._exit is None or self._exit.done():
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         if self.cgroup.is_frozen():
             raise RuntimeFailure(f"container {self.spec.name} is paused")
