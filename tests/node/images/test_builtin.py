@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.node.images import toolchain
 from sandpool.node.images.builtin import BuiltIn
+from sandpool.node.images.images import Images
 from sandpool.node.images.reference import parse
+from sandpool.node.pods.parts import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
 
 
@@ -38,3 +41,18 @@ def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
         found = list(threads.map(lambda _: images.find(parse("sandpool.local/python")), range(8)))
     assert None not in found
     assert all(image == found[0] for image in found)
+
+
+@pytest.mark.parametrize("name", ["sandpool.local/sandboxd", "registry.k8s.io/agent-sandbox/sandboxd:latest"])
+def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
+    pytest.importorskip("grpc")
+    image = BuiltIn(tmp_path).find(parse(name))
+    assert image is not None
+    assert image.command == ()
+    assert (Path(image.entrypoint[-1]).parent / "grpc").is_dir()
+
+
+async def test_without_grpc_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
+    with pytest.raises(ImageFailure, match=r"install sandpool\[sandboxd\]"):
+        await Images(tmp_path).resolve("sandpool.local/sandboxd", "Always", {})

@@ -1,8 +1,8 @@
 """Images that are always there: the programs of this machine, without anything else of it.
 
 They need no registry and no disk. They answer commands and file transfers as the Python runtime of the agent-sandbox
-project does, and the names under which that is published mean the same here, so that published templates work as they
-are.
+project does, or as its daemon does, and the names under which these are published mean the same here, so that published
+templates work as they are.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from sandpool.node.runtimes.runtime import HostToolchain
 
 HOST: Final = "sandpool.local"
 PYTHON: Final = f"{HOST}/python"
+SANDBOXD: Final = f"{HOST}/sandboxd"
 
-#: The last part of the name of the published image, from whatever registry.
+#: The last part of the names of the published images, from whatever registry.
 _PUBLISHED: Final = "python-runtime-sandbox"
+_PUBLISHED_DAEMON: Final = "sandboxd"
 _PROJECT: Final = "agent-sandbox"
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
@@ -31,35 +33,41 @@ class BuiltIn:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._program: Path | None = None
-        self._laying_out = Lock()  # many containers may want it at once, each in a thread of its own
+        self._programs: dict[str, Path] = {}  # by the name of the image
+        self._laying_out = Lock()  # many containers may want one at once, each in a thread of its own
 
     def find(self, reference: Reference) -> Image | None:
-        """The built-in image of this name, whatever its tag."""
+        """The built-in image of this name, whatever its tag. Raises ``MissingPackage``."""
+        published = reference.path.split("/")[-2:]
         if (reference.host, reference.path) == (HOST, "python"):
-            return self._python("/workspace")
-        if reference.path.split("/")[-2:] == [_PROJECT, _PUBLISHED]:
-            return self._python("/app")
+            return self._image(PYTHON, "/workspace")
+        if published == [_PROJECT, _PUBLISHED]:
+            return self._image(PYTHON, "/app")
+        if (reference.host, reference.path) == (HOST, "sandboxd") or published == [_PROJECT, _PUBLISHED_DAEMON]:
+            return self._image(SANDBOXD, "/workspace")
         return None
 
-    def _python(self, directory: str) -> Image:
+    def _image(self, name: str, directory: str) -> Image:
         with self._laying_out:
-            if self._program is None:
-                self._program = lay_out(self.directory)
+            if name not in self._programs:
+                self._programs[name] = lay_out(self.directory, grpc=name == SANDBOXD)
+        program = self._programs[name]
         prefix = Path(sys.base_prefix)
         is_elsewhere = not prefix.is_relative_to("/usr")
         interpreter = f"{prefix}/bin/python3" if is_elsewhere else "/usr/bin/python3"
+        # Without anybody's site packages: they cost time and memory and are not needed.
+        start = (interpreter, "-I", "-S", str(program))
         return Image(
-            id=f"{PYTHON}@{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}",
-            root=HostToolchain((*([prefix] if is_elsewhere else []), self._program.parent)),
+            id=f"{name}@{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}",
+            root=HostToolchain((*([prefix] if is_elsewhere else []), program.parent)),
             env={
                 "PATH": f"{prefix}/bin:{_PATH}" if is_elsewhere else _PATH,
                 "LANG": "C.UTF-8",
                 "PYTHONUNBUFFERED": "1",
                 "SANDBOX_BASE_DIR": directory,
             },
-            # Without anybody's site packages: they cost time and memory and are not needed.
-            command=(interpreter, "-I", "-S", str(self._program)),
+            entrypoint=start if name == SANDBOXD else (),  # it takes arguments
+            command=() if name == SANDBOXD else start,
             working_dir=directory,
             user="1000",
         )

@@ -11,6 +11,7 @@ from sandpool.node.images import sources
 from sandpool.node.images.builtin import BuiltIn
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
+from sandpool.node.images.toolchain import MissingPackage
 from sandpool.node.pods.parts import Image, ImageFailure
 from sandpool.node.runtimes.runtime import ImageLayers
 
@@ -32,8 +33,11 @@ class Images:
             reference = parse(name)
         except InvalidImageName as error:
             raise ImageFailure("InvalidImageName", str(error)) from error
-        if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
-            return image
+        try:
+            if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
+                return image
+        except MissingPackage as error:
+            raise ImageFailure("ErrImagePull", str(error)) from error
         stored = await asyncio.to_thread(self.store.find, reference)
         # An image that was imported here under this name is what is meant, also if it is to be pulled always: there
         # is no registry that could know a newer one.

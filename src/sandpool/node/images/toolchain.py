@@ -15,25 +15,33 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-# What ``sandpool.sandboxd`` imports that does not come with Python.
+# What ``sandpool.sandboxd`` imports that does not come with Python, and what its newer dialect needs besides.
 _PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
+_GRPC: Final = ("grpc", "typing_extensions")
 _NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
 
 _START: Final = """import sys
 sys.path.insert(0, __file__.rpartition("/")[0])
-from sandpool.sandboxd.__main__ import main
+from sandpool.sandboxd.{module} import main
 sys.exit(main())
 """
 
 
-def lay_out(directory: Path) -> Path:
-    """The program to be started in a sandbox, in a directory below this one."""
+class MissingPackage(Exception):
+    """Something is not installed that only some sandboxes need; the message says how to get it."""
+
+
+def lay_out(directory: Path, *, grpc: bool = False) -> Path:
+    """The program to be started in a sandbox, in a directory below this one; with ``grpc`` that of the newer
+    dialect. Raises ``MissingPackage``."""
+    if grpc and find_spec("grpc") is None:
+        raise MissingPackage("commands over gRPC need the package grpcio: install sandpool[sandboxd]")
     incoming = directory / f"incoming-{os.getpid()}"
     shutil.rmtree(incoming, ignore_errors=True)
     (incoming / "sandpool").mkdir(mode=0o755, parents=True)
     (incoming / "sandpool" / "__init__.py").write_text("")
-    (incoming / "sandboxd.py").write_text(_START)
-    for package in _PACKAGES:
+    (incoming / "sandboxd.py").write_text(_START.format(module="daemon" if grpc else "__main__"))
+    for package in (*_PACKAGES, *(_GRPC if grpc else ())):
         _copy(package, incoming)
     compileall.compile_dir(incoming, quiet=2, stripdir=str(incoming))
     target = directory / _digest(incoming)

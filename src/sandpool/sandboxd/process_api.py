@@ -1,0 +1,126 @@
+"""The newer of two dialects, its half about processes: gRPC on port 9090.
+
+grpcio does the talking. It is imported only here, because it takes more memory than everything else in the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+
+import grpc
+
+from sandpool.sandboxd import commands
+from sandpool.sandboxd import process_messages as messages
+from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes, Unknown
+from sandpool.sandboxd.root import Escape, Root
+
+SERVICE = "process.v1.ProcessService"
+_AT_ONCE = 128
+_UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
+
+
+class ProcessApi:
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.processes = Processes()
+
+    def server(self) -> grpc.Server:
+        """To be given a port and started."""
+        unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
+        handlers = {
+            "Execute": unary(self.execute, messages.execute_request),
+            "Start": stream(self.start, messages.start_request),
+            "WriteStdin": unary(self.write_stdin, messages.write_stdin_request),
+            "SendSignal": unary(self.send_signal, messages.signal_request),
+            "ResizeTTY": unary(self.resize, messages.resize_request),
+        }
+        server = grpc.server(ThreadPoolExecutor(_AT_ONCE), options=_UNLIMITED)
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        return server
+
+    def execute(self, config: messages.ProcessConfig, context: Any) -> bytes:
+        cwd = self._directory(config, context)
+        try:
+            outcome = commands.run(config.command, cwd, _environment(config), None, context.is_active)
+        except commands.NotStarted as error:
+            _not_started(error, context)
+        finally:
+            os.close(cwd)
+        return messages.execute_response(max(outcome.code, -1), outcome.stdout, outcome.stderr)
+
+    def start(self, request: messages.StartRequest, context: Any) -> Iterator[bytes]:
+        config = request.config
+        cwd = self._directory(config, context)
+        try:
+            process = Process(config.command, cwd, _environment(config), request.size)
+        except commands.NotStarted as error:
+            _not_started(error, context)
+        finally:
+            os.close(cwd)
+        number = self.processes.add(process)
+        try:
+            yield messages.started(number)
+            for piece in process.output(context.is_active):
+                yield messages.output(piece.data, error=piece.error)
+            yield messages.ended(process.code)
+        finally:
+            self.processes.remove(number)
+            process.end()
+
+    def write_stdin(self, request: messages.WriteStdinRequest, context: Any) -> bytes:
+        try:
+            self.processes.get(request.process).write(request.data, context.is_active)
+        except (Unknown, BrokenPipeError) as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return b""
+
+    def send_signal(self, request: messages.SignalRequest, context: Any) -> bytes:
+        if request.signal not in SIGNALS:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "only SIGINT, SIGKILL and SIGTERM can be sent")
+        try:
+            self.processes.get(request.process).signal(request.signal)
+        except Unknown as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        return b""
+
+    def resize(self, request: messages.ResizeRequest, context: Any) -> bytes:
+        try:
+            self.processes.get(request.process).resize(*request.size)
+        except Unknown as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, str(error))
+        except NoTerminal:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the process has no terminal")
+        return b""
+
+    def _directory(self, config: messages.ProcessConfig, context: Any) -> int:
+        """Where the process is to be, open. Also checks that there is something to run."""
+        if not config.command:
+            context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the command is empty")
+        try:
+            return self.root.open(config.cwd or "", os.O_RDONLY | os.O_DIRECTORY)
+        except Escape:
+            context.abort(grpc.StatusCode.PERMISSION_DENIED, "the working directory leads out of the root directory")
+        except OSError as error:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"the working directory: {error.strerror}")
+        raise AssertionError  # abort does not return
+
+
+def _environment(config: messages.ProcessConfig) -> dict[str, str]:
+    return {**os.environ, **config.env}
+
+
+def _not_started(error: commands.NotStarted, context: Any) -> NoReturn:
+    match error.__cause__:
+        case FileNotFoundError() | NotADirectoryError():
+            code = grpc.StatusCode.NOT_FOUND
+        case PermissionError():
+            code = grpc.StatusCode.PERMISSION_DENIED
+        case ValueError():
+            code = grpc.StatusCode.INVALID_ARGUMENT
+        case _:
+            code = grpc.StatusCode.INTERNAL
+    context.abort(code, str(error))
+    raise AssertionError  # abort does not return

@@ -1,0 +1,195 @@
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.sandboxd.files_api import FilesApi
+from sandpool.sandboxd.root import Root
+from sandpool.testing.talking import Talker, serving
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "outside").write_text("secret")
+    return tmp_path / "root"
+
+
+@pytest.fixture
+def api(directory: Path) -> Iterator[FilesApi]:
+    root = Root(str(directory))
+    yield FilesApi(root, lambda: 0.0)
+    root.close()
+
+
+@pytest.fixture
+def talker(api: FilesApi) -> Iterator[Talker]:
+    with serving(api.answer) as talker:
+        yield talker
+
+
+class TestReading:
+    def test_a_file(self, talker: Talker, directory: Path) -> None:
+        (directory / "file").write_bytes(b"content")
+        os.utime(directory / "file", (0, 0))
+        answer = talker.ask("GET", "/v1/files/file")
+        assert (answer.status, answer.body) == (200, b"content")
+        assert answer.headers["content-type"] == "application/octet-stream"
+        assert answer.headers["last-modified"] == "Thu, 01 Jan 1970 00:00:00 GMT"
+
+    def test_only_its_head(self, talker: Talker, directory: Path) -> None:
+        (directory / "file").write_bytes(b"content")
+        answer = talker.ask("HEAD", "/v1/files/file")
+        assert (answer.status, answer.headers["content-length"], answer.body) == (200, "7", b"")
+        assert talker.ask("HEAD", "/v1/files/none").status == 404
+
+    @pytest.mark.parametrize(
+        ("wanted", "status", "content", "where"),
+        [
+            ("bytes=0-3", 206, b"0123", "bytes 0-3/10"),
+            ("bytes=7-", 206, b"789", "bytes 7-9/10"),
+            ("bytes=-2", 206, b"89", "bytes 8-9/10"),
+            ("bytes=-20", 206, b"0123456789", "bytes 0-9/10"),
+            ("bytes=5-100", 206, b"56789", "bytes 5-9/10"),
+            ("nonsense", 200, b"0123456789", None),
+            ("bytes=-", 200, b"0123456789", None),
+        ],
+    )
+    def test_a_part(
+        self, talker: Talker, directory: Path, wanted: str, status: int, content: bytes, where: str | None
+    ) -> None:
+        (directory / "file").write_bytes(b"0123456789")
+        answer = talker.ask("GET", "/v1/files/file", headers={"Range": wanted})
+        assert (answer.status, answer.body, answer.headers.get("content-range")) == (status, content, where)
+
+    def test_a_part_that_is_not_there(self, talker: Talker, directory: Path) -> None:
+        (directory / "file").write_bytes(b"0123456789")
+        assert talker.ask("GET", "/v1/files/file", headers={"Range": "bytes=10-"}).status == 416
+
+    @pytest.mark.parametrize("path", ["", "/", "/.", "/%2E", "/%2F", "/a/.."])
+    def test_the_root_however_it_is_called(self, talker: Talker, directory: Path, path: str) -> None:
+        (directory / "a").mkdir()
+        answer = talker.ask("GET", f"/v1/files{path}")
+        assert answer.status == 200
+        assert [entry["name"] for entry in answer.json["entries"]] == ["a"]
+
+    def test_a_directory(self, talker: Talker, directory: Path) -> None:
+        (directory / "d" / "sub").mkdir(parents=True)
+        (directory / "d" / "file").write_bytes(b"123")
+        (directory / "d" / "file").chmod(0o640)
+        (directory / "d" / "link").symlink_to("file")
+        (directory / "d" / "broken").symlink_to("none")
+        (directory / "d" / "out").symlink_to("../../outside")
+        os.utime(directory / "d" / "file", (86400, 86400.7))
+        answer = talker.ask("GET", "/v1/files/d").json
+        assert answer["path"] == "/d"
+        file, link, sub = answer["entries"]
+        expected = {"size": 3, "type": "file", "modified_at": "1970-01-02T00:00:00Z", "mode": "0640"}
+        assert file == {"name": "file", **expected}
+        assert link == {"name": "link", **expected}
+        assert (sub["name"], sub["type"]) == ("sub", "directory")
+
+    @pytest.mark.parametrize(
+        ("path", "status", "code"),
+        [
+            ("none", 404, "NOT_FOUND"),
+            ("file/below", 404, "NOT_FOUND"),
+            ("..%2Foutside", 403, "PERMISSION_DENIED"),
+            ("out", 403, "PERMISSION_DENIED"),
+            ("pipe", 400, "INVALID_ARGUMENT"),
+        ],
+    )
+    def test_what_cannot_be_read(self, talker: Talker, directory: Path, path: str, status: int, code: str) -> None:
+        (directory / "file").write_bytes(b"")
+        (directory / "out").symlink_to("../outside")
+        os.mkfifo(directory / "pipe")
+        answer = talker.ask("GET", f"/v1/files/{path}")
+        assert (answer.status, answer.json["code"]) == (status, code)
+
+
+class TestWriting:
+    def test_a_file_appears_with_its_parents(self, talker: Talker, directory: Path) -> None:
+        assert talker.ask("PUT", "/v1/files/a%2Fb%20c%2Ffile", b"content").status == 204
+        assert (directory / "a" / "b c" / "file").read_bytes() == b"content"
+        assert (directory / "a" / "b c" / "file").stat().st_mode & 0o777 == 0o644
+
+    def test_it_replaces_what_is_there(self, talker: Talker, directory: Path) -> None:
+        (directory / "file").write_bytes(b"a long content")
+        assert talker.ask("PUT", "/v1/files/file?mode=0600", b"short").status == 204
+        assert (directory / "file").read_bytes() == b"short"
+        assert (directory / "file").stat().st_mode & 0o777 == 0o600
+        assert os.listdir(directory) == ["file"]
+
+    def test_the_file_of_a_form(self, talker: Talker, directory: Path) -> None:
+        body = b'--x\r\nContent-Disposition: form-data; name="file"; filename="ignored"\r\n\r\nin a form\r\n--x--\r\n'
+        answer = talker.ask("PUT", "/v1/files/file", body, {"Content-Type": "multipart/form-data; boundary=x"})
+        assert answer.status == 204
+        assert (directory / "file").read_bytes() == b"in a form"
+
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            ("d", 400),
+            ("", 400),
+            ("file/below", 400),
+            ("..%2Foutside", 403),
+            ("out", 403),
+            ("x?mode=9", 400),
+            ("x?mode=07777", 400),
+        ],
+    )
+    def test_what_cannot_be_written(self, talker: Talker, directory: Path, path: str, status: int) -> None:
+        (directory / "d").mkdir()
+        (directory / "file").write_bytes(b"")
+        (directory / "out").symlink_to("../outside")
+        assert talker.ask("PUT", f"/v1/files/{path}", b"x").status == status
+        assert (directory.parent / "outside").read_text() == "secret"
+
+
+class TestDeleting:
+    def test_a_file_and_a_directory(self, talker: Talker, directory: Path) -> None:
+        (directory / "file").write_bytes(b"")
+        (directory / "empty").mkdir()
+        (directory / "full" / "sub").mkdir(parents=True)
+        assert talker.ask("DELETE", "/v1/files/file").status == 204
+        assert talker.ask("DELETE", "/v1/files/empty").status == 204
+        assert talker.ask("DELETE", "/v1/files/full").status == 409
+        assert talker.ask("DELETE", "/v1/files/full?recursive=true").status == 204
+        assert talker.ask("DELETE", "/v1/files/full").status == 404
+        assert os.listdir(directory) == []
+
+    def test_a_link_and_not_what_it_points_to(self, talker: Talker, directory: Path) -> None:
+        (directory / "kept").mkdir()
+        (directory / "link").symlink_to("kept")
+        (directory / "out").symlink_to("../outside")
+        assert talker.ask("DELETE", "/v1/files/link?recursive=true").status == 204
+        assert talker.ask("DELETE", "/v1/files/out").status == 204
+        assert os.listdir(directory) == ["kept"]
+        assert (directory.parent / "outside").exists()
+
+    def test_the_root_stays(self, talker: Talker, directory: Path) -> None:
+        (directory / "a" / "b").mkdir(parents=True)
+        (directory / "link").symlink_to("..")
+        assert talker.ask("DELETE", "/v1/files/").status == 409
+        assert talker.ask("DELETE", "/v1/files/?recursive=true").status == 204
+        assert os.listdir(directory) == []
+        assert (directory.parent / "outside").exists()
+
+
+def test_health(talker: Talker, api: FilesApi) -> None:
+    assert talker.ask("GET", "/v1/health").json == {"status": "ok", "uptime_seconds": 0}
+    api.stopping = True
+    assert talker.ask("GET", "/v1/health").status == 503
+
+
+def test_what_is_shown_of_the_environment(talker: Talker, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SANDBOX_NAME", "SANDBOX_API_TOKEN", "SANDBOX_Private_X", "OTHER"):
+        monkeypatch.setenv(name, "value")
+    assert talker.ask("GET", "/v1/metadata").json == {"env": {"SANDBOX_NAME": "value"}}
+
+
+@pytest.mark.parametrize(("method", "path", "status"), [("POST", "/v1/files/x", 405), ("GET", "/v2", 404)])
+def test_what_there_is_not(talker: Talker, method: str, path: str, status: int) -> None:
+    assert talker.ask(method, path).status == status

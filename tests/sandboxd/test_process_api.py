@@ -1,0 +1,163 @@
+"""The daemon's processes over a real gRPC connection."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandpool.sandboxd.root import Root
+from sandpool.testing.protobuf import message, number, read
+
+grpc = pytest.importorskip("grpc")
+from sandpool.sandboxd.process_api import SERVICE, ProcessApi  # noqa: E402 - it imports grpc
+
+
+class Caller:
+    """Calls methods with messages made of ``message`` and ``number``; answers are fields by their numbers."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+
+    def __call__(self, method: str, request: bytes, timeout: float = 30) -> dict[int, Any]:
+        return read(self.channel.unary_unary(f"/{SERVICE}/{method}")(request, timeout=timeout))
+
+    def stream(self, request: bytes) -> Any:
+        return self.channel.unary_stream(f"/{SERVICE}/Start")(request, timeout=30)
+
+    def fails(self, method: str, request: bytes, **options: Any) -> str:
+        with pytest.raises(grpc.RpcError) as raised:
+            self(method, request, **options)
+        code: str = raised.value.code().name
+        return code
+
+
+@pytest.fixture
+def call(tmp_path: Path) -> Iterator[Caller]:
+    root = Root(str(tmp_path / "root"))
+    server = ProcessApi(root).server()
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield Caller(channel)
+    server.stop(0).wait()
+    root.close()
+
+
+def config(*command: str, cwd: str | None = None, **env: str) -> bytes:
+    body = b"".join(message(1, word.encode()) for word in command)
+    for name, value in env.items():
+        body += message(2, message(1, name.encode()) + message(2, value.encode()))
+    return message(1, body + (b"" if cwd is None else message(3, cwd.encode())))
+
+
+def pty(columns: int, rows: int) -> bytes:
+    return message(2, number(1, columns) + number(2, rows))
+
+
+class TestExecute:
+    def test_a_command(self, call: Caller) -> None:
+        script = "echo $A; echo err >&2; exit 3"
+        assert call("Execute", config("/bin/sh", "-c", script, A="b")) == {1: 3, 2: b"b\n", 3: b"err\n"}
+
+    def test_killed_by_a_signal(self, call: Caller) -> None:
+        assert call("Execute", config("/bin/sh", "-c", "kill -9 $$"))[1] == (1 << 64) - 1
+
+    def test_where_it_runs(self, call: Caller, tmp_path: Path) -> None:
+        (tmp_path / "root" / "sub").mkdir()
+        assert call("Execute", config("pwd"))[2] == f"{tmp_path}/root\n".encode()
+        assert call("Execute", config("pwd", cwd="/sub"))[2] == f"{tmp_path}/root/sub\n".encode()
+
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (config(), "INVALID_ARGUMENT"),
+            (config("/no/such/program"), "NOT_FOUND"),
+            (config("/etc/passwd"), "PERMISSION_DENIED"),
+            (config("true", cwd="../.."), "PERMISSION_DENIED"),
+            (config("true", cwd="none"), "NOT_FOUND"),
+            (config("true\0"), "INVALID_ARGUMENT"),
+        ],
+    )
+    def test_what_cannot_be_run(self, call: Caller, request_: bytes, code: str) -> None:
+        assert call.fails("Execute", request_) == code
+
+    def test_when_nobody_waits_any_more_it_goes(self, call: Caller, tmp_path: Path) -> None:
+        pid = tmp_path / "root" / "pid"
+        script = "echo $$ > pid.new; mv pid.new pid; exec sleep 4712"
+        assert call.fails("Execute", config("/bin/sh", "-c", script), timeout=1.5) == "DEADLINE_EXCEEDED"
+        number_ = int(pid.read_text())
+        for _ in range(1000):
+            if not os.path.exists(f"/proc/{number_}"):
+                return
+            call("Execute", config("sleep", "0.01"))
+        raise AssertionError("it is still there")
+
+
+class TestStart:
+    def test_what_it_writes_and_how_it_ends(self, call: Caller) -> None:
+        answers = [read(each) for each in call.stream(config("/bin/sh", "-c", "echo out; echo err >&2; exit 4"))]
+        assert read(answers[0][1]) == {1: 1}
+        assert b"".join(each.get(2, b"") for each in answers) == b"out\n"
+        assert b"".join(each.get(3, b"") for each in answers) == b"err\n"
+        assert read(answers[-1][4]) == {1: 4}
+
+    def test_what_is_typed(self, call: Caller) -> None:
+        stream = call.stream(config("cat"))
+        process = read(read(next(stream))[1])[1]
+        call("WriteStdin", number(1, process) + message(2, b"hello"))
+        assert read(next(stream)) == {2: b"hello"}
+        call("WriteStdin", number(1, process) + message(3, b""))
+        assert read(next(stream)) == {4: b""}
+        assert call.fails("WriteStdin", number(1, process) + message(2, b"x")) == "NOT_FOUND"
+
+    def test_signals(self, call: Caller) -> None:
+        script = 'trap "echo told; exit 0" TERM; echo ready; while true; do sleep 0.05; done'
+        stream = call.stream(config("/bin/sh", "-c", script))
+        process = read(read(next(stream))[1])[1]
+        assert read(next(stream)) == {2: b"ready\n"}
+        assert call.fails("SendSignal", number(1, process) + number(2, 1)) == "INVALID_ARGUMENT"
+        assert call.fails("SendSignal", number(1, 99) + number(2, 15)) == "NOT_FOUND"
+        call("SendSignal", number(1, process) + number(2, 15))
+        assert read(next(stream)) == {2: b"told\n"}
+        assert read(next(stream)) == {4: b""}
+
+    def test_a_terminal(self, call: Caller) -> None:
+        stream = call.stream(config("/bin/sh", "-c", "stty -echo; stty size; read x; stty size; tty") + pty(100, 30))
+        process = read(read(next(stream))[1])[1]
+        seen = read(next(stream))[2]
+        assert seen.strip() == b"30 100"
+        call("ResizeTTY", number(1, process) + number(2, 120) + number(3, 40))
+        call("WriteStdin", number(1, process) + message(2, b"\n"))
+        rest = [read(each) for each in stream]
+        shown = b"".join(each.get(2, b"") for each in rest)
+        assert b"40 120" in shown
+        assert b"/dev/pts/" in shown
+        assert read(rest[-1][4]) == {}
+
+    def test_interrupted_from_the_keyboard(self, call: Caller) -> None:
+        stream = call.stream(config("/bin/sh", "-c", "stty -echo; echo ready; exec sleep 1000") + pty(80, 24))
+        process = read(read(next(stream))[1])[1]
+        assert read(next(stream))[2].strip() == b"ready"
+        call("WriteStdin", number(1, process) + message(2, b"\x03"))
+        rest = [read(each) for each in stream]
+        assert read(rest[-1][4]) == {1: (1 << 64) - 1}
+
+    def test_what_has_no_terminal_has_no_size(self, call: Caller) -> None:
+        stream = call.stream(config("cat"))
+        process = read(read(next(stream))[1])[1]
+        assert call.fails("ResizeTTY", number(1, process) + number(2, 1) + number(3, 1)) == "FAILED_PRECONDITION"
+        stream.cancel()
+
+    @pytest.mark.parametrize("with_terminal", [False, True])
+    def test_a_program_that_is_not_there(self, call: Caller, with_terminal: bool) -> None:
+        with pytest.raises(grpc.RpcError) as raised:
+            list(call.stream(config("no-such-program") + (pty(80, 24) if with_terminal else b"")))
+        assert raised.value.code().name == "NOT_FOUND"
+
+    def test_what_it_leaves_behind_is_not_waited_for(self, call: Caller) -> None:
+        answers = [read(each) for each in call.stream(config("/bin/sh", "-c", "sleep 30 & echo done"))]
+        assert [each.get(2) for each in answers[1:-1]] == [b"done\n"]
