@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sandpool.api.kinds import POD
+from sandpool.kube.client import JsonPatch
 from sandpool.testing.runtime import FakeContainer
 
 if TYPE_CHECKING:
@@ -135,3 +137,19 @@ async def test_an_end_during_the_hook_is_an_end(rig: NodeRig) -> None:
     rig.container().end(2)
     await rig.settle()
     assert (await rig.status())["phase"] == "Failed"
+
+
+@pytest.mark.parametrize("policy", ["Always", "Never"])
+async def test_a_container_whose_image_is_changed_is_run_again_with_the_new_one(rig: NodeRig, policy: str) -> None:
+    await rig.create(spec={"restartPolicy": policy})
+    first = rig.container()
+    image = {"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/image:2"}
+    await rig.client.patch(POD, "pod", JsonPatch([image]), "default")
+    await rig.passes(5)
+    assert first.signals == [15]
+    assert rig.images.asked[-1][0] == "example.com/image:2"
+    state = await rig.state()
+    assert (state["image"], state["restartCount"], state["ready"]) == ("example.com/image:2", 1, True)
+    await rig.restart()
+    await rig.passes(5)
+    assert len(rig.starts()) == 2

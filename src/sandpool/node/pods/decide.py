@@ -7,6 +7,7 @@ asks for, so that nothing is asked for twice. The order in which things happen i
   and the hook after its start holds up the next.
 * A sidecar (an init container that keeps running) counts as through when it has started; it is started again whenever
   it ends, and stopped when no other container is left, in reverse order.
+* A container whose image is changed is stopped and started again.
 * When a pod is stopped, containers get their hook, then a signal, then what is left of the grace period.
 """
 
@@ -62,6 +63,7 @@ def decide(life: Life, now: Moment) -> tuple[Life, Agenda]:
     else:
         life = _prepare(life, agenda)
         life = _run_hooks(life, agenda)
+        life = _stop_outdated(life, agenda)
         life = _start(life, agenda)
         life = _ask(life, agenda)
     life = _drive_stops(life, agenda)
@@ -125,6 +127,14 @@ def _run_hooks(life: Life, agenda: Agenda) -> Life:
     return life
 
 
+def _stop_outdated(life: Life, agenda: Agenda) -> Life:
+    """A container whose image was changed is run again with the new one."""
+    for container in life.pod.containers:
+        if life.outdated(container):
+            life = _stop(life, container, agenda.now.at + life.pod.grace, agenda)
+    return life
+
+
 def _start(life: Life, agenda: Agenda) -> Life:
     if not life.preparation.done or life.frozen or any(_is_starting(each) for each in life.containers.values()):
         return life
@@ -158,7 +168,7 @@ def _is_time(life: Life, container: Container, agenda: Agenda) -> bool:
     known = life[container.name]
     at = known.retry_at
     if known.stage is Stage.ENDED and known.ending is not None:
-        if not life.pod.restarts(container, known.ending.exit_code):
+        if not life.pod.restarts(container, known.ending.exit_code) and not life.outdated(container):
             return False
         at = max(at, restart_at(known.backoff, known.ending.finished.at))
     if agenda.now.at < at:

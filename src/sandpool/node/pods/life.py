@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from sandpool.node.pods.backoff import CrashBackoff
-from sandpool.node.pods.spec import Pod, ProbeKind
+from sandpool.node.pods.spec import Container, Pod, ProbeKind
 from sandpool.node.pods.tally import Tally
 
 # Why a container does not run, in kubelet's words.
@@ -100,6 +100,7 @@ class ContainerLife:
     stop: Stop | None = None
     container_id: str = ""
     image_id: str = ""
+    image: str = ""  # as the spec called it when it was last started; empty: it was not, or nobody knows
 
     @property
     def started(self) -> bool:
@@ -158,6 +159,11 @@ class Life:
     def deleting(self) -> bool:
         return self.gone or self.pod.deletion is not None
 
+    def outdated(self, container: Container) -> bool:
+        """Whether a main container runs, or ran, another image than the pod asks for now."""
+        image = self.containers[container.name].image
+        return not container.init and bool(image) and image != container.image
+
     @property
     def stopping(self) -> bool:
         """Nothing is started any more."""
@@ -204,6 +210,7 @@ class Life:
             stop=None,
             container_id=container_id,
             image_id=image_id,
+            image=container.image,
         )
 
     def not_started(self, name: str, problem: Problem, now: Moment, *, image_id: str = "") -> Life:

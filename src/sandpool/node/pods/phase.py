@@ -48,7 +48,7 @@ def finished(life: Life, container: Container) -> bool:
     """Whether a main container ended and is not run again."""
     known = life[container.name]
     ended = known.stage is Stage.ENDED and known.ending is not None
-    return ended and not life.pod.restarts(container, _code(life, container))
+    return ended and not life.outdated(container) and not life.pod.restarts(container, _code(life, container))
 
 
 def work_finished(life: Life) -> bool:

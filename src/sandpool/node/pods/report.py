@@ -161,6 +161,9 @@ def _states(life: Life, container: Container, now: Moment) -> tuple[Object, Obje
             f"pod={life.pod.key.name}_{life.pod.key.namespace}({life.pod.uid})"
         )
         return {"waiting": _words(CRASH_LOOP, message)}, _terminated(known.ending)
+    if life.outdated(container) and not life.stopping:
+        # It did not end for good, and the API takes "terminated" for that where nothing is restarted.
+        return {"waiting": _words(CREATING)}, _terminated(known.ending)
     return _terminated(known.ending), _terminated(known.previous)
 
 

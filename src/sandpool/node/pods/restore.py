@@ -92,6 +92,7 @@ def _container(status: Object, now: Moment) -> ContainerLife:
         ending=ended or before,
         previous=before if ended is not None else None,
         image_id=status.get("imageID") or "",
+        image=status.get("image") or "",
         container_id=(status.get("containerID") or "").rpartition("/")[2],
     )
 
