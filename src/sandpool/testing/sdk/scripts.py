@@ -9,6 +9,12 @@ from __future__ import annotations
 from typing import Any, Final
 
 IMAGE: Final = "sandpool.local/python"
+#: The newer dialect, in the published image's name.
+DAEMON: Final = {
+    "image": "registry.k8s.io/agent-sandbox/sandboxd:latest",
+    "ports": [{"name": "rest", "containerPort": 8080}, {"name": "grpc", "containerPort": 9090}],
+    "readinessProbe": {"httpGet": {"path": "/v1/health", "port": 8080}, "periodSeconds": 1},
+}
 
 
 def _pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
@@ -42,12 +48,13 @@ POOLS: Final[list[dict[str, Any]]] = [
         volumeClaimTemplates=[_disk("1Mi")],
     ),
     *_pool("served", 0, {}, service=True),
+    *_pool("daemon", 1, DAEMON, service=True, envVarsInjectionPolicy="Allowed"),
     _pool("no-template", 0, {})[1],
 ]
 
 
-def runs_commands(sdk: Any) -> None:
-    box = sdk.client.create_sandbox("python")
+def runs_commands(sdk: Any, pool: str = "python") -> None:
+    box = sdk.client.create_sandbox(pool)
     try:
         done = box.commands.run("echo out")
         assert (done.stdout, done.stderr, done.exit_code, done.timed_out) == ("out\n", "", 0, False), done
@@ -63,10 +70,10 @@ def runs_commands(sdk: Any) -> None:
         box.terminate()
 
 
-def moves_files(sdk: Any) -> None:
+def moves_files(sdk: Any, pool: str = "python") -> None:
     import io
 
-    box = sdk.client.create_sandbox("python")
+    box = sdk.client.create_sandbox(pool)
     try:
         files = box.files
         files.write("text", "größe\n")
@@ -93,10 +100,10 @@ def moves_files(sdk: Any) -> None:
         box.terminate()
 
 
-def keeps_odd_names(sdk: Any) -> None:
+def keeps_odd_names(sdk: Any, pool: str = "python") -> None:
     names = ["a b", "größe", "日本/語", "e%20f", "100%", "-rf", "a#b?c&d=e", "semi;colon", "$(touch x)", "`id`", "it's"]
     names += ["..hidden", "...", "a..b", "sp ace/in/di r", "\u202etxt.exe", "x" * 200, "~", "*", "\U0001f40d.py"]
-    box = sdk.client.create_sandbox("python")
+    box = sdk.client.create_sandbox(pool)
     try:
         for name in names:
             box.files.write(name, name)
@@ -109,8 +116,8 @@ def keeps_odd_names(sdk: Any) -> None:
         box.terminate()
 
 
-def gets_nowhere_else(sdk: Any) -> None:
-    box = sdk.client.create_sandbox("python")
+def gets_nowhere_else(sdk: Any, pool: str = "python") -> None:
+    box = sdk.client.create_sandbox(pool)
     try:
         box.commands.run("ln -s /etc/hostname link; ln -s /etc stairs")
         for path in ("../../etc/hostname", "link", "stairs/hostname", "x/../../../etc/hostname"):
@@ -125,13 +132,13 @@ def gets_nowhere_else(sdk: Any) -> None:
         box.terminate()
 
 
-def streams(sdk: Any, megabytes: int) -> None:
+def streams(sdk: Any, megabytes: int, pool: str = "python") -> None:
     """There and back without either side holding it all."""
     import hashlib
     import os
     import tempfile
 
-    box = sdk.client.create_sandbox("python")
+    box = sdk.client.create_sandbox(pool)
     try:
         block = os.urandom(1 << 20)
         with tempfile.TemporaryFile() as there, tempfile.TemporaryFile() as back:
@@ -218,5 +225,24 @@ def expires(sdk: Any) -> None:
     box.close_connection()
 
 
-#: What works in the same way in every connection mode of the older dialect.
+def does_what_only_the_daemon_can(sdk: Any) -> None:
+    box = sdk.client.create_sandbox("daemon")
+    try:
+        done = box.commands.run("echo $GREETING; pwd", env={"GREETING": "hello"}, cwd="/")
+        assert (done.stdout, done.exit_code) == ("hello\n/workspace\n", 0), done
+        box.files.write("d/sub/file", b"x")
+        (entry,) = box.files.list("d/sub")
+        assert (entry.name, entry.type, entry.size, entry.mode) == ("file", "file", 1, "0644"), entry
+        error = sdk.fails("SandboxRequestError", box.files.delete, "d")
+        assert error.status_code == 409, error
+        box.files.delete("d/sub/file")
+        assert not box.files.exists("d/sub/file") and box.files.exists("d/sub")
+        box.files.delete("d", recursive=True)
+        assert not box.files.exists("d")
+        sdk.fails("RuntimeError", box.commands.run, "true", cwd="none")
+    finally:
+        box.terminate()
+
+
+#: What works in the same way in every connection mode and in both dialects.
 EVERYWHERE: Final = (runs_commands, moves_files, keeps_odd_names, gets_nowhere_else)

@@ -1,0 +1,47 @@
+"""The SDK and sandboxes that speak the newer dialect: through a tunnel to the pod, or in its network."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from sandpool.testing.sdk import scripts
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+
+pytestmark = pytest.mark.isolation
+
+TUNNEL = {"class": "SandboxdPodTunnelConnectionConfig"}
+BY_SERVICE = {"class": "SandboxdInClusterConnectionConfig", "mode": "in-cluster-service"}
+BY_ADDRESS = {"class": "SandboxdInClusterConnectionConfig", "mode": "in-cluster-pod-ip"}
+NO_KUBECTL = pytest.mark.skipif(
+    shutil.which("kubectl") is None, reason="no kubectl: install the Debian package kubectl"
+)
+POOL = "daemon"
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(TUNNEL, id="tunnel", marks=NO_KUBECTL),
+        pytest.param(BY_SERVICE, id="service"),
+        pytest.param(BY_ADDRESS, id="address"),
+    ],
+)
+def speak(either: SdkProcess, request: pytest.FixtureRequest) -> Speaker:
+    return Speaker(either, request.param)
+
+
+@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
+    speak(script, POOL)
+
+
+def test_what_only_the_daemon_can(speak: Speaker) -> None:
+    speak(scripts.does_what_only_the_daemon_can)
+
+
+def test_a_hundred_megabytes(sdk_sync: SdkProcess) -> None:
+    Speaker(sdk_sync, BY_ADDRESS)(scripts.streams, 100, POOL)
