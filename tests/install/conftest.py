@@ -3,48 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 
 import pytest
 
-from sandpool.api.kinds import NAMESPACE, SERVICE_ACCOUNT
+from sandpool.api.kinds import NAMESPACE
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
 from sandpool.install.manifests import Choice
 from sandpool.install.remover import Remover
-from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.testing.assets import Assets
 from sandpool.testing.audit import Audit, asked_of_kubernetes
+from sandpool.testing.cluster import ACCOUNT, Cluster
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.endpoint import HttpDoor
 from sandpool.testing.users import ADMIN
 from sandpool.testing.watching import until
-
-ACCOUNT = f"system:serviceaccount:{names.NAMESPACE}:{names.CONTROLLER}"
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """``client`` is an administrator's. ``audit`` has what the controller's service account asked."""
-
-    plane: ControlPlane
-    client: Client
-    audit: Audit
-
-    async def token(self) -> str:
-        """Of the service account of the controller, as a pod of its Deployment would have it."""
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        }
-        answer = await self.client.create(
-            SERVICE_ACCOUNT, request, names.NAMESPACE, name=names.CONTROLLER, subresource="token"
-        )
-        token: str = answer["status"]["token"]
-        return token
 
 
 @pytest.fixture(scope="module")

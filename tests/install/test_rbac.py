@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from random import Random
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
@@ -27,16 +24,13 @@ from sandpool.api.labels import ADOPTABLE, LAUNCH_TYPE
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.cli.install import chosen
-from sandpool.controllers.process import Process
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election
 from sandpool.install import names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.testing.endpoint import HttpDoor
-from sandpool.testing.node import SimulatedNode
+from sandpool.testing.cluster import Cluster
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready
@@ -60,29 +54,12 @@ IN_RESERVE: Final = {
 
 
 @pytest.fixture
-async def client(cluster: Any) -> AsyncIterator[Client]:
-    """An administrator's, of a cluster with everything installed and the controllers at work as their account."""
+async def client(cluster: Cluster) -> Client:
+    """An administrator's, of a cluster with everything installed."""
     objects = chosen(Choice(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
     await cluster.client.create(NAMESPACE, new(NAMESPACE, SPACE))
-    yield cluster.client
-    await cluster.client.delete(NAMESPACE, SPACE)
-
-
-@asynccontextmanager
-async def controllers(cluster: Any) -> AsyncIterator[None]:
-    """As the Deployment runs them: with the service account's token, contending for the lease in its namespace."""
-    clock, door = SystemClock(), HttpDoor(cluster.plane.url, cluster.plane.ca, {"robot": await cluster.token()})
-    robot = door.client_for("robot")
-    election = Election(robot, names.LEASE, names.NAMESPACE, "robot", clock)
-    process = Process(robot.transport, clock, Random(1), election=election)
-    node = asyncio.create_task(SimulatedNode(cluster.client, clock, namespace=SPACE).run())
-    await process.start()
-    yield
-    await process.stop()
-    node.cancel()
-    await asyncio.gather(node, return_exceptions=True)
-    await door.close()
+    return cluster.client
 
 
 class Scenario:
@@ -217,8 +194,8 @@ async def _granted(client: Client) -> set[tuple[str, str]]:
     }
 
 
-async def test_what_is_granted_is_what_is_used(cluster: Any, client: Client) -> None:
-    async with controllers(cluster):
+async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client) -> None:
+    async with cluster.controllers(SPACE):
         await _live(Scenario(client))
     asked = cluster.audit.asked()
     granted = await _granted(client)
@@ -231,7 +208,7 @@ async def test_what_is_granted_is_what_is_used(cluster: Any, client: Client) -> 
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"
 
 
-async def test_everything_is_accepted_by_a_dry_run_too(cluster: Any) -> None:
+async def test_everything_is_accepted_by_a_dry_run_too(cluster: Cluster) -> None:
     """Also the namespaced objects, whose namespace must be there for that."""
     told: list[str] = []
     await cluster.client.create(NAMESPACE, new(NAMESPACE, names.NAMESPACE))

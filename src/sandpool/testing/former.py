@@ -10,6 +10,7 @@ from sandpool.api.kinds import (
     SANDPOOL,
     SERVICE,
 )
+from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.crds import crd
 from sandpool.install import names
 from sandpool.kube.client import Client
@@ -44,17 +45,17 @@ async def foreign_workload(client: Client) -> None:
 
 
 async def foreign_definitions(client: Client) -> None:
-    """The four kinds in two versions, of which a webhook converts the old one. It is not there, as it is not when its
+    for type in SANDPOOL:
+        await install(client, foreign_definition(type))
+
+
+def foreign_definition(type: ResourceType) -> Object:
+    """A kind in two versions, of which a webhook converts the old one. The webhook is away, as it is once its
     Deployment is gone."""
     service = {"name": WEBHOOK, "namespace": names.NAMESPACE, "path": "/convert", "port": 443}
     webhook = {"conversionReviewVersions": ["v1", "v1beta1"], "clientConfig": {"service": service}}
-    for type in SANDPOOL:
-        definition = crd(type)
-        (stored,) = definition["spec"]["versions"]
-        old = {**stored, "name": "v1alpha1", "storage": False, "deprecated": True}
-        spec = {
-            **definition["spec"],
-            "versions": [stored, old],
-            "conversion": {"strategy": "Webhook", "webhook": webhook},
-        }
-        await install(client, {**definition, "spec": spec})
+    definition = crd(type)
+    (stored,) = definition["spec"]["versions"]
+    old = {**stored, "name": "v1alpha1", "storage": False, "deprecated": True}
+    spec = {**definition["spec"], "versions": [stored, old], "conversion": {"strategy": "Webhook", "webhook": webhook}}
+    return {**definition, "spec": spec}

@@ -1,0 +1,65 @@
+"""A real Kubernetes with Sandpool installed in it, and the controllers at work as its service account."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from sandpool.api.kinds import SERVICE_ACCOUNT
+from sandpool.controllers.process import Process
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.lease import Election
+from sandpool.install import names
+from sandpool.kube.client import Client
+from sandpool.testing.audit import Audit
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.endpoint import HttpDoor
+from sandpool.testing.node import SimulatedNode
+
+# The user that the controllers are, as audit logs have it.
+ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.CONTROLLER}"
+_ROBOT: Final = "robot"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``client`` is an administrator's. ``audit`` has what the controllers asked."""
+
+    plane: ControlPlane
+    client: Client
+    audit: Audit
+
+    async def token(self) -> str:
+        """Of the service account of the controllers, as a pod of their Deployment would have it."""
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        answer = await self.client.create(
+            SERVICE_ACCOUNT, request, names.NAMESPACE, name=names.CONTROLLER, subresource="token"
+        )
+        token: str = answer["status"]["token"]
+        return token
+
+    @asynccontextmanager
+    async def controllers(self, namespace: str) -> AsyncIterator[Process]:
+        """As the Deployment runs them, contending for the lease; and a node that runs nothing, for pods of one
+        namespace."""
+        clock, door = SystemClock(), HttpDoor(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
+        robot = door.client_for(_ROBOT)
+        election = Election(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock)
+        process = Process(robot.transport, clock, Random(1), election=election)
+        node = asyncio.create_task(SimulatedNode(self.client, clock, namespace=namespace).run())
+        await process.start()
+        try:
+            yield process
+        finally:
+            await process.stop()
+            node.cancel()
+            await asyncio.gather(node, return_exceptions=True)
+            await door.close()
