@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-sandboxes clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-sandboxes bench-profiles clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -47,6 +47,10 @@ bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without 
 
 bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
 	@$(BIN)/sandpool bench claims --json build/bench-claims.json
+
+bench-profiles: setup ## measure what a write costs a real kube-apiserver with either profile of the definitions
+	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && KUBEBUILDER_ASSETS=$$assets \
+	$(BIN)/python -m sandpool.bench.profiles --json build/bench-profiles.json
 
 clean:           ## remove what the other targets made in this directory
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis
