@@ -22,7 +22,6 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ApiError
 from sandpool.kube.http import HttpTransport
 from sandpool.node.assembly import Node, Settings
-from sandpool.node.network.network import PODS
 from sandpool.node.registration import Offer
 
 _STATE = Path("/var/lib/sandpool/node")
@@ -66,7 +65,7 @@ def node(
         data_dir,
         Offer(name, pods=max_pods),
         alone=schedule,
-        addresses=pod_cidr or PODS,
+        addresses=pod_cidr,
         allow_host_paths=allow_host_path,
         host=host_netns,
     )

@@ -35,7 +35,9 @@ _OPTIONS: Final = (
     click.option(
         "--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many a node takes."
     ),
-    click.option("--pod-cidr", type=Network(), help="Addresses of pods. [default: 10.231.0.0/16]"),
+    click.option(
+        "--pod-cidr", type=Network(), help="Addresses of pods. [default: from 10.231.0.0/16 on, what is free]"
+    ),
     click.option(
         "--host-netns",
         type=click.Path(path_type=Path, exists=True),

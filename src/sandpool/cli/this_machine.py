@@ -14,7 +14,6 @@ from typing import Final
 from sandpool.cli.nodes import Choice, Running
 from sandpool.node.assembly import Node, Settings
 from sandpool.node.door import NodeDoor
-from sandpool.node.network.network import PODS
 from sandpool.node.pods.host_users import FIRST
 from sandpool.node.registration import Offer
 from sandpool.server.app import ApiServer
@@ -43,7 +42,7 @@ def _settings(directory: Path, choice: Choice) -> Settings:
         directory / "node",
         Offer(platform.node().lower(), pods=choice.max_pods),
         instance=f"-{mark[:6]}",
-        addresses=choice.pod_cidr or PODS,
+        addresses=choice.pod_cidr,
         first_host_user=FIRST + int(mark[:3], 16) * _USERS_EACH,
         allow_host_paths=choice.allow_host_path,
         host=choice.host_netns,

@@ -28,6 +28,7 @@ from sandpool.node.machine import read_machine
 from sandpool.node.network import network as networks
 from sandpool.node.network.dns import name_servers
 from sandpool.node.network.lonely import LonelyNetwork
+from sandpool.node.network.ranges import NoRangeLeft, choose
 from sandpool.node.network.surroundings import Surroundings
 from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
@@ -59,7 +60,7 @@ class Settings:
     offer: Offer
     alone: bool = True
     instance: str = ""
-    addresses: IPv4Network = networks.PODS
+    addresses: IPv4Network | None = None  # of pods; None: a range that is free
     first_host_user: int = FIRST
     allow_host_paths: bool = False
     host: Path | None = None
@@ -185,10 +186,14 @@ class Node:
         around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
         self._begin(around.run(), "what the network knows of the API")
         await around.synced()
+        try:
+            chosen = settings.addresses or await asyncio.to_thread(choose, settings.directory, settings.host)
+        except NoRangeLeft as error:
+            return await self._alone(str(error))
         network = networks.Network(
             networks.Settings(
                 directory,
-                settings.addresses,
+                chosen,
                 settings.instance,
                 host=settings.host,
                 resolve=around.resolve,
@@ -200,9 +205,12 @@ class Node:
         try:
             await network.start()
         except networks.NetworkUnavailable as error:
-            _log.warning("%s", error)
-            lonely = LonelyNetwork(settings.directory / "namespaces", str(error))
-            await lonely.start()
-            return lonely
+            return await self._alone(str(error))
         around.tell(network.enforcer)
         return network
+
+    async def _alone(self, why: str) -> LonelyNetwork:
+        _log.warning("%s", why)
+        lonely = LonelyNetwork(self.settings.directory / "namespaces", why)
+        await lonely.start()
+        return lonely

@@ -32,12 +32,10 @@ from sandpool.node.network.dns import Address, DnsServer, Resolve
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.namespaces import Namespace, connect_inside
 from sandpool.node.network.policy import Endpoint, Port
+from sandpool.node.network.ranges import RANGES
 from sandpool.node.pods.parts import Attachment, NetworkFailure
 
 T = TypeVar("T")
-
-#: The addresses of pods, unless the operator chooses others.
-PODS: Final = IPv4Network("10.231.0.0/16")
 
 _SWITCHYARD: Final = "switchyard"
 _PODS: Final = "pods"
@@ -69,7 +67,7 @@ class Settings:
     """``instance`` tells several nodes on one machine apart. ``host`` is the namespace of the node, if not ours."""
 
     directory: Path
-    pods: IPv4Network = PODS
+    pods: IPv4Network = RANGES[0]
     instance: str = ""
     uid: int = 0  # whose processes on the node may connect to pods
     host: Path | None = None
@@ -116,6 +114,8 @@ class Network:
         try:
             await self._threaded(self._open)
         except (OSError, NetlinkError) as error:
+            with contextlib.suppress(OSError, NetlinkError):
+                await self._threaded(self._close)
             raise NetworkUnavailable(f"pods cannot have a network of their own: {error}") from error
         self._adopt()
         await self.enforcer.enforce()

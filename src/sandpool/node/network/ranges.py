@@ -1,0 +1,47 @@
+"""Which addresses a node gives to its pods, if nobody says: a range that the machine does not use for anything else.
+
+The choice is kept, because pods that run on keep their addresses.
+"""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from pathlib import Path
+from typing import Final
+
+from sandpool.node.network.namespaces import Namespace
+
+#: In the order in which they are tried. Several nodes on one machine have one each.
+RANGES: Final = tuple(IPv4Network(f"10.{second}.0.0/16") for second in range(231, 247))
+
+_CHOSEN: Final = "addresses"
+_ROUTES: Final = Path("/proc/thread-self/net/route")
+
+
+class NoRangeLeft(Exception):
+    """The machine has a route for each of them."""
+
+
+def choose(directory: Path, host: Path | None) -> IPv4Network:
+    """The range of the node with this directory. ``host`` is the machine's network namespace, if not ours."""
+    kept = directory / _CHOSEN
+    if kept.exists():
+        return IPv4Network(kept.read_text().strip())
+    taken = _routes() if host is None else Namespace(host).call(_routes)
+    for candidate in RANGES:
+        if not any(candidate.overlaps(network) for network in taken):
+            directory.mkdir(parents=True, exist_ok=True)
+            kept.write_text(f"{candidate}\n")
+            return candidate
+    raise NoRangeLeft(f"this machine uses all of {RANGES[0]} to {RANGES[-1]}; choose a range with --pod-cidr")
+
+
+def _routes() -> list[IPv4Network]:
+    """Of the namespace this thread is in, less the default route."""
+    found: list[IPv4Network] = []
+    for line in _ROUTES.read_text().splitlines()[1:]:
+        fields = line.split()
+        destination, mask = (IPv4Address(int(fields[column], 16).to_bytes(4, "little")) for column in (1, 7))
+        if int(mask):
+            found.append(IPv4Network(f"{destination}/{mask}"))
+    return found
