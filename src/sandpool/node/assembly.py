@@ -186,8 +186,10 @@ class Node:
         around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
         self._begin(around.run(), "what the network knows of the API")
         await around.synced()
+        chosen = settings.addresses
         try:
-            chosen = settings.addresses or await asyncio.to_thread(choose, settings.directory, settings.host)
+            if chosen is None:
+                chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
         except NoRangeLeft as error:
             return await self._alone(str(error))
         network = networks.Network(
