@@ -83,6 +83,18 @@ async def test_reconciles_what_is_enqueued() -> None:
         assert (controller.reconciles, controller.failures) == (2, 0)
 
 
+async def test_others_get_a_turn_between_passes_that_wait_for_nothing() -> None:
+    passes = Passes()
+    async with running(controller_of(passes)) as controller:
+        for number in range(100):
+            controller.enqueue(str(number))
+        turns: list[int] = []
+        while len(passes.log) < 100:
+            await asyncio.sleep(0)
+            turns.append(len(passes.log))
+        assert len(turns) >= 100, "one pass a turn, with a hundred of them waiting"
+
+
 async def test_takes_the_queue_it_is_given() -> None:
     passes = Passes()
     queue: WorkQueue[str] = WorkQueue(group=lambda key: key[0])

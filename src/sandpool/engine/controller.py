@@ -166,6 +166,9 @@ class Controller(Generic[K]):
                 await self._pass(key)
             finally:
                 self.queue.done(key)
+            # A pass that found nothing to write has not waited for anything, and there may be thousands of them in a
+            # row. Whoever else has something to do, such as renewing the lease, is let by.
+            await self.clock.sleep(0)
 
     async def _pass(self, key: K) -> None:
         self.delays.forget(key)
