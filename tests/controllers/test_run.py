@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import AbstractContextManager
+from typing import Any
 
 import pytest
 
 from sandpool.api.kinds import EVENT, POD
 from sandpool.controllers.run import Controllers, Settings
+from sandpool.engine.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
 from sandpool.testing.objects import pod
+from sandpool.testing.watching import WITHIN
+from sandpool.testing.wire import Fault
 from sandpool.testing.world import World, owners
 
 
@@ -83,6 +87,33 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
     await world.restart()
     await world.controllers.claims.controller.queue.settled()
     assert len(world.controllers.claims._first_seen) == 0
+
+
+async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings)
+
+    async def breaks(self: Reflector[Any]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Reflector, "run", breaks)
+    with pytest.raises(ExceptionGroup) as broken:
+        async with asyncio.timeout(WITHIN):
+            await controllers.start()
+    assert broken.group_contains(ZeroDivisionError)
+    await controllers.stop()
+
+
+async def test_stopping_ends_a_start_that_waits(world: World) -> None:
+    controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings)
+    world.wire.fault = lambda request: Fault.HOLD
+    starting = asyncio.create_task(controllers.start())
+    await world.eventually(lambda: any("sandboxclaims" in request.path for request in world.wire.requests))
+    await controllers.stop()
+    with pytest.raises(RuntimeError, match="stopped before everything was known"):
+        async with asyncio.timeout(WITHIN):
+            await starting
 
 
 class Counting(NoTracing):

@@ -65,7 +65,7 @@ class Silence(Recorder):
 
 class Controllers:
     """``start`` returns when they work, ``stop`` when nothing of them runs any more. ``wait`` is for whoever has
-    nothing else to do: it raises if one of them has broken down.
+    nothing else to do: it raises if one of them has broken down, as does ``start`` if they cannot begin.
 
     A ``reflection`` or a ``recorder`` that is passed in is run by whoever passes it, before and after."""
 
@@ -164,10 +164,25 @@ class Controllers:
             self.recorder.start()
         if self._own_reflection:
             self._reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
-        await self.reflection.synced()
+        await self._synced()
         self._working = [
             asyncio.create_task(controller.run(), name=controller.name) for controller in self._controllers
         ]
+
+    async def _synced(self) -> None:
+        """Wait until everything is known. Raises what has ended our own watches, if anything does before that."""
+        if self._reflecting is None:
+            await self.reflection.synced()
+            return
+        synced = asyncio.create_task(self.reflection.synced(), name="first look")
+        try:
+            await asyncio.wait((synced, self._reflecting), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            synced.cancel()
+        if not synced.done():
+            if not self._reflecting.cancelled():
+                self._reflecting.result()
+            raise RuntimeError("stopped before everything was known")
 
     async def wait(self) -> None:
         """Until stopped. Raises what no controller should: a failure that is not about one object."""
