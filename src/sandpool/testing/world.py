@@ -22,7 +22,7 @@ from sandpool.engine.cache import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.kube.transport import Request
+from sandpool.kube.transport import Request, WatchEvent
 from sandpool.testing.audit import Asked
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.home import Home
@@ -145,6 +145,20 @@ class World:
             return bool(probe())
 
         await self.until(ask)
+
+    def hold_news(self, type: ResourceType) -> Callable[[], None]:
+        """The controllers hear nothing of a type from now on, until what is returned is called."""
+        reflector = next(each for each in self.controllers.reflection.reflectors if each.type == type)
+        take = reflector._take_event
+        held: list[WatchEvent] = []
+
+        def release() -> None:
+            reflector._take_event = take  # type: ignore[method-assign]
+            for event in held:
+                take(event)
+
+        reflector._take_event = lambda event: held.append(event)  # type: ignore[method-assign]
+        return release
 
     # --- what people ask for -----------------------------------------------------------------------------------------
 

@@ -8,12 +8,14 @@ from random import Random
 from typing import Any
 
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.engine.cache import Key
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.recorder import Recorder
 from sandpool.kube.client import Client, MergePatch
@@ -161,6 +163,79 @@ async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: Worl
     box = await world.client.get(SANDBOX, name, NAMESPACE)
     assert owner_of(box) == ("ConfigMap", "other")
     assert "deletionTimestamp" not in box["metadata"]
+
+
+async def test_a_member_that_was_claimed_a_moment_ago_is_not_labelled(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    (member,) = await world.members()
+    name = member["metadata"]["name"]
+    other = await world.client.create(CONFIG_MAP, new(CONFIG_MAP, "other"), NAMESPACE)
+    original = world.wire.transport.request
+    refused: list[Request] = []
+
+    async def steal(request: Request) -> object:
+        if request.method == "PATCH" and request.path.endswith(f"/sandboxes/{name}") and not refused:
+            refused.append(request)
+            body = {"metadata": {"ownerReferences": [owner_reference(other, controller=True)]}}
+            await world.client.patch(SANDBOX, name, MergePatch(body), NAMESPACE)
+        return await original(request)
+
+    world.wire.transport.request = steal  # type: ignore[method-assign]
+    await world.client.patch(SANDBOX, name, MergePatch({"metadata": {"labels": {LAUNCH_TYPE: None}}}), NAMESPACE)
+    await world.eventually(lambda: refused)
+    await world.filled(1)
+
+    assert refused[0].body["metadata"]["labels"] == {LAUNCH_TYPE: "warm"}
+    box = await world.get(SANDBOX, name)
+    assert owner_of(box) == ("ConfigMap", "other")
+    assert LAUNCH_TYPE not in box["metadata"]["labels"]
+
+
+async def test_members_that_went_with_their_pool_are_not_replaced(world: World) -> None:
+    """The end of members is heard of first, that of the pool they were collected with later."""
+    await world.template()
+    await world.pool(3)
+    release = world.hold_news(SANDBOX_WARM_POOL)
+
+    await world.client.delete(SANDBOX_WARM_POOL, "pool", NAMESPACE)
+    await world.eventually(lambda: not world.controllers.caches.pool_sandboxes(NAMESPACE, "pool"))
+    await world.controllers.warm_pools.controller.queue.settled()
+
+    assert len(creations(world)) == 3
+    assert Key(NAMESPACE, "pool") not in world.controllers.caches.pools, "the API has been asked"
+    assert not world.controllers.warm_pools._bereaved
+    release()
+
+
+async def test_a_loss_while_the_api_is_asked_about_the_pool_is_asked_about_too(world: World) -> None:
+    """The first member goes alone; the answer that the pool is there is old when the second one has gone with it."""
+    await world.template()
+    await world.pool(2)
+    first, second = [Key(NAMESPACE, box["metadata"]["name"]) for box in await world.members()]
+    sandboxes = world.controllers.caches.sandboxes
+    release = world.hold_news(SANDBOX_WARM_POOL)
+    original = world.wire.transport.request
+    asked: list[Request] = []
+
+    async def end_meanwhile(request: Request) -> object:
+        if request.method != "GET" or not request.path.endswith("/sandboxwarmpools/pool"):
+            return await original(request)
+        asked.append(request)
+        answer = await original(request)
+        if len(asked) == 1:
+            await world.client.delete(SANDBOX_WARM_POOL, "pool", NAMESPACE)
+            await world.eventually(lambda: second not in sandboxes)
+        return answer
+
+    world.wire.transport.request = end_meanwhile  # type: ignore[method-assign]
+    await world.client.delete(SANDBOX, first.name, NAMESPACE)
+    await world.eventually(lambda: second not in sandboxes)
+    await world.controllers.warm_pools.controller.queue.settled()
+
+    assert len(asked) == 2
+    assert len(creations(world)) == 2
+    release()
 
 
 class Deaf:

@@ -73,11 +73,12 @@ def test_a_member_in_order_needs_no_repair(scene: Scene) -> None:
 
 def test_missing_labels_are_put_right(scene: Scene) -> None:
     member = scene.member("m", labels={LAUNCH_TYPE: None})
-    assert repair(member, scene.pool()) == Patch(SANDBOX, "m", {"metadata": {"labels": {LAUNCH_TYPE: "warm"}}})
+    seen = {"uid": "uid-m", "resourceVersion": "rv-m"}
+    assert repair(member, scene.pool()) == Patch(SANDBOX, "m", {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm"}}})
     member = scene.member("m", labels={LAUNCH_TYPE: "cold", WARM_POOL: None})
     patch = repair(member, scene.pool())
     assert patch is not None
-    assert patch.body == {"metadata": {"labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
+    assert patch.body == {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
 
 
 def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
@@ -90,7 +91,8 @@ def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    metadata = {"resourceVersion": "rv-o", "ownerReferences": [reference], "labels": {LAUNCH_TYPE: "warm"}}
+    seen = {"uid": "uid-o", "resourceVersion": "rv-o"}
+    metadata = {**seen, "ownerReferences": [reference], "labels": {LAUNCH_TYPE: "warm"}}
     assert adoption(orphan, scene.pool()) == Patch(SANDBOX, "o", {"metadata": metadata})
     del metadata["labels"]
     assert adoption(scene.member("o", owner=None), scene.pool()).body == {"metadata": metadata}

@@ -177,7 +177,8 @@ def test_edge_26_foreign_orphans_are_discarded_and_the_others_adopted(scene: Sce
 
 def test_labels_are_put_right(scene: Scene) -> None:
     plan = scene.plan(scene.pool(1), [scene.member("m", labels={LAUNCH_TYPE: None})])
-    assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {"labels": {LAUNCH_TYPE: "warm"}}}),)
+    seen = {"uid": "uid-m", "resourceVersion": "rv-m"}
+    assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm"}}}),)
 
 
 # --- members that do not become ready (reference 5.5) ----------------------------------------------------------------

@@ -10,6 +10,7 @@ What becomes of members, and what is not known about them, is kept in the ``ledg
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
@@ -76,8 +77,9 @@ class WarmPoolController:
         )
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
         self._owners = Owners(SANDBOX_WARM_POOL, performer)
-        # Pools that have lost members. They may have been collected with the pool, of whose end we have not heard yet.
-        self._bereaved: set[Key] = set()
+        # How many members pools have lost since it was known that they are there. These may have been collected with
+        # the pool, of whose end we have not heard yet.
+        self._bereaved: Counter[Key] = Counter()
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
         caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
@@ -117,7 +119,7 @@ class WarmPoolController:
             elif view.owner.is_a(SANDBOX_WARM_POOL):
                 pool = Key(view.namespace, view.owner.name)
                 if new is None:
-                    self._bereaved.add(pool)
+                    self._bereaved[pool] += 1
                 if new is None or new.deleting:
                     self.ledger.saw_going(view.owner.uid, view.uid)
             else:
@@ -128,10 +130,7 @@ class WarmPoolController:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        pool = self.caches.pools.get(key)
-        if pool is not None and key in self._bereaved:
-            pool = self.caches.pools.get(key) if await self._owners.is_still_there(pool) else None
-        self._bereaved.discard(key)
+        pool = await self._present(key)
         if pool is None:
             return DONE
         await self.ledger.resolve_doubts(pool)
@@ -152,6 +151,17 @@ class WarmPoolController:
         self._memories[pool.uid] = todo.memory
         await self._perform(pool, blueprint, todo)
         return Result(todo.requeue)
+
+    async def _present(self, key: Key) -> WarmPoolView | None:
+        """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
+        while (pool := self.caches.pools.get(key)) is not None and (losses := self._bereaved[key]):
+            if not await self._owners.is_still_there(pool):
+                return None
+            if self._bereaved[key] == losses:
+                del self._bereaved[key]
+        if pool is None:
+            del self._bereaved[key]
+        return pool
 
     def _sandboxes(self, pool: WarmPoolView) -> list[SandboxView]:
         """Those the pool owns, and those with its label."""

@@ -47,18 +47,15 @@ def sort_members(pool: WarmPoolView, sandboxes: Iterable[SandboxView], pending_d
 
 def repair(sandbox: SandboxView, pool: WarmPoolView) -> Patch | None:
     """What a member's labels need, None if they are as they should be: members that were made by others may lack them,
-    and without the pool's label no claim would ever find the sandbox."""
+    and without the pool's label no claim would ever find the sandbox. Not if a claim has taken it in the meantime."""
     wanted = {WARM_POOL: name_hash(pool.name), LAUNCH_TYPE: LAUNCH_WARM}
     missing = {key: value for key, value in wanted.items() if sandbox.labels.get(key) != value}
     return _patch(sandbox, {"labels": missing}) if missing else None
 
 
 def adoption(sandbox: SandboxView, pool: WarmPoolView) -> Patch:
-    """Make an orphan a member. The resource version makes this fail if a claim, or anybody else, was faster."""
-    metadata: Object = {
-        "resourceVersion": sandbox.resource_version,
-        "ownerReferences": adopted_by(sandbox, SANDBOX_WARM_POOL, pool),
-    }
+    """Make an orphan a member, unless a claim, or anybody else, was faster."""
+    metadata: Object = {"ownerReferences": adopted_by(sandbox, SANDBOX_WARM_POOL, pool)}
     if sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM:
         metadata["labels"] = {LAUNCH_TYPE: LAUNCH_WARM}
     return _patch(sandbox, metadata)
@@ -70,4 +67,6 @@ def deletion(sandbox: SandboxView) -> Delete:
 
 
 def _patch(sandbox: SandboxView, metadata: Object) -> Patch:
-    return Patch(SANDBOX, sandbox.name, {"metadata": metadata})
+    """Of the sandbox as it was seen, else the API refuses."""
+    precondition = {"uid": sandbox.uid, "resourceVersion": sandbox.resource_version}
+    return Patch(SANDBOX, sandbox.name, {"metadata": {**precondition, **metadata}})
