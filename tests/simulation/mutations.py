@@ -57,7 +57,7 @@ def no_precondition_on_adoption(patch: Patch) -> None:
     patch.setattr(adopt, "adoption", adoption)
 
 
-def lease_given_back_when_nobody_knows(patch: Patch) -> None:
+def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
     """An adoption was not answered, and the claim moves on to another sandbox."""
     original = ClaimController._adopt
 
@@ -66,6 +66,7 @@ def lease_given_back_when_nobody_knows(patch: Patch) -> None:
             return await original(self, observed, adoption, lease, **options)
         except (ApiError, ConnectionError, TimeoutError):
             self.assigner.forget((adoption.sandbox.namespace, adoption.sandbox.name))
+            self._in_doubt.clear()
             raise
 
     patch.setattr(ClaimController, "_adopt", adopt_once)
@@ -188,7 +189,7 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
 # With the worlds in which each of them does harm soon: their theme and first seed.
 MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme, int], ...]] = (
     (no_precondition_on_adoption, SUDDEN_DEATHS, 38),
-    (lease_given_back_when_nobody_knows, STORM, 0),
+    (unanswered_adoptions_are_forgotten, STORM, 0),
     (doubts_are_not_resolved, STORM, 0),
     (own_writes_are_not_read, ORDINARY, 0),
     (terminating_members_do_not_count, VANDALS, 0),

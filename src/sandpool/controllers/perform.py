@@ -24,7 +24,7 @@ from sandpool.controllers.caches import Caches
 from sandpool.controllers.writes import Create, Delete, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 # A field of a pod that its API does not know would be dropped without a word: a typing error, or a restriction that
 # the cluster is too old for. The kinds do not always catch that before (see ``api.blueprint.Profile``).
@@ -116,3 +116,8 @@ class Performer:
         except NotFound:
             answer = None
         self.caches[write.type].deleted(Key(namespace, write.name), write.uid, answer)
+
+
+def leaves_doubt(error: Exception) -> bool:
+    """Whether a write that failed so may have been carried out all the same. What the API has refused was not."""
+    return not isinstance(error, ApiError) or error.code >= 500

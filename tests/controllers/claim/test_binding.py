@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.warmpool import RECREATE
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.testing.objects import new, owner_reference
@@ -63,3 +66,26 @@ async def test_what_somebody_else_has_taken_is_theirs(world: World) -> None:
     assert served["mine"]["metadata"]["name"] == won != lost
     assert owner_of(served["other"]) == ("SandboxClaim", "other")
     assert served["other"]["metadata"]["name"] == lost
+
+
+async def test_what_the_pool_does_not_give_away_any_more_is_not_taken_after_all(world: World) -> None:
+    """R8: the template changes between the first attempt and the second."""
+    await world.template()
+    await world.pool(1, strategy=RECREATE)
+    meddler = Meddler(world, 1, {})
+    original, served = meddler._request, asyncio.Event()
+
+    async def change_template(request: Request) -> object:
+        if request.method == "DELETE":
+            await served.wait()  # the pool would be first, and it is the claim that is to decide
+        if request.method == "GET" and request.path.endswith(f"/{meddler.met[0]}"):
+            await world.change_template("example.com/image:2")
+        return await original(request)
+
+    meddler._request = change_template
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+    served.set()
+
+    assert box["spec"]["podTemplate"]["spec"]["containers"][0]["image"] == "example.com/image:2"
+    assert len(meddler.met) == 1, "it was wanted once, and not again"

@@ -216,6 +216,95 @@ async def test_a_lost_answer_binds_the_same_sandbox(world: World) -> None:
     assert [owner_of(box) for box in await world.all(SANDBOX)].count(("SandboxClaim", "mine")) == 1
 
 
+async def test_a_lost_answer_costs_no_second_sandbox_although_the_template_changes(world: World) -> None:
+    """R3, R8: what is not known is asked for before another is taken, also if this one would not be given any more."""
+    await world.template()
+    await world.pool(1, strategy=RECREATE)
+    original = world.wire.transport.request
+    release, served = world.hold_news(SANDBOX), asyncio.Event()
+    lost: list[str] = []
+
+    async def lose(request: Request) -> object:
+        if request.method == "DELETE":
+            await served.wait()  # the pool would be in the way
+        answer = await original(request)
+        if is_adoption(request) and not lost:
+            lost.append(request.path.rsplit("/", 1)[-1])
+            await world.change_template("example.com/image:2")
+            raise ConnectionError("the answer was lost")
+        return answer
+
+    world.wire.transport.request = lose  # type: ignore[method-assign]
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+    assert [box["metadata"]["name"]] == lost
+    assert sum(is_adoption(request) for request in world.wire.requests) == 1
+    served.set()
+    release()
+
+
+async def test_a_sandbox_that_may_have_been_made_is_looked_for(world: World) -> None:
+    await world.template()
+    await world.pool(0, filled=False)
+    release = world.hold_news(SANDBOX)
+    lost: list[Request] = []
+
+    def lose(request: Request) -> Fault | None:
+        if request.method == "POST" and request.path.endswith("/sandboxes") and not lost:
+            lost.append(request)
+            return Fault.LOSE
+        return None
+
+    world.wire.fault = lose
+    await world.claim("mine")
+    await world.eventually(lambda: [each for each in world.wire.requests if each.path.endswith("/mine/status")])
+    made = [each for each in world.wire.requests if each.method == "POST" and each.path.endswith("/sandboxes")]
+    assert made == lost, "and the watch has not told of it"
+    assert [each.path.rsplit("/", 2)[1:] for each in world.wire.requests if each.method == "GET"].count(
+        ["sandboxes", "mine"]
+    ) == 1
+    release()
+    await world.served(1)
+
+
+async def test_a_claim_that_is_gone_is_given_nothing_instead_of_what_went_with_it(world: World) -> None:
+    """The end of a sandbox is heard of first, that of the claim it was collected with later."""
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.filled(1)
+    release = world.hold_news(SANDBOX_CLAIM)
+    since = len(world.wire.requests)
+
+    await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)
+    await world.eventually(lambda: Key(NAMESPACE, box) not in world.controllers.caches.sandboxes)
+    await world.controllers.claims.controller.queue.settled()
+
+    assert not any(map(is_adoption, world.wire.requests[since:]))
+    asked = [each.path.rsplit("/", 1)[-1] for each in world.wire.requests[since:] if each.method == "GET"]
+    assert asked == ["mine"], "the API has been asked, once"
+    assert Key(NAMESPACE, "mine") not in world.controllers.caches.claims
+    release()
+
+
+async def test_a_claim_whose_sandbox_is_gone_gets_another_if_the_claim_is_still_there(world: World) -> None:
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    first = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.filled(1)
+
+    await world.client.delete(SANDBOX, first, NAMESPACE)
+    await world.gone(SANDBOX, first)
+
+    async def other() -> bool:
+        boxes = [box for box in await world.all(SANDBOX) if owner_of(box) == ("SandboxClaim", "mine")]
+        return [box["metadata"]["name"] for box in boxes] not in ([], [first])
+
+    await until(other)
+
+
 async def test_a_request_that_did_not_arrive_is_made_again(world: World) -> None:
     await world.template()
     await world.pool(2)

@@ -1,7 +1,8 @@
 """Writes that a sandbox is a claim's, and finds out what became of it if the API says no.
 
 Somebody may have written the sandbox since it was looked at, and then the API refuses. The same sandbox is looked at
-again, at the API itself, and ``conflict`` tells what that means; another one is never tried instead.
+again, at the API itself, and ``conflict`` tells what that means; another one is never tried instead. If the pool or its
+template has changed meanwhile, the sandbox may not be what the claim is to get any more, and all is decided anew.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandpool.api.kinds import SANDBOX
-from sandpool.api.views import ClaimView, SandboxView
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.decisions import Adopt, Observed, Refuse
@@ -41,6 +42,8 @@ class Binder:
             assert fresh is not None, "a sandbox that is gone is a problem"
             if is_done:
                 return fresh
+            if not self._is_as_observed(observed):
+                raise conflict.outdated(claim, name)
             again = adopt(observed, fresh)
             if isinstance(again, Refuse):
                 raise again.problem
@@ -54,6 +57,13 @@ class Binder:
         except Problem:
             return True
 
+    def _is_as_observed(self, observed: Observed) -> bool:
+        """Whether the pool and its template are known as what the decision was made on."""
+        namespace = observed.claim.namespace
+        pool = self.caches.pools.get(Key(namespace, observed.claim.warm_pool))
+        template = None if pool is None else self.caches.templates.get(Key(namespace, pool.template))
+        return _edition(pool) == _edition(observed.pool) and _edition(template) == _edition(observed.template)
+
     async def _look_at(self, sandbox: SandboxView) -> SandboxView | None:
         """The sandbox as the API has it, which the cache then has, too."""
         try:
@@ -63,3 +73,8 @@ class Binder:
             return None
         self.caches.sandboxes.wrote(answer)
         return SandboxView.from_object(answer)
+
+
+def _edition(view: WarmPoolView | TemplateView | None) -> tuple[str, int] | None:
+    """Which object, and which of its specs; what it says of itself does not matter."""
+    return None if view is None else (view.uid, view.generation)

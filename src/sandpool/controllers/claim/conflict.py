@@ -29,3 +29,8 @@ def is_done(claim: ClaimView, name: str, fresh: SandboxView | None) -> bool:
 def gave_up(claim: ClaimView, name: str) -> Problem:
     """The sandbox was written by others every time we tried. It may still be had, so nothing is let go."""
     return adoption_conflict(f"adopting sandbox {name} for claim {claim.name} (conflicting concurrent write)")
+
+
+def outdated(claim: ClaimView, name: str) -> Problem:
+    """The sandbox may still be had, but perhaps not by this claim: what its pool gives away has changed."""
+    return adoption_conflict(f"sandbox {name} was written while the pool of claim {claim.name} changed")

@@ -7,10 +7,10 @@ anything, so the first claim gets the first sandbox. Who finds none waits in the
 written by others (``noting``), few at a time, so that in a burst nobody's notes stand in the way of somebody's sandbox.
 
 **Every failure ends well.** The owner of the Sandbox is the record; whatever goes wrong, the claim's next pass finds
-the sandbox by that. If a sandbox was taken and it is not known whether it was written, the lease stays with the claim,
-who tries again with the same sandbox and no other; if the API has refused, the sandbox is looked at and is the claim's,
-or is adopted again as it is, or is lost and forgotten. It is given back if the claim turns out not to need it. And if a
-sandbox was to be made for the claim and it is not known whether it was, the API is asked before anything is decided.
+the sandbox by that. If a sandbox was taken or was to be made and it is not known whether it was written, the API is
+asked before anything is decided, and the lease stays with the claim, who tries again with the same sandbox. If the API
+has refused, the sandbox is looked at and is the claim's, or is adopted again as it is, or is lost and forgotten. It is
+given back if the claim turns out not to need it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.perform import Performer, leaves_doubt
 from sandpool.controllers.writes import Delete
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
@@ -109,8 +109,8 @@ class ClaimController:
             per_second=PASSES_PER_SECOND,
         )
         self._owners = Owners(SANDBOX_CLAIM, performer)
-        # Claims for which a sandbox was to be made, and the API did not say whether it was.
-        self._in_doubt: set[Key] = set()
+        # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
+        self._in_doubt: dict[Key, str] = {}
         self._first_seen = FirstSeen()
         self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
@@ -137,9 +137,9 @@ class ClaimController:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        if key in self._in_doubt:
-            await self.performer.look_for(SANDBOX, key.name, key.namespace)
-            self._in_doubt.discard(key)
+        if (doubtful := self._in_doubt.get(key)) is not None:
+            await self.performer.look_for(SANDBOX, doubtful, key.namespace)
+            del self._in_doubt[key]
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
@@ -289,6 +289,10 @@ class ClaimController:
             elif lease is not None and problem.retry is not Retry.BACKOFF:
                 lease.give_back()  # nobody comes back for it soon
             return await self.voice.settle(observed, None, problem, is_reference_stale=is_reference_stale)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if leaves_doubt(error):
+                self._in_doubt[key_of(claim)] = name
+            raise
         finally:
             self._binding.discard(key_of(claim))
         if lease is not None:
@@ -309,13 +313,12 @@ class ClaimController:
             answer = await self.performer.create(making.create, claim.namespace)
         except AlreadyExists:
             return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
-        except ApiError as error:
-            if not _is_refusal(error):
-                self._in_doubt.add(key_of(claim))
-                raise
-            return await self.voice.settle(observed, None, problems.failure(error.message), is_reference_stale=stale)
-        except (ConnectionError, TimeoutError):
-            self._in_doubt.add(key_of(claim))
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if isinstance(error, ApiError) and _is_refusal(error):
+                problem = problems.failure(error.message)
+                return await self.voice.settle(observed, None, problem, is_reference_stale=stale)
+            if leaves_doubt(error):
+                self._in_doubt[key_of(claim)] = claim.name
             raise
         self.voice.gave(claim, claim.name)
         return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)

@@ -20,7 +20,7 @@ from sandpool.api.names import generate_name
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.perform import Performer, leaves_doubt
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.refill import slow_start
@@ -102,7 +102,7 @@ class Ledger:
         try:
             answer = await self.performer.create(Create(SANDBOX, member), pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if _leaves_doubt(error):
+            if leaves_doubt(error):
                 self._doubt(pool, name, "")
             else:
                 self.expectations.settle_creations(pool.uid)
@@ -119,7 +119,7 @@ class Ledger:
         try:
             await self.performer.delete(delete, pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if _leaves_doubt(error):
+            if leaves_doubt(error):
                 self._doubt(pool, delete.name, delete.uid)
             else:
                 self.expectations.settle_deletion(pool.uid, delete.uid)
@@ -151,8 +151,3 @@ class Ledger:
         except NotFound:
             if uid:
                 self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
-
-
-def _leaves_doubt(error: Exception) -> bool:
-    """Whether it may have been carried out all the same. What the API has refused was not."""
-    return not isinstance(error, ApiError) or error.code >= 500
