@@ -34,8 +34,13 @@ def test_in_and_out_again(server: ServerProcess) -> None:
     assert installed.output.splitlines()[-1] == (
         "installed; to see it start: kubectl -n agent-sandbox-system rollout status deployment/agent-sandbox-controller"
     )
+    assert "sandboxes.agents.x-k8s.io unchanged" in installed.output, "which profile it is stays as it was"
     again = run("install", *where)
     assert "deployment.apps/agent-sandbox-controller configured" in again.output
+
+    for profile, became in (("lean", "configured"), ("full", "configured"), ("full", "unchanged")):
+        switched = run("install", *where, "--profile", profile, "--force")
+        assert f"sandboxes.agents.x-k8s.io {became}" in switched.output
 
     removed = run("uninstall", *where)
     assert removed.exit_code == 0, removed.output

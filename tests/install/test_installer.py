@@ -57,7 +57,7 @@ async def install(
 
 async def test_everything_is_accepted_strictly_and_said(client: Client) -> None:
     told = await install(client)
-    objects = chosen(Choice(), router=True, monitored=False)
+    objects = chosen(Choice(profile="full"), router=True, monitored=False)
     # The embedded API has the kinds already.
     verbs = {CUSTOM_RESOURCE_DEFINITION.kind: "unchanged"}
     expected = [f"{title(each)} {verbs.get(each['kind'], 'created')}" for each in objects]
@@ -83,7 +83,7 @@ async def test_a_dry_run_does_nothing(client: Client) -> None:
 async def test_a_new_image_is_a_change(client: Client) -> None:
     await install(client)
     told = Told()
-    objects = chosen(Choice(image="example.com/sandpool:2"), router=False, monitored=False)
+    objects = chosen(Choice(image="example.com/sandpool:2", profile="full"), router=False, monitored=False)
     await Installer(client, SystemClock(), told).install(objects)
     assert [line for line in told if line.endswith(" configured")] == [f"deployment.apps/{CONTROLLER} configured"]
 
@@ -98,7 +98,7 @@ async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -
 
 
 async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) -> None:
-    objects = chosen(Choice(), router=False, monitored=True)
+    objects = chosen(Choice(profile="full"), router=False, monitored=True)
     with pytest.raises(InstallError, match="install the Prometheus operator first"):
         await Installer(client, SystemClock(), Told()).install(objects)
 

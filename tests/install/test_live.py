@@ -133,6 +133,22 @@ async def test_profiles_are_switched_under_pools_at_work(cluster: Cluster, clien
         assert container["ports"] == [{"containerPort": 8888, "protocol": "TCP"}]
 
 
+async def test_who_applies_a_template_can_do_so_again_after_a_switch(client: Client) -> None:
+    """A list is merged by key in one profile and replaced as a whole in the other; who owns what survives that."""
+
+    async def apply(image: str) -> Object:
+        template = new(SANDBOX_TEMPLATE, "mine", spec={"podTemplate": pod(image=image)})
+        return await client.patch(SANDBOX_TEMPLATE, "mine", ApplyPatch(template), SPACE, field_manager="me")
+
+    profiles: tuple[Profile, ...] = ("full", "lean", "full")
+    for number, profile in enumerate(profiles):
+        await install(client, profile=profile)
+        await takes(client, profile)
+        applied = await apply(f"example.com/image:{number}")
+        (container,) = applied["spec"]["podTemplate"]["spec"]["containers"]
+        assert container["image"] == f"example.com/image:{number}"
+
+
 async def test_a_field_the_full_definitions_do_not_know_is_not_lost(client: Client) -> None:
     await install(client, profile="lean")
     await takes(client, "lean")

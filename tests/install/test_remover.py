@@ -40,7 +40,7 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     """Of a cluster with everything installed."""
     server = ApiServer(tmp_path)
     await server.start()
-    await Installer(server.client(), SystemClock(), lambda line: None).install(OBJECTS)
+    await Installer(server.client(), SystemClock(), lambda line: None, force=True).install(OBJECTS)
     yield server.client()
     await server.stop()
 

@@ -12,8 +12,9 @@ from sandpool.api.resource import Object
 from sandpool.cli.cluster import change, cluster_options
 from sandpool.engine.clock import SystemClock
 from sandpool.install import manifests, monitoring
+from sandpool.install.fit import present_profile
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import DEFAULT_PROFILE, Choice
 from sandpool.install.names import CONTROLLER, NAMESPACE
 from sandpool.kube.client import Client
 
@@ -27,9 +28,8 @@ from sandpool.kube.client import Client
 @click.option(
     "--profile",
     type=click.Choice(get_args(Profile)),
-    default=Choice().profile,
-    show_default=True,
-    help="Whether the API server checks every field of a pod (full) or takes pods as they are (lean).",
+    help="Whether the API server checks every field of a pod (full) or takes pods as they are (lean). "
+    f"[default: as it is installed, else {DEFAULT_PROFILE}]",
 )
 @click.option("--router", is_flag=True, help="Install the router that SDKs look for, too.")
 @click.option("--monitoring", "monitored", is_flag=True, help="Also what the Prometheus operator should collect.")
@@ -40,15 +40,16 @@ def install(
     dry_run: bool,
     image: str,
     replicas: int,
-    profile: Profile,
+    profile: Profile | None,
     router: bool,
     monitored: bool,
     force: bool,
 ) -> None:
     """Install Sandpool into a Kubernetes cluster, or bring an installation up to date. Doing it again does nothing."""
-    objects = chosen(Choice(image, replicas, profile), router=router, monitored=monitored)
 
     async def work(client: Client) -> None:
+        choice = Choice(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
+        objects = chosen(choice, router=router, monitored=monitored)
         await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
 
     change(kubeconfig, context, work)

@@ -17,7 +17,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml, manifests
 from sandpool.install import monitoring
 from sandpool.install.chart_values import FLAGS, values
-from sandpool.install.manifests import Choice, controller, namespace
+from sandpool.install.manifests import DEFAULT_PROFILE, Choice, controller, namespace
 from sandpool.install.names import NAMESPACE
 
 # Where a value decides: the path in objects of a kind, and the expression that gives what is there.
@@ -69,7 +69,7 @@ def files() -> dict[str, str]:
         "Chart.yaml": as_yaml(_chart(), sort_keys=False),
         "values.yaml": values(),
         **{f"templates/{_file_name(each)}": _template(each) for each in objects},
-        **{f"crds/{name}": text for name, text in manifests().items()},
+        **{f"crds/{name}": text for name, text in manifests(DEFAULT_PROFILE).items()},
     }
 
 

@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
 from sandpool.api.schema import crds
 from sandpool.install import chart, grafana, monitoring
 from sandpool.install.manifests import Choice, controller, definitions, namespace, router
 
+# Where ``make crds`` puts the definitions.
+_DIRECTORIES: Final[dict[Profile, str]] = {"full": "crds", "lean": "lean"}
 # What makes the files, for people who open one of them.
 _ORIGIN: Final = "# Made by `make deploy` from src/sandpool/install; changes here will be lost.\n"
 
@@ -25,12 +28,11 @@ def files() -> dict[str, str]:
     """Everything in deploy/ that is generated, by path, except the definitions of the kinds (``make crds``)."""
     choice = Choice()
     core = [namespace(), *controller(choice)]
-    full, lean = sorted(crds.manifests("full")), sorted(crds.manifests("lean"))
+    kinds = [f"{_DIRECTORIES[choice.profile]}/{name}" for name in sorted(crds.manifests(choice.profile))]
     return {
         "sandpool.yaml": _yaml(namespace(), *definitions(choice), *controller(choice)),
         "controller.yaml": _yaml(*core),
-        "kustomization.yaml": _kustomization([f"crds/{name}" for name in full] + ["controller.yaml"]),
-        "lean/kustomization.yaml": _kustomization(lean),
+        "kustomization.yaml": _kustomization([*kinds, "controller.yaml"]),
         "router/router.yaml": _yaml(*router(choice)),
         "router/kustomization.yaml": _kustomization(["router.yaml"]),
         "monitoring/monitoring.yaml": _yaml(*monitoring.objects()),

@@ -1,4 +1,4 @@
-"""Whether what is stored fits the definitions that are to come.
+"""Which definitions there are, and whether what is stored fits those that are to come.
 
 An API server that knows every field of a pod forgets those it does not know, as soon as the definition changes. So
 before a cluster goes from the lean definitions to the full ones all that is stored is looked at, and nothing is changed
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
+from sandpool.api.blueprint import Profile
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_TEMPLATE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.admit import compile_admission
@@ -43,7 +44,7 @@ async def check_fit(client: Client, definitions: list[Object]) -> None:
 
 
 async def _misfits(client: Client, type: ResourceType, schema: Object) -> AsyncIterator[str]:
-    if _takes_anything(schema) or not await _is_lean(client, type):
+    if _takes_anything(schema) or await present_profile(client, type) != "lean":
         return
     admit = compile_admission(from_openapi(schema))
     async for each in _all(client, type):
@@ -53,12 +54,13 @@ async def _misfits(client: Client, type: ResourceType, schema: Object) -> AsyncI
             yield f"{type.singular} {metadata['namespace']}/{metadata['name']}: {finding}"
 
 
-async def _is_lean(client: Client, type: ResourceType) -> bool:
+async def present_profile(client: Client, type: ResourceType = SANDBOX) -> Profile | None:
+    """What a cluster has, whoever installed it; None if it does not know the kind."""
     try:
         present = await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
     except NotFound:
-        return False
-    return _takes_anything(_schema(present))
+        return None
+    return "lean" if _takes_anything(_schema(present)) else "full"
 
 
 async def _all(client: Client, type: ResourceType) -> AsyncIterator[Object]:

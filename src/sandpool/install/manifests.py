@@ -25,8 +25,9 @@ from sandpool.install.names import (
     TAG,
 )
 
-# What a pod spec is checked by when nobody chooses; docs/installing.md has the figures it was chosen by.
-DEFAULT_PROFILE: Final[Profile] = "full"
+# Whether the API server checks every field of a pod when nobody chooses. A write to a Sandbox costs it a third if not,
+# and what is wrong with a pod is then said when the pod is made; docs/installing.md has the figures.
+DEFAULT_PROFILE: Final[Profile] = "lean"
 
 # The controllers take about 100 MB for a thousand sandboxes, and a burst is what they use a processor for. There is no
 # limit for the processor: a limit would be felt in exactly the bursts they are there for.
