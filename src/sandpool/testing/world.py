@@ -152,12 +152,15 @@ class World:
         take = reflector._take_event
         held: list[WatchEvent] = []
 
+        def hold(event: WatchEvent) -> None:
+            held.append(event)
+
         def release() -> None:
             reflector._take_event = take  # type: ignore[method-assign]
             for event in held:
                 take(event)
 
-        reflector._take_event = lambda event: held.append(event)  # type: ignore[method-assign]
+        reflector._take_event = hold  # type: ignore[method-assign]
         return release
 
     # --- what people ask for -----------------------------------------------------------------------------------------
