@@ -20,6 +20,7 @@ from sandpool.install.names import (
     ROUTER,
     ROUTER_ACCOUNT,
     ROUTER_LABELS,
+    ROUTER_METRICS_PORT,
     ROUTER_PORT,
     ROUTER_SERVICE,
     TAG,
@@ -62,10 +63,7 @@ def controller(choice: Choice) -> list[Object]:
         choice.image,
         ["controller", "--leader-elect=true"],
         {"metrics": METRICS_PORT, "healthz": HEALTH_PORT},
-        {
-            "livenessProbe": _probe("/healthz", "healthz", 20),
-            "readinessProbe": _probe("/readyz", "healthz", 5),
-        },
+        _probes(),
         _CONTROLLER_RESOURCES,
     )
     return [
@@ -75,7 +73,7 @@ def controller(choice: Choice) -> list[Object]:
         workload.network_policy(CONTROLLER, NAMESPACE, labels, [METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(CONTROLLER, NAMESPACE, labels),
         workload.service(CONTROLLER, NAMESPACE, labels, "metrics", METRICS_PORT),
-        workload.deployment(CONTROLLER, NAMESPACE, labels, CONTROLLER, choice.replicas, runs),
+        workload.deployment(CONTROLLER, NAMESPACE, labels, CONTROLLER, choice.replicas, runs, grace=30),
     ]
 
 
@@ -85,19 +83,24 @@ def router(choice: Choice) -> list[Object]:
         "sandbox-router",
         choice.image,
         ["router"],
-        {"http": ROUTER_PORT},
-        {"livenessProbe": _probe("/healthz", "http", 20), "readinessProbe": _probe("/healthz", "http", 5)},
+        {"http": ROUTER_PORT, "metrics": ROUTER_METRICS_PORT, "healthz": HEALTH_PORT},
+        _probes(),
         _ROUTER_RESOURCES,
     )
     return [
         workload.service_account(ROUTER_ACCOUNT, NAMESPACE, labels),
         *roles.cluster_role(ROUTER_ACCOUNT, NAMESPACE, labels, roles.rules(roles.ROUTER_NEEDS), ROUTER_ACCOUNT),
-        workload.network_policy(ROUTER_ACCOUNT, NAMESPACE, labels, [ROUTER_PORT]),
+        workload.network_policy(ROUTER_ACCOUNT, NAMESPACE, labels, [ROUTER_PORT, ROUTER_METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(ROUTER_ACCOUNT, NAMESPACE, labels),
         workload.service(ROUTER_SERVICE, NAMESPACE, labels, "http", ROUTER_PORT),
-        workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs),
+        # Requests may go on for half a minute after it was told to stop.
+        workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs, grace=45),
     ]
 
 
-def _probe(path: str, port: str, seconds: int) -> Object:
-    return {"httpGet": {"path": path, "port": port}, "periodSeconds": seconds, "timeoutSeconds": 5}
+def _probes() -> dict[str, Object]:
+    return {"livenessProbe": _probe("/healthz", 20), "readinessProbe": _probe("/readyz", 5)}
+
+
+def _probe(path: str, seconds: int) -> Object:
+    return {"httpGet": {"path": path, "port": "healthz"}, "periodSeconds": seconds, "timeoutSeconds": 5}

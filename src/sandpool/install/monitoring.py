@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.metrics import BUILD_INFO, CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS
+from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.metrics_controller import RECONCILE_ERRORS
 from sandpool.engine.metrics_engine import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
@@ -50,7 +50,7 @@ def alerts() -> list[Object]:
     return [
         _alert(
             "SandpoolControllerAbsent",
-            f"absent({BUILD_INFO.name})",
+            f'absent({LEADING.name}{{name="{LEASE}"}})',
             "5m",
             "critical",
             "No controller is running: nothing is claimed, filled, suspended or expired.",

@@ -13,12 +13,13 @@ CONTROLLER: Final = "agent-sandbox-controller"
 # Of all implementations of the controllers that are installed, the one that holds it works.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
 METRICS_PORT: Final = 8080
-HEALTH_PORT: Final = 8081
+HEALTH_PORT: Final = 8081  # of the router, too
 
 ROUTER: Final = "sandbox-router-deployment"
 ROUTER_SERVICE: Final = "sandbox-router-svc"
 ROUTER_ACCOUNT: Final = "sandbox-router"
 ROUTER_PORT: Final = 8080
+ROUTER_METRICS_PORT: Final = 9090
 
 # There is no registry of ours: whoever builds deploy/Dockerfile gives the image this name or says another.
 IMAGE: Final = "sandpool"

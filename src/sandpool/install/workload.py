@@ -63,8 +63,11 @@ def container(
     }
 
 
-def deployment(name: str, namespace: str, labels: Object, account: str, replicas: int, runs: Object) -> Object:
-    """Two replicas do not share a node where there is a choice, and one is there while the other is replaced."""
+def deployment(
+    name: str, namespace: str, labels: Object, account: str, replicas: int, runs: Object, *, grace: int
+) -> Object:
+    """Two replicas do not share a node where there is a choice, and one is there while the other is replaced. ``grace``
+    is how many seconds a pod may take to end in good order."""
     apart: Object = {
         "weight": 100,
         "podAffinityTerm": {
@@ -86,7 +89,7 @@ def deployment(name: str, namespace: str, labels: Object, account: str, replicas
                     "serviceAccountName": account,
                     "securityContext": POD_SECURITY,
                     "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
-                    "terminationGracePeriodSeconds": 30,
+                    "terminationGracePeriodSeconds": grace,
                     "containers": [runs],
                 },
             },

@@ -1,0 +1,104 @@
+"""What is installed needs no privilege, says what its commands understand, and has the names others look for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.cli.controller import controller as controller_command
+from sandpool.cli.router import router as router_command
+from sandpool.controllers.access import NEEDS, VOTE, WISHES
+from sandpool.install.manifests import Choice, controller, namespace, router
+
+COMMANDS = {"controller": controller_command, "router": router_command}
+
+
+def every() -> list[Object]:
+    return [namespace(), *controller(Choice()), *router(Choice())]
+
+
+def deployments() -> list[Object]:
+    return [each for each in every() if each["kind"] == "Deployment"]
+
+
+def container(deployment: Object) -> Object:
+    (found,) = deployment["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def test_names_that_others_look_for() -> None:
+    found = {(each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in every()}
+    assert {
+        ("Namespace", "", "agent-sandbox-system"),
+        ("Deployment", "agent-sandbox-system", "agent-sandbox-controller"),
+        ("Service", "agent-sandbox-system", "agent-sandbox-controller"),
+        ("ServiceAccount", "agent-sandbox-system", "agent-sandbox-controller"),
+        ("ClusterRole", "", "agent-sandbox-controller"),
+        ("Service", "agent-sandbox-system", "sandbox-router-svc"),
+        ("Deployment", "agent-sandbox-system", "sandbox-router-deployment"),
+    } <= found
+    (service,) = [each for each in every() if each["metadata"]["name"] == "sandbox-router-svc"]
+    assert [port["port"] for port in service["spec"]["ports"]] == [8080]
+
+
+@pytest.mark.parametrize("deployment", deployments(), ids=lambda each: each["metadata"]["name"])
+def test_pods_need_no_privilege(deployment: Object) -> None:
+    pod = deployment["spec"]["template"]["spec"]
+    security = container(deployment)["securityContext"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] == 65532
+    assert security == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not pod.keys() & {"hostNetwork", "hostPID", "hostIPC", "volumes"}
+
+
+@pytest.mark.parametrize("deployment", deployments(), ids=lambda each: each["metadata"]["name"])
+def test_commands_understand_their_arguments_and_listen_where_it_is_said(deployment: Object) -> None:
+    runs = container(deployment)
+    name, *arguments = runs["args"]
+    context: click.Context = COMMANDS[name].make_context(name, arguments)
+    bound = {int(value.removeprefix(":")) for value in context.params.values() if _is_address(value)}
+    ports = {each["name"]: each["containerPort"] for each in runs["ports"]}
+    assert set(ports.values()) == bound
+    for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+        assert runs[probe]["httpGet"] == {"path": path, "port": "healthz"}
+    assert f":{ports['healthz']}" == context.params["health_probe_bind_address"]
+
+
+def _is_address(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith(":")
+
+
+@pytest.mark.parametrize("labels", [{"app": "agent-sandbox-controller"}, {"app": "sandbox-router"}])
+def test_what_selects_pods_selects_those_of_the_deployment(labels: dict[str, str]) -> None:
+    own = [each for each in every() if each["metadata"].get("labels", {}).get("app") == labels["app"]]
+    (deployment,) = [each for each in own if each["kind"] == "Deployment"]
+    assert labels.items() <= deployment["spec"]["template"]["metadata"]["labels"].items()
+    selectors = {each["kind"]: each["spec"] for each in own if "spec" in each}
+    assert selectors["Deployment"]["selector"] == {"matchLabels": labels}
+    assert selectors["Service"]["selector"] == labels
+    assert selectors["PodDisruptionBudget"]["selector"] == {"matchLabels": labels}
+    assert selectors["NetworkPolicy"]["podSelector"] == {"matchLabels": labels}
+
+
+def test_roles_grant_what_the_controllers_need() -> None:
+    granted = {
+        (rule["apiGroups"][0], resource, verb)
+        for each in controller(Choice())
+        if each["kind"] in ("ClusterRole", "Role")
+        for rule in each["rules"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    assert granted == {
+        (need.type.group, "/".join(filter(None, (need.type.plural, need.subresource))), verb)
+        for need in (*NEEDS, *WISHES, VOTE)
+        for verb in need.verbs
+    }
+    assert not any("*" in part for rule in granted for part in rule)
