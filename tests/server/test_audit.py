@@ -125,6 +125,44 @@ def test_a_create_is_logged_with_the_name_it_got(log: AuditLog, response: Respon
     assert lines(log.path)[0].get("name") == name
 
 
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH"])
+@pytest.mark.parametrize("encoded", [False, True])
+def test_a_write_is_logged_with_the_owner_and_the_readiness_it_left(log: AuditLog, method: str, encoded: bool) -> None:
+    owners = [
+        {"kind": "ConfigMap", "name": "friend"},
+        {"kind": "SandboxClaim", "name": "mine", "controller": True},
+    ]
+    ready = {"type": "Ready", "status": "False", "reason": "Broken", "message": "secret"}
+    written = {"metadata": {"name": "p", "ownerReferences": owners}, "status": {"conditions": [ready]}}
+    made = turn(method)
+    made.response = Response(encoded=orjson.dumps(written)) if encoded else Response(object=written)
+    log.record(made, 200, "", 0)
+    log.flush()
+    line = lines(log.path)[0]
+    assert (line["owner"], line["ready"], line["readyReason"]) == ("SandboxClaim/mine", "False", "Broken")
+    assert b"secret" not in log.path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("method", "written"),
+    [
+        ("GET", {"metadata": {"ownerReferences": [{"kind": "A", "name": "b", "controller": True}]}}),
+        ("PATCH", {"metadata": {"ownerReferences": [{"kind": "A", "name": "b"}]}}),
+        ("PATCH", {"metadata": {"ownerReferences": None}, "status": {"conditions": None}}),
+        ("PATCH", {"metadata": {}, "status": {"conditions": [{"type": "Other", "status": "True"}]}}),
+        ("PATCH", {"metadata": {}, "status": {"conditions": [{"status": "True"}]}}),
+        ("PATCH", {"metadata": {}, "status": {"conditions": ["Ready"]}}),
+        ("PATCH", ["x"]),
+    ],
+)
+def test_what_has_no_owner_and_no_readiness_is_logged_without(log: AuditLog, method: str, written: Any) -> None:
+    made = turn(method)
+    made.response = Response(object=written)
+    log.record(made, 200, "", 0)
+    log.flush()
+    assert lines(log.path)[0].keys() & {"owner", "ready", "readyReason"} == set()
+
+
 def test_the_log_is_private_and_continued(tmp_path: Path) -> None:
     path = tmp_path / "audit.log"
     for _ in range(2):

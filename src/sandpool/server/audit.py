@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
+from sandpool.api.conditions import READY, find_condition
 from sandpool.engine.clock import Clock, SystemClock, micro_timestamp
 from sandpool.server.exchange import User
 from sandpool.server.http.turn import Turn
@@ -27,6 +28,7 @@ logger = logging.getLogger(__name__)
 _FLUSH_SECONDS = 1.0
 _WAKE_AT = 2048  # records; writing earlier than every second keeps a burst from piling up
 _MOST_WAITING = 200_000
+_WRITING = frozenset({"POST", "PUT", "PATCH"})
 
 
 class _Record(NamedTuple):
@@ -45,7 +47,7 @@ class _Record(NamedTuple):
     code: int
     sent: int
     problem: str
-    created: Any  # the object a POST was answered with, decoded or as bytes
+    written: Any  # the object a write was answered with, decoded or as bytes
 
 
 class AuditLog:
@@ -82,9 +84,9 @@ class AuditLog:
             self._overflowed += 1
             return
         request, response = turn.request, turn.response
-        created = None
-        if request.method == "POST" and response is not None:
-            created = response.object if response.object is not None else response.encoded
+        written = None
+        if request.method in _WRITING and response is not None:
+            written = response.object if response.object is not None else response.encoded
         self._waiting.append(
             _Record(
                 self._clock.now(),
@@ -100,7 +102,7 @@ class AuditLog:
                 status,
                 turn.sent,
                 problem,
-                created,
+                written,
             )
         )
         if len(self._waiting) >= _WAKE_AT:
@@ -177,6 +179,8 @@ class AuditLog:
 def _line(record: _Record) -> bytes:
     info = parse(record.method, record.path, record.query)
     impersonating = record.user is not record.caller
+    written = _decoded(record.written)
+    ready = _ready(written)
     entry: dict[str, Any] = {
         "time": micro_timestamp(record.finished - timedelta(seconds=record.seconds)),
         "id": record.id,
@@ -188,7 +192,7 @@ def _line(record: _Record) -> bytes:
         "resource": info.resource,
         "subresource": info.subresource,
         "namespace": info.namespace,
-        "name": info.name or _name_of(record.created),
+        "name": info.name or _name(written),
         "path": "" if info.is_resource else record.path,
         "code": record.code,
         "latencyMs": round(record.seconds * 1000, 3),
@@ -197,16 +201,43 @@ def _line(record: _Record) -> bytes:
         "source": record.source,
         "dryRun": "dryRun" in record.query,
         "reason": record.problem,
+        "owner": _owner(written),
+        "ready": ready.get("status", ""),
+        "readyReason": ready.get("reason", ""),
     }
     told = {key: value for key, value in entry.items() if value != "" and value != [] and value is not False}
     return orjson.dumps(told) + b"\n"
 
 
-def _name_of(created: Any) -> str:
+def _decoded(written: Any) -> Any:
+    try:
+        return orjson.loads(written) if isinstance(written, bytes) else written
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _name(written: Any) -> str:
     """The name a create ended up with; the path does not have it."""
     try:
-        obj = orjson.loads(created) if isinstance(created, bytes) else created
-        name = obj["metadata"]["name"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
+        name = written["metadata"]["name"]
+    except (KeyError, TypeError):
         return ""
     return name if isinstance(name, str) else ""
+
+
+def _owner(written: Any) -> str:
+    """Whose the object is after the write, as ``Kind/name``: without it nobody could tell a binding from any patch."""
+    try:
+        references = written["metadata"]["ownerReferences"]
+        return next(f"{each['kind']}/{each['name']}" for each in references if each.get("controller"))
+    except (KeyError, TypeError, StopIteration):
+        return ""
+
+
+def _ready(written: Any) -> dict[str, str]:
+    """The Ready condition after the write, empty if the object has none."""
+    try:
+        ready: dict[str, str] = find_condition(written["status"]["conditions"], READY) or {}
+    except (KeyError, TypeError):
+        return {}
+    return ready
