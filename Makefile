@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-sandboxes bench-profiles clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-profiles clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -41,6 +41,9 @@ deploy: crds     ## write the other manifests, the Helm chart and the dashboard 
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
 	@$(BIN)/python -m sandpool.bench.api
+
+bench-data: setup ## measure how quickly sandboxes answer, through the SDK and the router; as root
+	@$(BIN)/python -m sandpool.bench.data
 
 bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without API and network; as root
 	@$(BIN)/python -m sandpool.bench.sandboxes

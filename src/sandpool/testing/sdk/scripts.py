@@ -17,7 +17,8 @@ DAEMON: Final = {
 }
 
 
-def _pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
+def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
+    """A template and a pool of that name; ``container`` and ``template`` are laid over the usual."""
     api = "extensions.agents.x-k8s.io/v1beta1"
     main = {"name": "main", "image": IMAGE, **container}
     spec = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [main]}}, **template}
@@ -38,18 +39,18 @@ def _disk(size: str) -> dict[str, Any]:
 
 
 POOLS: Final[list[dict[str, Any]]] = [
-    *_pool("python", 2, {}),
-    *_pool("open", 0, {}, envVarsInjectionPolicy="Overrides"),
-    *_pool(
+    *pool("python", 2, {}),
+    *pool("open", 0, {}, envVarsInjectionPolicy="Overrides"),
+    *pool(
         "disk",
         0,
         {"volumeMounts": [{"name": "work", "mountPath": "/work"}]},
         volumeClaimTemplatesPolicy="Overrides",
         volumeClaimTemplates=[_disk("1Mi")],
     ),
-    *_pool("served", 0, {}, service=True),
-    *_pool("daemon", 1, DAEMON, service=True, envVarsInjectionPolicy="Allowed"),
-    _pool("no-template", 0, {})[1],
+    *pool("served", 0, {}, service=True),
+    *pool("daemon", 1, DAEMON, service=True, envVarsInjectionPolicy="Allowed"),
+    pool("no-template", 0, {})[1],
 ]
 
 
