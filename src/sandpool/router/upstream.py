@@ -15,7 +15,7 @@ from sandpool.router.heads import Header
 from sandpool.router.targets import Target
 
 #: Connections that wait for another request, to one port of one sandbox, and for how many seconds.
-_IDLE_MOST: Final = 16
+_IDLE_MOST: Final = 128
 _IDLE_SECONDS: Final = 30.0
 _A_MOMENT: Final = 1.0
 
@@ -30,6 +30,10 @@ class Reader(Protocol):
     def answer_began(self, status: int, reason: bytes, headers: list[Header]) -> None: ...
 
     def answer_data(self, data: bytes) -> None: ...
+
+    def answer_paused(self) -> None:
+        """That was all for now."""
+        ...
 
     def answer_ended(self) -> None: ...
 
@@ -95,6 +99,8 @@ class Upstream(asyncio.Protocol):
                 self.reader.answer_raw(rest)
         except httptools.HttpParserError as error:
             self._lost(error)
+        if self.reader is not None:
+            self.reader.answer_paused()
 
     def eof_received(self) -> bool:
         return False

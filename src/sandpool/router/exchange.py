@@ -1,0 +1,258 @@
+"""One request and its answer, from the client's connection to a sandbox's and back.
+
+Bytes go through as they come, in both directions, and whoever reads slowly slows down whoever writes. Nothing is kept
+but the heads, and of a body only what has arrived before the sandbox was connected.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from sandpool.router import heads
+from sandpool.router.contract import Refusal
+from sandpool.router.heads import CHUNKED, LAST_CHUNK, Header
+from sandpool.router.upstream import Upstream
+
+if TYPE_CHECKING:
+    from sandpool.router.downstream import Downstream
+
+# Of a body that arrives while the sandbox is being connected; then nothing more is read.
+_ENOUGH: Final = 1 << 18
+
+
+class Exchange:
+    """One request and its answer."""
+
+    def __init__(
+        self, down: Downstream, method: bytes, target: bytes, headers: list[Header], client: str, *, keep: bool
+    ) -> None:
+        self.down = down
+        self.method = method
+        self.target = target
+        self.headers = headers
+        self.client = client
+        self.keep = keep
+        self.is_received = False  # the whole request
+        self.named = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        self.status = 0  # of the answer, once it has begun
+        self.sent = 0  # bytes of the answer's body
+        self._chunked_in = "content-length" not in self.named and "transfer-encoding" in self.named
+        self._upgrade = self.named.get("upgrade", "").encode() if "connection" in self.named else b""
+        self._rest = b""  # what came behind a request for another protocol
+        self._early: list[bytes] = []  # of the body, before there was somebody to give it to
+        self._early_size = 0
+        self._up: Upstream | None = None
+        self._chunked_out = False
+        self._out: list[bytes] = []  # of the answer, to be written together
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._done = False
+        self._namespace = ""  # of the sandbox that was found
+        self._started = self.down.router.clock.monotonic()
+
+    def begin(self) -> None:
+        self._task = asyncio.create_task(self._connect())
+
+    # --- the request -------------------------------------------------------------------------------------------------
+
+    def body(self, data: bytes) -> None:
+        if self._done:
+            return
+        if self._up is None:
+            self._early.append(data)
+            self._early_size += len(data)
+            if self._early_size > _ENOUGH:
+                self.down.transport.pause_reading()
+        else:
+            self._up.write(heads.chunk(data) if self._chunked_in else data)
+
+    def body_ended(self) -> None:
+        self.is_received = True
+        if self._up is not None and self._chunked_in and not self._done:
+            self._up.write(LAST_CHUNK)
+
+    def upgrade_offered(self, rest: bytes) -> None:
+        self.is_received = True
+        self._rest = rest
+        self.down.transport.pause_reading()
+
+    async def _connect(self) -> None:
+        router = self.down.router
+        try:
+            place = await router.route(self.method, self.target, self.named)
+            if place is None:
+                self._own_answer(heads.plain(200, b'{"status":"ok"}', keep=self.keep), 200)
+                return
+            wanted, found = place
+            self._namespace = found.namespace
+            self._deadline = asyncio.get_running_loop().call_later(wanted.timeout, self._too_late)
+            try:
+                up = await router.reach(wanted, found, repeatable=self._is_repeatable)
+            except OSError as error:
+                router.metrics.failed(error)
+                raise Refusal(502, f"Could not connect to the backend sandbox: {wanted.sandbox}") from error
+            self._pass_on(up, f"{found.address}:{wanted.port}")
+        except Refusal as refusal:
+            self._refuse(refusal)
+
+    @property
+    def _is_repeatable(self) -> bool:
+        """A used connection may turn out to be dead, and then the request is sent again, which not every one may be."""
+        return self.method in (b"GET", b"HEAD", b"OPTIONS") and not self._upgrade
+
+    def _pass_on(self, up: Upstream, host: str) -> None:
+        if self._done:
+            self.down.router.upstreams.give_back(up)
+            return
+        self._up = up
+        up.begin(self, head_only=self.method == b"HEAD")
+        framing = b""
+        if self._chunked_in:
+            framing = CHUNKED
+        elif (size := self.named.get("content-length")) is not None:
+            framing = heads.length(size.encode())
+        up.write(
+            heads.request_head(
+                self.method,
+                self.target,
+                self.headers,
+                host=host,
+                client=self.client,
+                framing=framing,
+                upgrade=self._upgrade,
+            )
+        )
+        if self.named.get("expect", "").lower() == "100-continue":
+            self.down.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        for data in self._early:
+            up.write(heads.chunk(data) if self._chunked_in else data)
+        if self.is_received and self._chunked_in:
+            up.write(LAST_CHUNK)
+        if self._early_size > _ENOUGH:
+            self.down.transport.resume_reading()
+        self._early.clear()
+
+    # --- the answer --------------------------------------------------------------------------------------------------
+
+    def answer_began(self, status: int, reason: bytes, headers: list[Header]) -> None:
+        self.status = status
+        if status == 101:
+            self._switch(headers)
+            return
+        named = {name.lower(): value for name, value in headers}
+        framing = b""
+        if (size := named.get(b"content-length")) is not None:
+            framing = heads.length(size)
+        elif self.method != b"HEAD" and status not in (204, 304):
+            self._chunked_out = True
+            framing = CHUNKED
+        self._out.append(heads.response_head(status, reason, headers, framing=framing, keep=self.keep))
+
+    def answer_data(self, data: bytes) -> None:
+        self.sent += len(data)
+        self._out.append(heads.chunk(data) if self._chunked_out else data)
+
+    def answer_paused(self) -> None:
+        # What has come at once goes at once: mostly a head with all of its body, and a system call costs more than
+        # putting them together.
+        if self._out and not self._done:
+            self.down.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+        self._out.clear()
+
+    def answer_ended(self) -> None:
+        if self._chunked_out:
+            self._out.append(LAST_CHUNK)
+        self.answer_paused()
+        up, self._up = self._up, None
+        if up is not None:
+            self.down.router.upstreams.give_back(up)
+        self._finish(keep=self.keep)
+
+    def answer_raw(self, data: bytes) -> None:
+        self.sent += len(data)
+        self.down.transport.write(data)
+
+    def answer_lost(self, error: Exception | None) -> None:
+        up, self._up = self._up, None
+        if self.status:
+            # Half an answer is with the client; only the end of the connection tells.
+            self.answer_paused()
+            self._finish(keep=False)
+        elif up is not None and not up.is_fresh and self._is_repeatable and not self._done:
+            self._task = asyncio.create_task(self._connect())
+        else:
+            self.down.router.metrics.failed(error or EOFError())
+            self._refuse(Refusal(502, "The sandbox has ended the connection without an answer."))
+
+    def answer_room(self, has_room: bool) -> None:
+        (self.down.transport.resume_reading if has_room else self.down.transport.pause_reading)()
+
+    # --- after the agreement to speak something else -----------------------------------------------------------------
+
+    def _switch(self, headers: list[Header]) -> None:
+        self._cancel_deadline()
+        self.down.transport.write(heads.switching_head(headers, self._upgrade))
+        self.down.switched()
+        if self._rest and self._up is not None:
+            self._up.write(self._rest)
+        self.down.transport.resume_reading()
+
+    def raw(self, data: bytes) -> None:
+        if self._up is not None:
+            self._up.write(data)
+
+    # --- the client --------------------------------------------------------------------------------------------------
+
+    def client_room(self, has_room: bool) -> None:
+        if self._up is not None:
+            (self._up.transport.resume_reading if has_room else self._up.transport.pause_reading)()
+
+    def client_gone(self) -> None:
+        """Nobody waits for the answer: the sandbox is told by the end of its connection."""
+        self._done = True
+        self._cancel_deadline()
+        if self._task is not None:
+            self._task.cancel()
+        if self._up is not None:
+            self._up.close()
+            self._up = None
+
+    # --- ends --------------------------------------------------------------------------------------------------------
+
+    def _too_late(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._up is not None:
+            self._up.close()
+            self._up = None
+        self.down.router.metrics.failed(TimeoutError())
+        if self.status:
+            self._finish(keep=False)
+        else:
+            self._refuse(Refusal(504, "The sandbox did not answer in time."))
+
+    def _refuse(self, refusal: Refusal) -> None:
+        # What is still coming of the request is for nobody.
+        keep = self.keep and self.is_received
+        self._own_answer(heads.answer(refusal.status, refusal.detail, keep=keep), refusal.status, keep=keep)
+
+    def _own_answer(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
+        if not self._done:
+            self.status = status
+            self.down.transport.write(data)
+            self._finish(keep=self.keep if keep is None else keep)
+
+    def _finish(self, *, keep: bool) -> None:
+        if self._done:
+            return
+        self._done = True
+        self._cancel_deadline()
+        router = self.down.router
+        router.metrics.answered(self.method, self.status, router.clock.monotonic() - self._started, self._namespace)
+        self.down.finished(keep=keep)
+
+    def _cancel_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
