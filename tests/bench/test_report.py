@@ -10,6 +10,7 @@ from sandpool.bench.figures import grid
 from sandpool.bench.load import Claim, Outcome
 from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import Bursts, Scenario
+from sandpool.bench.usage import Usage
 
 
 def report(latencies: list[float | None], targets: tuple[tuple[float, float], ...] = ()) -> Report:
@@ -27,9 +28,12 @@ def report(latencies: list[float | None], targets: tuple[tuple[float, float], ..
         len(claims),
         0,
         ledger,
-        {"sandboxclaim": 4, "sandbox": 2, "sandboxwarmpool": 1},
-        {"everything": 0.5},
-        {"everything": 0.25},
+        Usage(
+            {"sandboxclaim": 4, "sandbox": 2, "sandboxwarmpool": 1},
+            {"everything": 0.5},
+            {"everything": 0.25},
+            {"everything": 50_000_000},
+        ),
         1.25,
     )
 
@@ -58,7 +62,10 @@ def test_the_tables_tell_latencies_and_costs() -> None:
     latencies, costs, requests = text.split("\n\n")
     assert "| 3 of 4 | 20.0   | 30.0   | 30.0   | 30.0   |" in latencies
     assert "| 2.00 " in costs
-    assert "| 3         | 0   | 1.00              | 0.50    | 0.25 | 125.00 (everything) | 1.2 s" in costs
+    assert (
+        "| 3         | 0   | 1.00              | 0.50    | 0.25 | 125.00 (everything) | 50 (everything) | 1.2 s"
+        in costs
+    )
     assert "| controllers | patch sandboxes | 8        | 2.000     |" in requests
 
 

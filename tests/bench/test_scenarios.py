@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from sandpool.bench.scenarios import SCENARIOS, Bursts, Stream
+from sandpool.bench.scenarios import SCENARIOS, Bursts, Stream, scenario_named
 
 
 def test_a_burst_may_come_at_once() -> None:
@@ -33,8 +33,14 @@ def test_the_same_seed_makes_the_same_stream() -> None:
 
 
 def test_the_scenarios_people_know() -> None:
-    burst = SCENARIOS["burst-300x5"]
+    burst = scenario_named("burst-300x5")
+    assert burst is SCENARIOS["bursts"]
     assert (burst.load, burst.pool) == (Bursts(300, 5, 300), 600)
     assert burst.load.claims == 1500
     assert SCENARIOS["sustained"].load == Stream(1500, 60)
     assert SCENARIOS["sustained"].load.claims == 90_000
+
+
+def test_no_claims_are_no_waves() -> None:
+    assert SCENARIOS["fill"].load.waves(Random(1)) == []
+    assert SCENARIOS["fill"].load.claims == 0

@@ -83,7 +83,7 @@ async def test_burst_30x5_costs_per_claim_what_one_claim_costs(world: World) -> 
 @pytest.mark.parametrize("name", NAMES)
 async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_path: Path) -> None:
     """The bursts follow each other at once, so the pool lasts for two of them and may then be empty for a while."""
-    clock, scenario, told = SystemClock(), SCENARIOS["burst-300x5"], list[str]()
+    clock, scenario, told = SystemClock(), SCENARIOS["bursts"], list[str]()
     async with place(name, tmp_path, clock, Random(1)) as found:
         report = await measure(found, scenario, clock, Random(1), told.append)
     total, warm = scenario.load.claims, report.warm

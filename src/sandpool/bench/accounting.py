@@ -10,13 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from sandpool.api.kinds import EVENT, POD, SANDPOOL, SERVICE
 from sandpool.testing.audit import WRITES, Asked
 
-#: Who asks: those who make the load, the controllers, and the nodes.
+#: Who asks: those who make the load, the controllers, the nodes with their scheduler, and the rest of a cluster.
 CLIENT: Final = "client"
 CONTROLLERS: Final = "controllers"
 NODES: Final = "nodes"
-WRITERS: Final = (CLIENT, CONTROLLERS, NODES)
+OTHERS: Final = "others"
+WRITERS: Final = (CLIENT, CONTROLLERS, NODES, OTHERS)
+
+_KINDS: Final = frozenset(type.plural for type in (*SANDPOOL, POD, SERVICE, EVENT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,12 @@ class Ledger:
     def writes(self, writer: str) -> int:
         """How often somebody has written; events among them."""
         return sum(n for (who, what), n in self.requests.items() if who == writer and what.split()[0] in WRITES)
+
+
+def is_about(asked: Asked, namespace: str) -> bool:
+    """Whether a request is about what a run has made in its namespace. A request about all namespaces is, if such
+    things live there: who lists every sandbox for a claim shall not escape."""
+    return asked.namespace == namespace or (not asked.namespace and asked.resource in _KINDS)
 
 
 def is_duplicate(asked: Asked) -> bool:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final, cast
+from typing import Final
 
-from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, WARM_POOL
-from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.bench.accounting import Ledger
+from sandpool.bench.accounting import Ledger, is_about
 from sandpool.bench.figures import percentile
-from sandpool.bench.load import Load, Outcome, Tell, is_ready
+from sandpool.bench.ground import POOL, Ground
+from sandpool.bench.load import Claim, Load, Outcome, Tell
+from sandpool.bench.members import Members, mark_of
 from sandpool.bench.places import Place
 from sandpool.bench.scenarios import Scenario
-from sandpool.bench.subjects import sandbox
+from sandpool.bench.usage import Usage
 from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
-from sandpool.kube.client import Client
-from sandpool.kube.transport import WatchEvent
+from sandpool.testing.audit import Asked
 
-POOL: Final = "pool"
-_TEMPLATE: Final = "python"
 # Seconds: for a pool to be full to begin with and again, and of silence after which a run has come to rest. The audit
 # log may be a second behind.
 _PATIENCE: Final = 600.0
@@ -32,12 +28,26 @@ _SILENCE: Final = 2.5
 
 PERCENTILES: Final = (50, 90, 99, 100)
 
+#: What the sandboxes of the changed template are marked with.
+NEW: Final = "new"
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """``changed`` is when the API had taken the new template, ``finished`` when the load was over and the pool full of
+    it, and ``stale`` how many claims that were made after the change were given a sandbox of the old one."""
+
+    changed: float
+    finished: float
+    stale: int
+
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One scenario in one place, from the first claim until everything has come to rest. ``reconciles`` are by
-    controller; ``cpu`` and ``starved`` are seconds by process, see ``Place``, the latter until the last Ready;
-    ``refilled`` is seconds from then until the pool was full again."""
+    """One scenario in one place, from the first claim until everything has come to rest. ``used`` is since the first
+    claim, but ``starved`` until the last Ready only. ``refilled`` is seconds from then until the pool was full again,
+    ``filled`` those from the creation of the pool until it was full for the first time. ``levels`` are how many members
+    of the pool were ready, and since when. Times are the clock's monotonic seconds."""
 
     scenario: Scenario
     place: str
@@ -45,10 +55,12 @@ class Report:
     warm: int
     cold: int
     ledger: Ledger
-    reconciles: dict[str, int]
-    cpu: dict[str, float]
-    starved: dict[str, float]
+    used: Usage
     refilled: float
+    filled: float = 0.0
+    levels: list[tuple[float, int]] = field(default_factory=list)
+    rollout: Rollout | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -62,99 +74,131 @@ class Report:
         return count / max(self.count, 1)
 
 
-async def measure(place: Place, scenario: Scenario, clock: Clock, random: Random, tell: Tell) -> Report:
-    """Fill a pool in a namespace of its own, put the load on it and wait until everything has come to rest."""
-    client, namespace = place.client, f"bench-{scenario.name}"
-    await client.create(NAMESPACE, {"metadata": {"name": namespace}})
-    tell(f"filling a pool of {scenario.pool}")
-    await _prepare(client, namespace, scenario.pool)
-    await _full(client, clock, namespace, scenario.pool)
-    await _rest(place, clock)
-    tell("making claims")
-    since, reconciles = len(place.audit), await place.reconciles()
-    cpu, starved = place.cpu(), place.starved()
-    most_waiting = scenario.load.most_waiting
-    async with Load(client, clock, namespace, POOL, most_waiting=most_waiting, tell=tell) as load:
-        outcome = await load.run(scenario.load.waves(random))
-    last = clock.monotonic()
-    starved = _difference(starved, place.starved())
-    tell("waiting until the pool is full again")
-    await _full(client, clock, namespace, scenario.pool)
-    refilled = clock.monotonic() - last
-    await _rest(place, clock)
-    warm, cold = await _launches(client, namespace, {claim.sandbox for claim in outcome.claims})
-    return Report(
-        scenario,
-        place.name,
-        outcome,
-        warm,
-        cold,
-        Ledger.of([each for each in place.audit.asked(since=since) if each.resource], place.writer),
-        _difference(reconciles, await place.reconciles()),
-        _difference(cpu, place.cpu()),
-        starved,
-        refilled,
-    )
+async def measure(
+    place: Place,
+    scenario: Scenario,
+    clock: Clock,
+    random: Random,
+    tell: Tell,
+    *,
+    namespace: str = "",
+    image: str = "",
+) -> Report:
+    """Fill a pool in a new namespace, put the load on it and wait until everything has come to rest. Sandboxes run
+    ``image``; without one they are as large as usual and meant for nodes that run nothing."""
+    ground = Ground(place.client, clock, namespace or f"bench-{scenario.name}", image, tell, remove=place.shared)
+    async with ground, Members(place.client, clock, ground.namespace, POOL) as members:
+        return await _Run(place, scenario, clock, random, tell, ground, members).report()
 
 
-async def _prepare(client: Client, namespace: str, replicas: int) -> None:
-    template = sandbox("", containers=1)["spec"]["podTemplate"]
-    await client.create(SANDBOX_TEMPLATE, _new(SANDBOX_TEMPLATE, _TEMPLATE, {"podTemplate": template}), namespace)
-    spec = {"replicas": replicas, "sandboxTemplateRef": {"name": _TEMPLATE}}
-    await client.create(SANDBOX_WARM_POOL, _new(SANDBOX_WARM_POOL, POOL, spec), namespace)
+@dataclass(slots=True)
+class _Run:
+    place: Place
+    scenario: Scenario
+    clock: Clock
+    random: Random
+    tell: Tell
+    ground: Ground
+    members: Members
+    changed: float | None = None  # when the API had taken the new template
 
+    async def report(self) -> Report:
+        clock, scenario, claims = self.clock, self.scenario, self.scenario.load.claims > 0
+        if claims:
+            filled = await self._fill()
+            await self._rest()
+        since, before, begin = len(self._asked()), await self.place.usage(), clock.monotonic()
+        if claims:
+            outcome = await self._load()
+        else:
+            filled = await self._fill()
+            outcome = Outcome([Claim(name, begin, begin, ready=at) for name, at in self.members.first_ready.items()])
+        last, waited = clock.monotonic(), (await self.place.usage()).since(before)
+        self.tell("waiting until the pool is full again")
+        await self._full(NEW if scenario.rollout_after is not None else "")
+        full = clock.monotonic()
+        await self._rest()
+        used = (await self.place.usage()).since(before)
+        sandboxes = await self.ground.sandboxes({claim.sandbox for claim in outcome.claims})
+        warm = sum(self.ground.is_warm(sandbox) for sandbox in sandboxes.values())
+        return Report(
+            scenario,
+            self.place.name,
+            outcome,
+            warm,
+            len(sandboxes) - warm,
+            Ledger.of(self._asked()[since:], self.place.writer),
+            Usage(used.reconciles, used.cpu, waited.starved, used.memory),
+            full - last,
+            filled,
+            list(_since(begin, self.members.levels)),
+            self._rollout(outcome.claims, sandboxes, full),
+            self.place.left_out,
+        )
 
-def _new(type: Any, name: str, spec: Object) -> Object:
-    return {"apiVersion": type.api_version, "kind": type.kind, "metadata": {"name": name}, "spec": spec}
+    async def _fill(self) -> float:
+        """Make the pool, and return after how many seconds it was full."""
+        self.tell(f"filling a pool of {self.scenario.pool}")
+        begin = self.clock.monotonic()
+        await self.ground.make_pool(self.scenario.pool, replace_at_once=self.scenario.rollout_after is not None)
+        await self._full()
+        return self.clock.monotonic() - begin
 
+    async def _full(self, mark: str = "") -> None:
+        await self.members.full(self.scenario.pool, _PATIENCE, marked=mark)
 
-async def _full(client: Client, clock: Clock, namespace: str, replicas: int) -> None:
-    """Wait until so many of the pool's members are ready. Its status tells that, too, and is half a second behind."""
-    members = f"{WARM_POOL}={name_hash(POOL)}"
+    async def _load(self) -> Outcome:
+        self.tell("making claims")
+        most_waiting = self.scenario.load.most_waiting
+        client, namespace = self.place.client, self.ground.namespace
+        async with _meanwhile(self._change()) as changing:
+            async with Load(client, self.clock, namespace, POOL, most_waiting=most_waiting, tell=self.tell) as load:
+                between = self._full if self.scenario.refill else None
+                outcome = await load.run(self.scenario.load.waves(self.random), between=between)
+            await changing
+        return outcome
 
-    async def watch() -> None:
-        listed = await client.list(SANDBOX, namespace, label_selector=members)
-        ready = {item["metadata"]["name"] for item in listed["items"] if is_ready(item)}
-        if len(ready) == replicas:
+    async def _change(self) -> None:
+        if self.scenario.rollout_after is not None:
+            await self.clock.sleep(self.scenario.rollout_after)
+            self.tell("changing the template")
+            await self.ground.change_template(NEW)
+            self.changed = self.clock.monotonic()
+
+    def _rollout(self, claims: Iterable[Claim], sandboxes: dict[str, Object], full: float) -> Rollout | None:
+        changed = self.changed
+        if changed is None:
+            return None
+        later = [sandboxes.get(claim.sandbox) for claim in claims if claim.due > changed]
+        return Rollout(changed, full, sum(mark_of(sandbox) != NEW for sandbox in later if sandbox is not None))
+
+    def _asked(self) -> list[Asked]:
+        """What the API was asked about this run so far."""
+        audit = self.place.audit
+        return [each for each in audit.asked() if is_about(each, self.ground.namespace)] if audit is not None else []
+
+    async def _rest(self) -> None:
+        """Wait until nobody has asked for anything for a while: notes and events are written after the fact."""
+        if self.place.audit is None:
             return
-        version = listed["metadata"]["resourceVersion"]
-        stream = client.watch(SANDBOX, namespace, label_selector=members, resource_version=version)
-        async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
-            async for event in events:
-                name = event.object["metadata"].get("name", "")
-                if event.type == "DELETED":
-                    ready.discard(name)
-                elif event.type != "BOOKMARK" and is_ready(event.object):
-                    ready.add(name)
-                if len(ready) == replicas:
-                    return
-        raise ConnectionError("the watch of the pool's members ended")
-
-    await within(clock, _PATIENCE, watch())
+        before = -1
+        while (asked := len(self._asked())) != before:
+            before = asked
+            await self.clock.sleep(_SILENCE)
 
 
-async def _rest(place: Place, clock: Clock) -> None:
-    """Wait until nobody has asked for anything for a while: notes and events are written after the fact."""
-    before = -1
-    while (asked := len(place.audit)) != before:
-        before = asked
-        await clock.sleep(_SILENCE)
+def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
+    """The level at the beginning, and how it changed after that."""
+    yield begin, next((level for at, level in reversed(levels) if at <= begin), 0)
+    yield from ((at, level) for at, level in levels if at > begin)
 
 
-async def _launches(client: Client, namespace: str, names: set[str]) -> tuple[int, int]:
-    """How many of these sandboxes came from a pool, and how many were made for a claim."""
-    warm = cold = 0
-    token: str | None = None
-    while True:
-        page = await client.list(SANDBOX, namespace, limit=500, continue_token=token)
-        for item in page["items"]:
-            if item["metadata"]["name"] in names:
-                is_warm = item["metadata"]["labels"].get(LAUNCH_TYPE) == LAUNCH_WARM
-                warm, cold = warm + is_warm, cold + (not is_warm)
-        token = page["metadata"].get("continue")
-        if not token:
-            return warm, cold
-
-
-def _difference(before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    return {key: value - before.get(key, 0) for key, value in after.items()}
+@asynccontextmanager
+async def _meanwhile(work: Coroutine[None, None, None]) -> AsyncIterator[asyncio.Task[None]]:
+    """Something that is done beside the body, and not after it."""
+    task = asyncio.create_task(work)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

@@ -9,12 +9,18 @@ import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
     """Nearest rank: the smallest value that is not less than so many percent of all values."""
-    ordered = sorted(values)
+    return ranked(sorted(values), percent)
+
+
+def ranked(ordered: Sequence[T], percent: float) -> T:
+    """The same of anything that is in order."""
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]
 
 

@@ -9,7 +9,7 @@ claim has waited already, and that counts.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, cast
@@ -39,6 +39,9 @@ class Claim:
     sent: float = 0.0
     ready: float | None = None
     sandbox: str = ""
+    answered: float | None = None  # the create call
+    seen: float | None = None  # by the watch
+    assigned: float | None = None  # the watch has brought the name of its sandbox
 
     @property
     def latency(self) -> float | None:
@@ -108,10 +111,14 @@ class Load:
         self._watching.cancel()
         await asyncio.gather(self._watching, return_exceptions=True)
 
-    async def run(self, waves: list[Wave], *, patience: float = 60.0) -> Outcome:
+    async def run(
+        self, waves: list[Wave], *, patience: float = 60.0, between: Callable[[], Awaitable[None]] | None = None
+    ) -> Outcome:
         """Make all claims. Those that are not ready ``patience`` seconds after the last of their wave stay without a
-        time."""
+        time. What is to be waited for after one wave and before the next is ``between``."""
         for number, wave in enumerate(waves, 1):
+            if between is not None and number > 1:
+                await between()
             title = f"wave {number} of {len(waves)}: " if len(waves) > 1 else ""
             before = len(self.outcome.claims)
             telling = asyncio.create_task(self._report(title, before, len(wave)), name="progress")
@@ -145,6 +152,7 @@ class Load:
         claim.sent = self.clock.monotonic()
         try:
             await self.client.create(SANDBOX_CLAIM, new_claim(claim.name, self.pool), self.namespace)
+            claim.answered = self.clock.monotonic()
         except (ApiError, OSError) as error:
             self.outcome.failed.append(f"{claim.name}: {error}")
             del self._waiting[claim.name]
@@ -175,9 +183,16 @@ class Load:
 
     def _heard(self, object: Object) -> None:
         claim = self._waiting.get(object["metadata"]["name"])
-        if claim is not None and is_ready(object):
-            claim.ready = self.clock.monotonic()
-            claim.sandbox = object["status"]["sandbox"]["name"]
+        if claim is None:
+            return
+        now = self.clock.monotonic()
+        if claim.seen is None:
+            claim.seen = now
+        if claim.assigned is None and assigned_sandbox(object):
+            claim.assigned = now
+        if is_ready(object):
+            claim.ready = now
+            claim.sandbox = assigned_sandbox(object)
             del self._waiting[claim.name]
             if not self._waiting:
                 self._settled.set()
@@ -196,6 +211,10 @@ def new_claim(name: str, pool: str) -> Object:
         "metadata": {"name": name},
         "spec": {"warmPoolRef": {"name": pool}},
     }
+
+
+def assigned_sandbox(claim: Object) -> str:
+    return ((claim.get("status") or {}).get("sandbox") or {}).get("name") or ""
 
 
 def is_ready(object: Object) -> bool:

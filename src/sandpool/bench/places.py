@@ -18,13 +18,12 @@ from random import Random
 from typing import Final
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
-from sandpool.bench.subjects import cpu_seconds, starved_seconds
+from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
+from sandpool.bench.usage import Usage, usage_in
 from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import Clock
-from sandpool.engine.metrics_controller import RECONCILES
 from sandpool.kube.client import Client
 from sandpool.server import memory
 from sandpool.server.app import ApiServer
@@ -40,16 +39,17 @@ NAMES: Final = ("inprocess", "http")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``client`` is the load's, ``reconciles`` counts by controller, ``cpu`` and ``starved`` are
-    seconds on a processor, and without one although ready to run, by process."""
+    """``client`` is the load's. ``writer`` tells who made a request that is in ``audit``, ``usage`` what everybody has
+    used so far. ``left_out`` says what cannot be known here, and why. What is done in a ``shared`` place is undone
+    afterwards."""
 
     name: str
     client: Client
-    audit: Audit
+    audit: Audit | None
     writer: Callable[[Asked], str]
-    reconciles: Callable[[], Awaitable[dict[str, int]]]
-    cpu: Callable[[], dict[str, float]]
-    starved: Callable[[], dict[str, float]]
+    usage: Callable[[], Awaitable[Usage]]
+    left_out: tuple[str, ...] = ()
+    shared: bool = False
 
 
 @contextlib.asynccontextmanager
@@ -71,9 +71,15 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
     await controllers.start()
     memory.settle()
 
-    async def reconciles() -> dict[str, int]:
+    async def usage() -> Usage:
         working = (controllers.claims, controllers.sandboxes, controllers.warm_pools)
-        return {each.controller.name: each.controller.reconciles for each in working}
+        me, name = os.getpid(), "everything"
+        return Usage(
+            {each.controller.name: each.controller.reconciles for each in working},
+            {name: time.process_time()},
+            {name: starved_seconds(me)},
+            {name: resident_bytes(me)},
+        )
 
     try:
         yield Place(
@@ -81,9 +87,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
             server.client(name=CLIENT),
             Audit(log.path, asked_of_sandpool, log.flush),
             lambda asked: asked.agent,
-            reconciles,
-            lambda: {"everything": time.process_time()},
-            lambda: {"everything": starved_seconds(os.getpid())},
+            usage,
         )
     finally:
         await controllers.stop()
@@ -101,19 +105,20 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
     async with process, aiohttp.ClientSession() as session:
         door = HttpDoor(process.url, process.ca, process.tokens)
 
-        async def reconciles() -> dict[str, int]:
+        async def usage() -> Usage:
             async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
-                return _reconciles(await answer.text())
-
-        def cpu() -> dict[str, float]:
-            return {"sandpool up": cpu_seconds(process.process.pid), "the load": time.process_time()}
-
-        def starved() -> dict[str, float]:
-            return {"sandpool up": starved_seconds(process.process.pid), "the load": starved_seconds(os.getpid())}
+                told = usage_in(await answer.text(), "sandpool up")
+            up, me = process.process.pid, os.getpid()
+            return Usage(
+                told.reconciles,
+                {"sandpool up": cpu_seconds(up), "the load": time.process_time()},
+                {"sandpool up": starved_seconds(up), "the load": starved_seconds(me)},
+                {"sandpool up": resident_bytes(up), "the load": resident_bytes(me)},
+            )
 
         try:
             audit = Audit(log, asked_of_sandpool)
-            yield Place("http", door.client_for(CLIENT), audit, _writer, reconciles, cpu, starved)
+            yield Place("http", door.client_for(CLIENT), audit, _writer, usage)
         finally:
             await door.close()
 
@@ -128,13 +133,3 @@ def _writer(asked: Asked) -> str:
     if asked.user == CLIENT:
         return CLIENT
     return NODES if asked.agent.startswith("simulated") else CONTROLLERS
-
-
-def _reconciles(text: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if sample.name == RECONCILES.name:
-                controller = sample.labels["controller"]
-                counts[controller] = counts.get(controller, 0) + round(sample.value)
-    return counts

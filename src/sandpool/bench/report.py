@@ -5,16 +5,42 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from sandpool.bench.accounting import CONTROLLERS, NODES, WRITERS
 from sandpool.bench.claims import PERCENTILES, Report
-from sandpool.bench.figures import grid
+from sandpool.bench.figures import grid, ranked
+from sandpool.bench.load import Claim
+
+#: What nobody has told us.
+UNKNOWN: Final = "-"
+#: The moments of a claim's way, in their usual order; the answer to the create call may come late.
+STEPS: Final = ("due", "sent", "answered", "seen", "assigned", "ready")
 
 
 def tables(reports: Sequence[Report]) -> str:
     """Everything, as Markdown that can be read as text."""
-    return "\n\n".join([latencies(reports), costs(reports), *(requests(report) for report in reports)])
+    counted = [requests(report) for report in reports if report.ledger.requests]
+    return "\n\n".join([latencies(reports), costs(reports), *counted, *notes(reports)])
+
+
+def notes(reports: Sequence[Report]) -> list[str]:
+    """What there is to say about a report in words; each sentence once."""
+    said = [f"{report.scenario.name}, {report.place}: {rolled_out(report)}" for report in reports if report.rollout]
+    said += [
+        f"{report.scenario.name}, {report.place}: {text}" for report in reports for text in report.outcome.failed[:3]
+    ]
+    said += [text for report in reports for text in report.left_out]
+    return list(dict.fromkeys(said))
+
+
+def rolled_out(report: Report) -> str:
+    rollout = report.rollout
+    assert rollout is not None
+    return (
+        f"the pool was full of the new template {rollout.finished - rollout.changed:.1f} s after the change; "
+        f"{rollout.stale:,} claims made after it were given an old sandbox"
+    )
 
 
 def latencies(reports: Sequence[Report]) -> str:
@@ -35,7 +61,7 @@ def _latency_row(report: Report) -> list[str]:
         verdict(report),
         f"{report.outcome.throughput:,.0f}",
         f"{report.warm:,}/{report.cold:,}",
-        " + ".join(f"{seconds:.1f} s" for seconds in report.starved.values()),
+        " + ".join(f"{seconds:.1f} s" for seconds in report.used.starved.values()),
     ]
 
 
@@ -55,24 +81,28 @@ def verdict(report: Report) -> str:
 
 
 def costs(reports: Sequence[Report]) -> str:
-    """Per claim, from the first create call until all has come to rest; replacements and nodes included."""
+    """Per claim (per sandbox if a pool is filled), from the first create call until all has come to rest; replacements
+    and nodes included."""
     head = ["scenario", "home", *(f"writes of {who}" for who in WRITERS), "conflicts", "404", "reconciles: claim"]
-    head += ["sandbox", "pool", "CPU ms/claim", "pool full after"]
+    head += ["sandbox", "pool", "CPU ms/claim", "MB at the end", "pool full after"]
     return grid([head, *(_cost_row(report) for report in reports)])
 
 
 def _cost_row(report: Report) -> list[str]:
-    ledger = report.ledger
-    reconciles = [report.reconciles.get(name, 0) for name in ("sandboxclaim", "sandbox", "sandboxwarmpool")]
-    cpu = " + ".join(f"{report.per_claim(seconds) * 1e3:.2f} ({who})" for who, seconds in report.cpu.items())
+    ledger, reconciles = report.ledger, report.used.reconciles
+    asked = bool(ledger.requests)
+    cpu = " + ".join(f"{report.per_claim(seconds) * 1e3:.2f} ({who})" for who, seconds in report.used.cpu.items())
+    memory = " + ".join(f"{size / 1e6:.0f} ({who})" for who, size in report.used.memory.items())
+    names = ("sandboxclaim", "sandbox", "sandboxwarmpool")
     return [
         report.scenario.name,
         report.place,
-        *(f"{report.per_claim(ledger.writes(who)):.2f}" for who in WRITERS),
-        str(ledger.conflicts[CONTROLLERS]),
-        str(ledger.missing[CONTROLLERS] + ledger.missing[NODES]),
-        *(f"{report.per_claim(count):.2f}" for count in reconciles),
-        cpu,
+        *(f"{report.per_claim(ledger.writes(who)):.2f}" if asked else UNKNOWN for who in WRITERS),
+        str(ledger.conflicts[CONTROLLERS]) if asked else UNKNOWN,
+        str(ledger.missing[CONTROLLERS] + ledger.missing[NODES]) if asked else UNKNOWN,
+        *(f"{report.per_claim(reconciles.get(name, 0)):.2f}" if reconciles else UNKNOWN for name in names),
+        cpu or UNKNOWN,
+        memory or UNKNOWN,
         f"{report.refilled:.1f} s",
     ]
 
@@ -91,8 +121,12 @@ def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
 
 
 def _run(report: Report) -> dict[str, Any]:
-    ledger = report.ledger
+    ledger, rollout = report.ledger, report.rollout
     first = min((claim.due for claim in report.outcome.claims), default=0.0)
+
+    def offset(moment: float | None) -> float | None:
+        return None if moment is None else round(moment - first, 6)
+
     return {
         "scenario": report.scenario.name,
         "home": report.place,
@@ -109,14 +143,38 @@ def _run(report: Report) -> dict[str, Any]:
         "cold": report.cold,
         "conflicts": dict(ledger.conflicts),
         "missing": dict(ledger.missing),
-        "reconciles": report.reconciles,
-        "cpu_seconds": report.cpu,
-        "starved_seconds": report.starved,
+        "reconciles": report.used.reconciles,
+        "cpu_seconds": report.used.cpu,
+        "starved_seconds": report.used.starved,
+        "memory_bytes": report.used.memory,
         "refilled_after_seconds": report.refilled,
         "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(ledger.requests.items())],
-        # When each claim was made and when it was ready, in seconds after the first.
-        "samples": [
-            [round(claim.due - first, 6), None if claim.ready is None else round(claim.ready - first, 6)]
-            for claim in report.outcome.claims
-        ],
+        "filled_after_seconds": report.filled,
+        "rollout": None
+        if rollout is None
+        else {
+            "changed": offset(rollout.changed),
+            "seconds": rollout.finished - rollout.changed,
+            "stale": rollout.stale,
+        },
+        "left_out": list(report.left_out),
+        # Moments are seconds after the first claim was due. The level of the pool: since when it was what.
+        "levels": [[offset(at), level] for at, level in report.levels],
+        # When each claim was due, and when it was ready.
+        "samples": [[offset(claim.due), offset(claim.ready)] for claim in report.outcome.claims],
+        "waterfalls": {
+            f"p{percent}": {
+                "name": claim.name,
+                **{step: offset(getattr(claim, step)) for step in STEPS},
+            }
+            for percent, claim in _examples(report)
+        },
     }
+
+
+def _examples(report: Report) -> list[tuple[int, Claim]]:
+    """For each percentile, the claim that took so long."""
+    served = sorted(
+        (claim for claim in report.outcome.claims if claim.latency is not None), key=lambda claim: claim.latency or 0.0
+    )
+    return [(percent, ranked(served, percent)) for percent in PERCENTILES] if served else []

@@ -17,7 +17,8 @@ Wave = Sequence[float]  # seconds after its beginning, in order, at which a clai
 
 @dataclass(frozen=True, slots=True)
 class Bursts:
-    """``count`` times ``size`` claims, ``qps`` of them per second; 0 means all of a burst at once."""
+    """``count`` times ``size`` claims, ``qps`` of them per second; 0 means all of a burst at once. No claims at all
+    leave only the filling of the pool to be measured."""
 
     size: int
     count: int = 1
@@ -25,7 +26,7 @@ class Bursts:
 
     def waves(self, random: Random) -> list[Wave]:
         spacing = 1 / self.qps if self.qps else 0.0
-        return [[number * spacing for number in range(self.size)] for _ in range(self.count)]
+        return [[number * spacing for number in range(self.size)] for _ in range(self.count if self.size else 0)]
 
     @property
     def claims(self) -> int:
@@ -65,20 +66,36 @@ class Stream:
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
+    """``load`` meets a pool of so many replicas. With ``refill`` a wave waits until the pool is full again, not only
+    until the one before is served. ``rollout_after`` is how many seconds after the load begins the template changes."""
+
     name: str
     load: Bursts | Stream
-    pool: int  # replicas of the warm pool
-    # Milliseconds that percentiles of the claim latency should not exceed.
+    pool: int
+    # Milliseconds that percentiles of the latency should not exceed.
     targets: tuple[tuple[float, float], ...] = ()
+    refill: bool = False
+    rollout_after: float | None = None
 
 
-#: Names and parameters are those of the load tests people know, so that figures can be compared.
+#: Parameters are those of the load tests people know, so that figures can be compared.
 SCENARIOS: Final = {
     scenario.name: scenario
     for scenario in (
         Scenario("single", Bursts(1, 10, 1), 2),
-        Scenario("burst-300", Bursts(300), 600, ((50, 40), (99, 100))),
-        Scenario("burst-300x5", Bursts(300, 5, 300), 600),
+        Scenario("burst", Bursts(300), 600, ((50, 40), (99, 100))),
+        Scenario("bursts", Bursts(300, 5, 300), 600),
         Scenario("sustained", Stream(1500, 60), 600, ((99, 150),)),
+        Scenario("fill", Bursts(0), 600),
+        Scenario("rollout-under-load", Stream(30, 30), 600, rollout_after=10.0),
+        # More claims than there are sandboxes, and again when the pool has recovered.
+        Scenario("drain-and-recover", Bursts(900, 2), 600, refill=True),
     )
 }
+
+#: What load tests elsewhere call them.
+ALIASES: Final = {"burst-300": "burst", "burst-300x5": "bursts"}
+
+
+def scenario_named(name: str) -> Scenario:
+    return SCENARIOS[ALIASES.get(name, name)]

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 import tempfile
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 import uvloop
 
 from sandpool.bench.claims import Report, measure
+from sandpool.bench.clusters import on_cluster
 from sandpool.bench.places import NAMES, place
 from sandpool.bench.report import document, tables, verdict
-from sandpool.bench.scenarios import SCENARIOS, Bursts, Scenario, Stream
+from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
+from sandpool.cli.cluster import change
+from sandpool.cli.interruption import interruptible
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import Client
+
+FILE = click.Path(path_type=Path, dir_okay=False)
+#: Runs forever and needs nothing; every cluster has it at hand.
+PAUSE = "registry.k8s.io/pause:3.10"
 
 
 @click.group()
@@ -25,45 +36,101 @@ def bench() -> None:
     """Put a load on the system and see what it does."""
 
 
+@dataclass(frozen=True)
+class _Cluster:
+    """One that is there already, and how much of it may be looked at."""
+
+    kubeconfig: Path | None
+    context: str | None
+    audit_log: Path | None
+    metrics: Mapping[str, str]
+    image: str
+
+
 @bench.command()
-@click.argument("scenario", nargs=-1, type=click.Choice(list(SCENARIOS)))
-@click.option("--home", "homes", type=click.Choice(NAMES), multiple=True, help="Where. [default: everywhere]")
+@click.argument("scenario", nargs=-1, type=click.Choice([*SCENARIOS, *ALIASES]))
+@click.option("--home", "homes", type=click.Choice([*NAMES, "embedded"]), multiple=True, help="A home of its own.")
+@click.option("--kubeconfig", type=FILE, help="A cluster that is there already.")
+@click.option("--context", help="The context to use. [default: the current one]")
+@click.option("--audit-log", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Of that cluster.")
+@click.option("--metrics-url", multiple=True, metavar="[NAME=]URL", help="Of that cluster's controller.")
+@click.option("--image", default=PAUSE, show_default=True, help="What sandboxes run in that cluster.")
 @click.option("--burst-size", type=click.IntRange(min=1), help="Claims per burst.")
 @click.option("--qps", type=click.FloatRange(min=0), help="Claims made per second, in a burst or all the time.")
 @click.option("--total-bursts", type=click.IntRange(min=1), help="Bursts, each when the one before has been served.")
 @click.option("--warmpool-size", type=click.IntRange(min=0), help="Replicas of the pool.")
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long claims are made all the time.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the times at which claims are made.")
-@click.option("--json", "path", type=click.Path(path_type=Path, dir_okay=False), help="Also store everything here.")
+@click.option("--json", "json_path", type=FILE, help="Also store everything here.")
 def claims(
     scenario: tuple[str, ...],
     homes: tuple[str, ...],
+    kubeconfig: Path | None,
+    context: str | None,
+    audit_log: Path | None,
+    metrics_url: tuple[str, ...],
+    image: str,
     burst_size: int | None,
     qps: float | None,
     total_bursts: int | None,
     warmpool_size: int | None,
     seconds: float | None,
     seed: int,
-    path: Path | None,
+    json_path: Path | None,
 ) -> None:
-    """Measure how long claims take and what they cost, with nodes that run nothing and data on disk.
+    """Measure how long claims take and what they cost.
 
-    SCENARIO is one or more of single, burst-300, burst-300x5 and sustained; all of them if none is named. In a burst,
-    0 claims per second means all at once. The options change what the scenarios say.
+    SCENARIO is one or more of those named above. Without --kubeconfig or --context they run in homes made for them, in
+    this process (inprocess, also called embedded) and over HTTPS (http), with nodes that run nothing and data on disk;
+    and all of the first four if none is named. In a cluster, everything happens in a new namespace that is removed at
+    the end. In a burst, 0 claims per second means all at once. The options change what the scenarios say.
     """
     logs.configure(logs.TEXT)
+    there = kubeconfig is not None or context is not None
+    if there and homes:
+        raise click.UsageError("a load is put on a home of its own or on a cluster, not on both: drop --home")
+    if not there and (audit_log is not None or metrics_url):
+        raise click.UsageError("--audit-log and --metrics-url are for clusters: say which with --kubeconfig")
+    if there and not scenario:
+        raise click.UsageError("say which load to put on the cluster: " + ", ".join(SCENARIOS))
     chosen = [
-        _changed(SCENARIOS[name], burst_size, qps, total_bursts, warmpool_size, seconds)
-        for name in scenario or SCENARIOS
+        _changed(scenario_named(name), burst_size, qps, total_bursts, warmpool_size, seconds)
+        for name in scenario or DEFAULT
     ]
-    reports = [_run(each, home, seed) for home in homes or NAMES for each in chosen]
+    if there:
+        cluster = _Cluster(kubeconfig, context, audit_log, _named(metrics_url), image)
+        reports = [_run_there(each, cluster, seed) for each in chosen]
+    else:
+        places = dict.fromkeys(ALIAS_HOMES.get(home, home) for home in homes or NAMES)
+        reports = [_run(each, home, seed) for home in places for each in chosen]
     click.echo(tables(reports))
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(document(reports, "sandpool " + " ".join(sys.argv[1:])), indent=1) + "\n")
-        click.echo(f"stored as {path}", err=True)
+    _store(document(reports, shlex.join(["sandpool", *sys.argv[1:]])), json_path)
     if any(verdict(report) == "MISSED" for report in reports):
         click.echo("some targets were missed", err=True)
+
+
+#: What is run if nothing is named, and another name of a home.
+DEFAULT = ("single", "burst", "bursts", "sustained")
+ALIAS_HOMES = {"embedded": "inprocess"}
+
+
+def _store(found: dict[str, Any], path: Path | None) -> None:
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
+        click.echo(f"stored as {path}", err=True)
+
+
+def _named(addresses: tuple[str, ...]) -> dict[str, str]:
+    """NAME=URL, where the name may be missing; a URL may have a = of its own."""
+    found: dict[str, str] = {}
+    for text in addresses:
+        name, equals, address = text.partition("=")
+        named = bool(equals) and "/" not in name
+        found[name if named else "controller"] = address if named else text
+    if len(found) < len(addresses):
+        raise click.UsageError("two --metrics-url of the same name: give each one, as in --metrics-url apiserver=URL")
+    return found
 
 
 def _changed(
@@ -75,27 +142,50 @@ def _changed(
     seconds: float | None,
 ) -> Scenario:
     load = scenario.load
-    if isinstance(load, Bursts):
+    if isinstance(load, Stream):
+        load = Stream(qps or load.rate, load.seconds if seconds is None else seconds)
+    elif load.size:
         load = Bursts(
             load.size if burst_size is None else burst_size,
             load.count if total_bursts is None else total_bursts,
             load.qps if qps is None else qps,
         )
-    else:
-        load = Stream(qps or load.rate, load.seconds if seconds is None else seconds)
-    return replace(scenario, load=load, pool=scenario.pool if warmpool_size is None else warmpool_size)
+    rollout = scenario.rollout_after
+    if rollout is not None and seconds is not None:
+        rollout = seconds / 3  # a third of the load meets the old template, as it does unless told otherwise
+    pool = scenario.pool if warmpool_size is None else warmpool_size
+    return replace(scenario, load=load, pool=pool, rollout_after=rollout)
+
+
+def _tell(scenario: Scenario, where: str) -> Callable[[str], None]:
+    return lambda text: click.echo(f"{scenario.name}, {where}: {text}", err=True)
 
 
 def _run(scenario: Scenario, home: str, seed: int) -> Report:
     """One measurement, in a home and an event loop of its own."""
 
-    def tell(text: str) -> None:
-        click.echo(f"{scenario.name}, {home}: {text}", err=True)
-
     async def run(directory: Path) -> Report:
         clock = SystemClock()
         async with place(home, directory, clock, Random(seed)) as found:
-            return await measure(found, scenario, clock, Random(seed), tell)
+            return await measure(found, scenario, clock, Random(seed), _tell(scenario, home))
 
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         return uvloop.run(run(Path(directory)))
+
+
+def _run_there(scenario: Scenario, cluster: _Cluster, seed: int) -> Report:
+    """One measurement in a cluster, in a namespace of its own."""
+    reports: list[Report] = []
+    namespace = f"sandpool-bench-{Random().randrange(16**8):08x}"
+    clock, tell, name = SystemClock(), _tell(scenario, "cluster"), cluster.context or "cluster"
+
+    async def work(client: Client) -> None:
+        async with on_cluster(client, name=name, audit_log=cluster.audit_log, metrics=cluster.metrics) as found:
+            for text in found.left_out:
+                tell(text)
+            tell(f"in namespace {namespace}, which is removed at the end")
+            run = measure(found, scenario, clock, Random(seed), tell, namespace=namespace, image=cluster.image)
+            reports.append(await run)
+
+    change(cluster.kubeconfig, cluster.context, interruptible(work))
+    return reports[0]

@@ -1,0 +1,77 @@
+"""A load on a cluster that is there already, with whichever controller serves the API in it.
+
+What a claim costs is known only as far as somebody lets us look: the requests from the audit log of the API server, the
+reconciles, processor time and memory from metrics. What nobody shows is left out, and the report says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from sandpool.api.kinds import SELF_SUBJECT_REVIEW
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
+from sandpool.bench.places import Place
+from sandpool.bench.usage import Usage, usage_in
+from sandpool.kube.client import Client
+from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes
+
+NO_REQUESTS = "requests and conflicts are not known: name the audit log of the API server with --audit-log"
+NO_USAGE = "reconciles, processor time and memory are not known: name the controller's metrics with --metrics-url"
+
+# Who acts for nodes and for the cluster itself, as Kubernetes names them.
+_NODE_AGENTS = ("kubelet", "kube-scheduler", "simulated")
+_NODE_USERS = ("system:node:", "system:kube-scheduler")
+_OTHER_USERS = ("system:kube-controller-manager", "system:apiserver", "system:serviceaccount:kube-system:")
+
+
+@contextlib.asynccontextmanager
+async def on_cluster(
+    client: Client, *, name: str = "cluster", audit_log: Path | None = None, metrics: Mapping[str, str] | None = None
+) -> AsyncIterator[Place]:
+    """``metrics`` are addresses by the name of the process that answers there."""
+    sources = metrics or {}
+    left_out = [*([] if audit_log else [NO_REQUESTS]), *([] if sources else [NO_USAGE])]
+    audit = Audit(audit_log, asked_of_cluster) if audit_log is not None else None
+    me = await _me(client) if audit is not None else ""
+    async with aiohttp.ClientSession(raise_for_status=True) as session:
+
+        async def usage() -> Usage:
+            used = Usage()
+            for process, address in sources.items():
+                async with session.get(address) as answer:
+                    used |= usage_in(await answer.text(), process)
+            return used
+
+        yield Place(name, client, audit, writer_for(me), usage, tuple(left_out), shared=True)
+
+
+def asked_of_cluster(line: Any) -> Asked:
+    """A line of an audit log of any policy. One that tells of less than a whole request is about nothing."""
+    if line.get("stage", "ResponseComplete") != "ResponseComplete" or "responseStatus" not in line:
+        return Asked("", "", "", "", "", "", 0, "")
+    return asked_of_kubernetes(line)
+
+
+def writer_for(me: str) -> Callable[[Asked], str]:
+    """Tells who made a request, if the load is made by user ``me``. Who is none of Kubernetes' own is a controller."""
+
+    def writer(asked: Asked) -> str:
+        if asked.user == me:
+            return CLIENT
+        if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS):
+            return NODES
+        return OTHERS if asked.user.startswith(_OTHER_USERS) else CONTROLLERS
+
+    return writer
+
+
+async def _me(client: Client) -> str:
+    """What the API calls us."""
+    review = {"apiVersion": SELF_SUBJECT_REVIEW.api_version, "kind": SELF_SUBJECT_REVIEW.kind}
+    user: str = (await client.create(SELF_SUBJECT_REVIEW, review))["status"]["userInfo"]["username"]
+    return user

@@ -1,0 +1,65 @@
+"""What processes have used so far: reconciles, processor time and memory, asked for or read from their metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from sandpool.engine.metrics_controller import RECONCILES
+
+N = TypeVar("N", int, float)
+
+# As every client library of Prometheus calls them.
+_CPU = "process_cpu_seconds_total"
+_MEMORY = "process_resident_memory_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """``reconciles`` are by controller, the others by process: ``cpu`` and ``starved`` are seconds on a processor, and
+    without one although ready to run; ``memory`` is resident bytes now. What is not known is not there."""
+
+    reconciles: dict[str, int] = field(default_factory=dict)
+    cpu: dict[str, float] = field(default_factory=dict)
+    starved: dict[str, float] = field(default_factory=dict)
+    memory: dict[str, int] = field(default_factory=dict)
+
+    def since(self, before: Usage) -> Usage:
+        """What was used meanwhile; memory as it is now. Of a process that began anew, what it has used since."""
+        return Usage(
+            {key: _more(value, before.reconciles.get(key, 0)) for key, value in self.reconciles.items()},
+            {key: _more(value, before.cpu.get(key, 0.0)) for key, value in self.cpu.items()},
+            {key: _more(value, before.starved.get(key, 0.0)) for key, value in self.starved.items()},
+            self.memory,
+        )
+
+    def __or__(self, other: Usage) -> Usage:
+        """Of both; reconciles of one name are added."""
+        names = self.reconciles.keys() | other.reconciles.keys()
+        return Usage(
+            {name: self.reconciles.get(name, 0) + other.reconciles.get(name, 0) for name in sorted(names)},
+            self.cpu | other.cpu,
+            self.starved | other.starved,
+            self.memory | other.memory,
+        )
+
+
+def usage_in(text: str, process: str) -> Usage:
+    """What the metrics of a process say, in the text format of Prometheus."""
+    usage = Usage()
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.name == RECONCILES.name:
+                controller = sample.labels["controller"]
+                usage.reconciles[controller] = usage.reconciles.get(controller, 0) + round(sample.value)
+            elif sample.name == _CPU:
+                usage.cpu[process] = sample.value
+            elif sample.name == _MEMORY:
+                usage.memory[process] = round(sample.value)
+    return usage
+
+
+def _more(now: N, before: N) -> N:
+    return now - before if now >= before else now

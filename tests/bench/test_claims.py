@@ -1,0 +1,103 @@
+"""Scenarios run from beginning to end on a small embedded API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import NAMESPACE
+from sandpool.bench import claims
+from sandpool.bench.claims import Report, measure
+from sandpool.bench.clusters import NO_REQUESTS, NO_USAGE, on_cluster
+from sandpool.bench.places import Place, in_process
+from sandpool.bench.report import tables
+from sandpool.bench.scenarios import Bursts, Scenario, Stream
+from sandpool.engine.clock import SystemClock
+from sandpool.kube.errors import AlreadyExists
+
+
+@pytest_asyncio.fixture
+async def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Place]:
+    monkeypatch.setattr(claims, "_SILENCE", 0.2)  # the log of this process is never behind
+    async with in_process(tmp_path, SystemClock(), Random(1)) as found:
+        yield found
+
+
+async def run(place: Place, scenario: Scenario, **options: str) -> Report:
+    return await measure(place, scenario, SystemClock(), Random(1), lambda text: None, **options)
+
+
+async def test_a_burst_is_served_from_the_pool_and_accounted_for(place: Place) -> None:
+    report = await run(place, Scenario("burst", Bursts(3, 2), 4))
+    assert len(report.outcome.latencies) == 6
+    assert (report.warm + report.cold, report.left_out) == (6, ())
+    assert report.ledger.requests["client", "create sandboxclaims"] == 6
+    assert report.used.reconciles["sandboxclaim"] >= 6
+    assert report.used.memory["everything"] > 0
+    assert report.levels[0][1] == report.levels[-1][1] == 4
+    assert min(level for _, level in report.levels) < 4
+    for claim in report.outcome.claims:
+        assert claim.seen is not None and claim.assigned is not None and claim.ready is not None
+        assert claim.due <= claim.sent <= claim.seen <= claim.assigned <= claim.ready
+
+
+async def test_filling_a_pool_is_measured_by_its_sandboxes(place: Place) -> None:
+    report = await run(place, Scenario("fill", Bursts(0), 5))
+    assert len(report.outcome.latencies) == 5
+    assert max(report.outcome.latencies) <= report.filled
+    assert (report.warm, report.cold) == (0, 0)
+    assert [level for _, level in report.levels] == [0, 1, 2, 3, 4, 5]
+
+
+async def test_a_rollout_is_over_when_the_pool_is_of_the_new_template(place: Place) -> None:
+    report = await run(place, Scenario("rollout", Stream(20, 0.6), 3, rollout_after=0.2))
+    assert report.rollout is not None
+    assert report.rollout.changed < report.rollout.finished
+    assert len(report.outcome.latencies) == report.count > 0
+    assert "the pool was full of the new template" in tables([report])
+
+
+async def test_a_pool_that_was_drained_recovers_before_the_next_wave(place: Place) -> None:
+    report = await run(place, Scenario("drain", Bursts(5, 2), 2, refill=True))
+    assert len(report.outcome.latencies) == 10
+    second = report.outcome.claims[5].due
+    assert [level for at, level in report.levels if at <= second][-1] == 2
+    assert min(level for _, level in report.levels) < 2
+
+
+async def test_what_is_done_in_a_cluster_of_others_is_undone_and_what_is_not_known_is_said(place: Place) -> None:
+    async with on_cluster(place.client) as cluster:
+        report = await run(cluster, Scenario("burst", Bursts(2), 2), namespace="mine", image="pause")
+    assert len(report.outcome.latencies) == 2
+    assert report.left_out == (NO_REQUESTS, NO_USAGE)
+    assert not report.ledger.requests
+    assert NO_REQUESTS in tables([report])
+    assert "mine" not in await namespaces(place)
+
+
+async def test_a_run_that_fails_is_undone_too(place: Place) -> None:
+    shared = replace(place, shared=True)
+
+    def fails(text: str) -> None:
+        if "making claims" in text:
+            raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        await measure(shared, Scenario("burst", Bursts(2), 1), SystemClock(), Random(1), fails, namespace="mine")
+    assert "mine" not in await namespaces(place)
+
+
+async def test_a_namespace_that_was_there_before_is_left_alone(place: Place) -> None:
+    await place.client.create(NAMESPACE, {"metadata": {"name": "theirs"}})
+    with pytest.raises(AlreadyExists):
+        await run(replace(place, shared=True), Scenario("burst", Bursts(1), 1), namespace="theirs")
+    assert "theirs" in await namespaces(place)
+
+
+async def namespaces(place: Place) -> set[str]:
+    return {item["metadata"]["name"] for item in (await place.client.list(NAMESPACE))["items"]}
