@@ -12,6 +12,7 @@ LAYERS = (
     "cli",
     "bench",
     "testing",
+    "explain",
     "install",
     "dashboard",
     "router",

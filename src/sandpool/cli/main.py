@@ -20,6 +20,7 @@ _COMMANDS = {
     "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
     "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
     "token": ("sandpool.cli.token", "Make a token that lets its holder into one sandbox."),
+    "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
     "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
 }
 

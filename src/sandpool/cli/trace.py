@@ -1,0 +1,122 @@
+"""``sandpool trace``: the timeline of one claim or one sandbox, from an audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from sandpool.explain.asked import Asked
+from sandpool.explain.calls import NotAnAuditLog
+from sandpool.explain.timeline import Cast, Lines, Step, claim_cast, sandbox_cast, timeline
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "CODE", "WHO", "WHY")
+_NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "CODE"})
+_SERVICE_ACCOUNT: Final = "system:serviceaccount:"
+
+
+def _options(command: F) -> F:
+    for option in (
+        click.option("--writes", is_flag=True, help="Leave out what only looked."),
+        click.option(
+            "--audit-log",
+            "logs",
+            type=click.Path(path_type=Path, dir_okay=False),
+            multiple=True,
+            required=True,
+            envvar="SANDPOOL_AUDIT_LOG",
+            help="What `sandpool up --audit-log FILE` writes, or kube-apiserver; may be given several times. "
+            "[also: SANDPOOL_AUDIT_LOG]",
+        ),
+        click.option("--namespace", "-n", default="default", show_default=True),
+        click.argument("name"),
+    ):
+        command = option(command)
+    return command
+
+
+@click.group()
+def trace() -> None:
+    """Show every API call about one object: when, who, how it went and what for."""
+
+
+@trace.command()
+@_options
+def claim(**arguments: Any) -> None:
+    """The timeline of a claim, the sandbox it was given and its pod."""
+    _tell("claim", claim_cast, **arguments)
+
+
+@trace.command()
+@_options
+def sandbox(**arguments: Any) -> None:
+    """The timeline of a sandbox, its pod and the claim it was given to."""
+    _tell("sandbox", sandbox_cast, **arguments)
+
+
+def _tell(
+    kind: str, cast_of: Callable[[Lines, str, str], Cast], name: str, namespace: str, logs: Sequence[Path], writes: bool
+) -> None:
+    files = [file for log in logs for file in _with_rotated(log)]
+    try:
+        lines = partial(_lines, files)
+        steps = timeline(lines, cast_of(lines, namespace, name), writes_only=writes)
+    except NotAnAuditLog as error:
+        raise click.ClickException(f"{', '.join(map(str, files))}: {error}") from None
+    except OSError as error:
+        raise click.ClickException(
+            f"cannot read the audit log {error.filename}: {error.strerror}\n"
+            "`sandpool up --audit-log FILE` writes one; so does kube-apiserver with --audit-log-path and "
+            "--audit-policy-file"
+        ) from None
+    if not steps:
+        raise click.ClickException(
+            f'no call in {", ".join(map(str, files))} is about {kind} "{name}" in namespace "{namespace}": was it made '
+            "before the log was begun, or is it in another namespace (-n)?"
+        )
+    for line in table(steps):
+        click.echo(line)
+
+
+def table(steps: Sequence[Step]) -> Iterator[str]:
+    rows = [_HEAD, *(_row(step) for step in steps)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEAD))]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if title in _NUMBERS else cell.ljust(width)
+            for cell, width, title in zip(row, widths, _HEAD, strict=True)
+        )
+        yield "  ".join(cells).rstrip()
+
+
+def _row(step: Step) -> tuple[str, ...]:
+    asked = step.call.asked
+    resource = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
+    times = (f"{step.delta_ms:.1f}", f"{step.call.seconds * 1000:.1f}")
+    return (str(step.number), *times, asked.verb, resource, str(asked.code), who(asked), step.purpose)
+
+
+def who(asked: Asked) -> str:
+    """The program, which tells the parts of one process apart, and the account where it says more than that."""
+    program = asked.agent.partition("/")[0]
+    account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
+    return f"{account} ({program})" if program else account
+
+
+def _with_rotated(log: Path) -> list[Path]:
+    """The file, after those that the embedded server has put aside (``FILE.2``, ``FILE.1``)."""
+    older: list[Path] = []
+    while (path := log.with_name(f"{log.name}.{len(older) + 1}")).exists():
+        older.append(path)
+    return [*reversed(older), log]
+
+
+def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+    for path in files:
+        with path.open("rb") as file:
+            yield from file

@@ -1,0 +1,90 @@
+"""``sandpool trace`` as a person uses it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.explain.audit_lines import ours
+
+from sandpool.cli.main import main
+from sandpool.cli.trace import who
+from sandpool.explain.asked import Asked
+
+LOG = [
+    ours(0, "create", "sandboxes", "box", owner="SandboxWarmPool/pool", code=201),
+    ours(1000, "create", "sandboxclaims", "mine", code=201, userAgent="kubectl/v1.36 (linux/amd64)"),
+    ours(1001, "get", "sandboxclaims", "mine"),
+    ours(1010.25, "patch", "sandboxes", "box", owner="SandboxClaim/mine", ready="True"),
+    ours(1020, "patch", "sandboxclaims/status", "mine", ready="True", readyReason="DependenciesReady"),
+]
+TABLE = """\
+STEP  DELTA MS  TOOK MS  METHOD  RESOURCE                   CODE  WHO                        WHY
+   1       0.0      2.5  create  sandboxes/box               201  sandpool-admin (sandpool)  member of pool pool created
+   2    1000.0      2.5  create  sandboxclaims/mine          201  sandpool-admin (kubectl)   claim arrived
+   3      10.2      2.5  patch   sandboxes/box               200  sandpool-admin (sandpool)  adopted for claim mine
+   4       9.8      2.5  patch   sandboxclaims/mine/status   200  sandpool-admin (sandpool)  Ready=True
+"""
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    path = tmp_path / "audit.log"
+    path.write_bytes(b"".join(LOG))
+    return path
+
+
+def run(*arguments: str, **environ: str) -> Result:
+    return CliRunner().invoke(main, ("trace", *arguments), env=environ)
+
+
+@pytest.mark.parametrize("subject", [("claim", "mine"), ("sandbox", "box")])
+def test_the_table(log: Path, subject: tuple[str, str]) -> None:
+    told = run(*subject, "-n", "ns", "--writes", "--audit-log", str(log))
+    assert (told.exit_code, told.output) == (0, TABLE)
+
+
+def test_looks_are_told_unless_they_are_not_wanted(log: Path) -> None:
+    told = run("claim", "mine", "-n", "ns", SANDPOOL_AUDIT_LOG=str(log))
+    assert told.output.count("looked at it") == 1
+
+
+def test_files_that_were_put_aside_are_read_too(log: Path) -> None:
+    for number, lines in enumerate((LOG[3:], LOG[1:3], LOG[:1])):
+        log.with_name(f"audit.log.{number}" if number else "audit.log").write_bytes(b"".join(lines))
+    assert run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log)).output == TABLE
+
+
+def test_several_logs_are_one(log: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.log"
+    log.write_bytes(b"".join(LOG[::2]))
+    other.write_bytes(b"".join(LOG[1::2]))
+    told = run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log), "--audit-log", str(other))
+    assert told.output == TABLE
+
+
+def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes").write_text("no log\n")
+    for arguments, code, said in (
+        (("claim", "mine"), 2, "Missing option '--audit-log'"),
+        (("claim", "mine", "--audit-log", str(tmp_path / "none")), 1, "`sandpool up --audit-log FILE` writes one"),
+        (("claim", "mine", "--audit-log", str(tmp_path / "notes")), 1, "notes: line 1 is not a line of an audit log"),
+        (("claim", "mine", "--audit-log", str(log)), 1, 'is about claim "mine" in namespace "default"'),
+        (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'is about sandbox "mine" in namespace "ns"'),
+    ):
+        told = run(*arguments)
+        assert told.exit_code == code
+        assert said in told.output, told.output
+
+
+@pytest.mark.parametrize(
+    ("user", "agent", "name"),
+    [
+        ("system:serviceaccount:agent-sandbox-system:controller", "sandpool/1.0", "controller (sandpool)"),
+        ("system:node:n1", "kubelet/v1.36 (linux/amd64)", "system:node:n1 (kubelet)"),
+        ("alice", "", "alice"),
+    ],
+)
+def test_who(user: str, agent: str, name: str) -> None:
+    assert who(Asked(user, "get", "pods", "", "ns", "p", 200, agent)) == name

@@ -1,0 +1,133 @@
+"""Lines of audit logs become calls."""
+
+from __future__ import annotations
+
+import io
+import tracemalloc
+from collections.abc import Iterator
+from datetime import timedelta
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
+
+from sandpool.explain.asked import Asked
+from sandpool.explain.calls import Call, NotAnAuditLog, read_calls
+
+ACCOUNT = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
+
+
+def test_a_line_of_our_own_log() -> None:
+    line = ours(
+        7, "patch", "sandboxes/status", "box", owner="SandboxClaim/c", ready="False", readyReason="No", reason="odd"
+    )
+    asked = Asked("sandpool-admin", "patch", "sandboxes", "status", "ns", "box", 200, "sandpool")
+    started = BEGIN + timedelta(milliseconds=7)
+    assert list(read_calls([line])) == [Call(asked, started, 0.0025, "odd", "SandboxClaim/c", "False", "No")]
+
+
+def test_a_line_of_kubernetes_with_the_answer() -> None:
+    line = theirs(7, "create", "sandboxes", responseObject=owned("SandboxWarmPool", "p", "box", "True"))
+    asked = Asked(ACCOUNT, "create", "sandboxes", "", "ns", "box", 200, "sandpool/1.0")
+    started = BEGIN + timedelta(milliseconds=7)
+    assert list(read_calls([line])) == [Call(asked, started, 0.004, "", "SandboxWarmPool/p", "True", "Because")]
+
+
+@pytest.mark.parametrize(
+    ("bodies", "name", "owner"),
+    [
+        ({}, "", ""),
+        ({"requestObject": owned("Sandbox", "s", "asked")}, "asked", "Sandbox/s"),
+        ({"requestObject": [{"op": "add", "path": "/metadata/labels/a", "value": "b"}]}, "", ""),
+        ({"requestObject": owned("A", "a", "asked"), "responseObject": owned("B", "b", "got")}, "got", "B/b"),
+        ({"responseObject": {"kind": "Status", "metadata": {}}, "requestObject": owned("A", "a", "x")}, "x", "A/a"),
+        (
+            {"responseObject": {"metadata": {"name": "alone", "ownerReferences": [{"kind": "A", "name": "a"}]}}},
+            "alone",
+            "",
+        ),
+    ],
+)
+def test_what_the_policy_of_kubernetes_lets_one_know(bodies: dict[str, object], name: str, owner: str) -> None:
+    (call,) = read_calls([theirs(0, "create", "pods", **bodies)])
+    assert (call.asked.name, call.owner) == (name, owner)
+
+
+def test_a_request_of_kubernetes_is_told_once() -> None:
+    lines = [theirs(0, "get", "pods", "p", stage=stage) for stage in ("RequestReceived", "ResponseStarted", "Panic")]
+    assert list(read_calls(lines)) == []
+
+
+def test_both_formats_in_one_log() -> None:
+    assert len(list(read_calls([ours(0, "get", "pods", "p"), b"\n", theirs(1, "get", "pods", "p")]))) == 2
+
+
+def test_an_owner_of_another_kind_is_no_answer() -> None:
+    (call,) = read_calls([ours(0, "patch", "sandboxes", "s", owner="SandboxClaim/c")])
+    assert (call.owner_of_kind("SandboxClaim"), call.owner_of_kind("SandboxWarmPool")) == ("c", "")
+
+
+@given(cut=st.integers(0, len(ours(1, "get", "pods", "b")) - 1))
+def test_a_torn_last_line_is_left_out_wherever_it_ends(cut: int) -> None:
+    log = ours(0, "get", "pods", "a") + ours(1, "get", "pods", "b")[:cut]
+    assert [call.asked.name for call in read_calls(io.BytesIO(log))] == ["a"]
+
+
+def test_a_torn_line_in_the_middle_does_not_spoil_the_rest() -> None:
+    lines = [ours(0, "get", "pods", "a"), ours(1, "get", "pods", "b")[:40] + b"\n", ours(2, "get", "pods", "c")]
+    assert [call.asked.name for call in read_calls(lines)] == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"I1116 08:00:00 controller started\n",
+        b"[]\n",
+        b'"text"\n',
+        b"7\n",
+        b"{}\n",
+        b'{"level":"info","msg":"hello"}\n',
+        ours(0, "get", "pods", "p", time="yesterday"),
+        ours(0, "get", "pods", "p", latencyMs="fast"),
+        theirs(0, "get", "pods", "p", user="alice"),
+        theirs(0, "get", "pods", "p", responseStatus={}),
+        b"\xff\xfe\n",
+    ],
+)
+def test_what_is_no_audit_log_is_told_with_what_to_give_instead(line: bytes) -> None:
+    with pytest.raises(NotAnAuditLog, match="line 1 is not a line of an audit log: give what `sandpool up"):
+        list(read_calls([line], mentioning=["nobody"]))
+
+
+def test_what_ceases_to_be_an_audit_log_is_told() -> None:
+    with pytest.raises(NotAnAuditLog, match="line 2 "):
+        list(read_calls([ours(0, "get", "pods", "p"), b'{"msg":"hello"}\n']))
+
+
+def test_only_lines_that_mention_a_name_are_decoded() -> None:
+    decoys = (ours(n, "get", "pods", f"other-{n}") for n in range(3))
+    lines = [*decoys, ours(9, "get", "pods", "wanted"), b'{"no": "log"}\n']
+    assert [call.asked.name for call in read_calls(lines, mentioning=["wanted"])] == ["other-0", "wanted"]
+
+
+def test_a_log_is_not_held_in_memory() -> None:
+    def lines() -> Iterator[bytes]:
+        for number in range(10_000):
+            yield ours(number, "patch", "sandboxes", f"box-{number}")
+
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in read_calls(lines())) == 10_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+def test_the_times_of_both_are_utc() -> None:
+    assert [call.started for call in read_calls([ours(5, "get", "pods", "p"), theirs(5, "get", "pods", "p")])] == [
+        BEGIN + timedelta(milliseconds=5)
+    ] * 2
+    assert orjson.loads(ours(5, "get", "pods", "p"))["time"] == stamp(5)

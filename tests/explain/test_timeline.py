@@ -1,0 +1,141 @@
+"""Which calls belong to one object, in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.explain.audit_lines import ours, owned, theirs
+
+from sandpool.explain.timeline import Step, claim_cast, sandbox_cast, timeline
+
+OURS = [
+    ours(0, "create", "sandboxes", "box", owner="SandboxWarmPool/pool", code=201),
+    ours(10, "create", "pods", "box", owner="Sandbox/box", code=201, ready=""),
+    ours(20, "patch", "pods/status", "box", owner="Sandbox/box", ready="True", userAgent="node"),
+    ours(30, "patch", "sandboxes/status", "box", owner="SandboxWarmPool/pool", ready="True"),
+    ours(1000, "create", "sandboxclaims", "mine", code=201, userAgent="kubectl/v1"),
+    ours(1005, "patch", "sandboxes", "box", owner="SandboxWarmPool/pool", code=409, reason="too late"),
+    ours(1010, "patch", "sandboxes", "box", owner="SandboxClaim/mine", ready="True"),
+    ours(1020, "patch", "sandboxclaims/status", "mine", ready="True"),
+    ours(1030, "create", "events", "mine.18e8", code=201),
+]
+THEIRS = [
+    theirs(0, "create", "sandboxes", responseObject=owned("SandboxWarmPool", "pool", "box")),
+    theirs(10, "create", "pods", "box", responseObject=owned("Sandbox", "box", "box")),
+    theirs(20, "patch", "pods/status", "box", responseObject=owned("Sandbox", "box", "box", "True")),
+    theirs(30, "patch", "sandboxes/status", "box", responseObject=owned("SandboxWarmPool", "pool", "box", "True")),
+    theirs(1000, "create", "sandboxclaims", "mine", responseObject={"metadata": {"name": "mine"}}),
+    theirs(
+        1005,
+        "patch",
+        "sandboxes",
+        "box",
+        responseStatus={"code": 409, "message": "too late"},
+        responseObject={"kind": "Status"},
+    ),
+    theirs(1010, "patch", "sandboxes", "box", responseObject=owned("SandboxClaim", "mine", "box", "True")),
+    theirs(
+        1020,
+        "patch",
+        "sandboxclaims/status",
+        "mine",
+        responseObject={"status": {"conditions": [{"type": "Ready", "status": "True"}]}},
+    ),
+    theirs(1030, "create", "events", "mine.18e8", requestObject={"note": "adopted"}),
+]
+STORY = [
+    (0, "member of pool pool created"),
+    (10, "pod of sandbox box created"),
+    (10, "Ready=True"),
+    (10, "Ready=True"),
+    (970, "claim arrived"),
+    (5, "conflict: somebody else wrote first, or it exists already: too late"),
+    (5, "adopted for claim mine"),
+    (10, "Ready=True"),
+    (10, "told of mine in an event"),
+]
+FOREIGN = [
+    ours(1, "create", "sandboxes", "box-2", owner="SandboxWarmPool/pool", code=201),
+    ours(2, "create", "sandboxclaims", "mine-too", code=201),
+    ours(3, "patch", "sandboxes", "box-2", owner="SandboxClaim/mine-too"),
+    ours(4, "create", "sandboxclaims", "mine", namespace="elsewhere", code=201),
+    ours(5, "patch", "sandboxes", "box", namespace="elsewhere", owner="SandboxClaim/mine"),
+    ours(6, "patch", "pods", "mine", owner="ReplicaSet/box"),
+    ours(7, "get", "configmaps", "box"),
+    ours(8, "watch", "sandboxclaims", ""),
+    ours(9, "create", "events", "mine-too.18e8", code=201),
+    ours(9, "get", "", "", path="/healthz/mine"),
+]
+
+
+def story(steps: list[Step]) -> list[tuple[float, str]]:
+    return [(round(step.delta_ms, 3), step.purpose) for step in steps]
+
+
+@pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
+def test_a_claim_from_the_making_of_its_sandbox_on(log: list[bytes]) -> None:
+    lines = log.copy
+    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+
+
+@pytest.mark.parametrize("log", [OURS, THEIRS], ids=["sandpool", "kubernetes"])
+def test_a_sandbox_has_the_same_story(log: list[bytes]) -> None:
+    lines = log.copy
+    assert story(timeline(lines, sandbox_cast(lines, "ns", "box"))) == STORY
+
+
+@given(st.permutations(OURS + FOREIGN))
+def test_neither_foreign_objects_nor_the_order_of_the_lines_matter(log: list[bytes]) -> None:
+    lines = log.copy
+    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+
+
+def test_until_it_is_bound_a_claim_has_only_its_own_calls() -> None:
+    lines = OURS[:6].copy
+    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == [(0, "claim arrived")]
+
+
+def test_steps_are_numbered_and_reads_can_be_left_out() -> None:
+    lines = [ours(-5, "get", "sandboxclaims", "mine", code=404), *OURS].copy
+    cast = claim_cast(lines, "ns", "mine")
+    assert [step.number for step in timeline(lines, cast)] == list(range(1, 11))
+    assert timeline(lines, cast)[0].purpose == "it does not exist"
+    assert story(timeline(lines, cast, writes_only=True)) == STORY
+
+
+def test_a_pod_of_another_name_belongs_to_its_sandbox() -> None:
+    lines = [*OURS, ours(2000, "patch", "pods", "box-pod", owner="Sandbox/box")].copy
+    assert timeline(lines, claim_cast(lines, "ns", "mine"))[-1].call.asked.name == "box-pod"
+
+
+def test_a_claim_that_had_two_sandboxes_shows_both() -> None:
+    lines = [*OURS, ours(2000, "create", "sandboxes", "mine", owner="SandboxClaim/mine", code=201)].copy
+    assert timeline(lines, claim_cast(lines, "ns", "mine"))[-1].purpose == "made for claim mine"
+
+
+def test_nothing_about_nobody() -> None:
+    assert timeline(OURS.copy, claim_cast(OURS.copy, "ns", "nobody")) == []
+
+
+def test_a_long_log_is_decoded_only_where_it_matters(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = 0
+    loads = orjson.loads
+
+    def counted(line: bytes) -> object:
+        nonlocal decoded
+        decoded += 1
+        return loads(line)
+
+    noise = [ours(n, "patch", "sandboxes", f"other-{n}", owner=f"SandboxClaim/c{n}") for n in range(10_000)]
+
+    def lines() -> Iterator[bytes]:
+        yield from noise
+        yield from OURS
+
+    monkeypatch.setattr("sandpool.explain.calls.orjson.loads", counted)
+    assert story(timeline(lines, claim_cast(lines, "ns", "mine"))) == STORY
+    assert decoded < 50
