@@ -23,13 +23,15 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
 from sandpool.install.installer import Installer, title
 from sandpool.install.manifests import Choice
+from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
 from sandpool.install.names import CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.app import ApiServer
+from sandpool.testing.definitions import install as define
 from sandpool.testing.former import foreign_workload
-from sandpool.testing.objects import new
+from sandpool.testing.objects import definition, new
 from sandpool.testing.sandboxes import pod_template
 
 
@@ -95,6 +97,18 @@ async def test_what_others_changed_is_taken_over_by_force_only(client: Client) -
         await install(client)
     await install(client, force=True)
     assert (await client.get(DEPLOYMENT, CONTROLLER, SPACE))["spec"]["replicas"] == 2
+
+
+async def test_what_prometheus_should_collect_is_installed_where_its_operator_is(client: Client) -> None:
+    for type in (SERVICE_MONITOR, PROMETHEUS_RULE):
+        await define(client, definition(type))
+    told = Told()
+    objects = chosen(Choice(profile="full"), router=False, monitored=True)
+    await Installer(client, SystemClock(), told).install(objects)
+    assert told[-2:] == [
+        f"servicemonitor.monitoring.coreos.com/{CONTROLLER} created",
+        f"prometheusrule.monitoring.coreos.com/{CONTROLLER} created",
+    ]
 
 
 async def test_kinds_of_prometheus_that_are_missing_are_named(client: Client) -> None:

@@ -48,10 +48,12 @@ async def client(cluster: Cluster) -> Client:
     return cluster.client
 
 
-async def install(client: Client, *, profile: Profile = "full", force: bool = False) -> list[str]:
+async def install(
+    client: Client, *, profile: Profile = "full", force: bool = False, dry_run: bool = False
+) -> list[str]:
     told: list[str] = []
     objects = chosen(Choice(profile=profile), router=False, monitored=False)
-    await Installer(client, SystemClock(), told.append, force=force).install(objects)
+    await Installer(client, SystemClock(), told.append, force=force, dry_run=dry_run).install(objects)
     return told
 
 
@@ -173,6 +175,9 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     definition = await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
     with pytest.raises(InstallError, match="belongs to another installation\n--force replaces it"):
         await install(client)
+    told = await install(client, force=True, dry_run=True)
+    assert f"deployment.apps/{names.CONTROLLER} of another installation deleted (dry run)" in told
+    assert all(line.endswith(" (dry run)") for line in told)
     assert await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource) == definition
 
     told = await install(client, force=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from random import Random
 from typing import Any, Final
 
 import pytest
@@ -29,8 +31,10 @@ from sandpool.install import names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import NotFound
+from sandpool.kube.errors import Forbidden, NotFound
+from sandpool.router.targets import Targets
 from sandpool.testing.cluster import Cluster
+from sandpool.testing.endpoint import HttpDoor
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready
@@ -206,6 +210,22 @@ async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client)
     assert used - granted == {("selfsubjectaccessreviews", "create")}
     assert granted - used <= IN_RESERVE.keys(), f"granted and never used: {sorted(granted - used - IN_RESERVE.keys())}"
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"
+
+
+async def test_the_router_sees_what_it_has_to(cluster: Cluster) -> None:
+    objects = chosen(Choice(), router=True, monitored=False)
+    await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
+    token = await cluster.token(names.ROUTER_ACCOUNT)
+    door = HttpDoor(cluster.plane.url, cluster.plane.ca, {"router": token})
+    targets = Targets(door.client_for("router"), SystemClock(), Random(1))
+    running = asyncio.create_task(targets.run())
+    async with asyncio.timeout(60):
+        await targets.synced()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    with pytest.raises(Forbidden):
+        await door.client_for("router").list(SANDBOX_CLAIM)
+    await door.close()
 
 
 async def test_everything_is_accepted_by_a_dry_run_too(cluster: Cluster) -> None:

@@ -36,17 +36,19 @@ async def check(client: Client, definition: Object, *, force: bool) -> None:
             f"objects of {name} may still be stored as {', '.join(old)}, which only the controller that wrote them can "
             "read\nMigrate them with it, then remove the version from the definition's status.storedVersions"
         )
-    if _converts(present) and not force:
+    if converts(present) and not force:
         raise InstallError(
             f"the definition of {name} belongs to another installation\n"
             "--force replaces it; sandboxes, pools and claims stay"
         )
 
 
+def converts(present: Object) -> bool:
+    return "webhook" in (present["spec"].get("conversion") or {})
+
+
 async def take_over(client: Client, present: Object, say: Callable[[str], None]) -> None:
     """Take the conversion webhook out of a definition that is there."""
-    if not _converts(present):
-        return
     name = present["metadata"]["name"]
     patch = MergePatch({"spec": {"conversion": {"strategy": "None", "webhook": None}}})
     await client.patch(CUSTOM_RESOURCE_DEFINITION, name, patch)
@@ -68,7 +70,3 @@ async def _served(client: Client, clock: Clock, type: ResourceType) -> None:
             await clock.sleep(_PAUSE)
         else:
             return
-
-
-def _converts(present: Object) -> bool:
-    return "webhook" in (present["spec"].get("conversion") or {})

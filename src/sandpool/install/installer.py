@@ -25,6 +25,7 @@ from sandpool.install import definitions, names
 from sandpool.install.errors import InstallError
 from sandpool.install.fit import check_fit
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
+from sandpool.install.workload import manifest
 from sandpool.kube.client import ApplyPatch, Client
 from sandpool.kube.errors import Conflict, NotFound
 
@@ -35,9 +36,9 @@ _TYPES: Final = {(type.api_version, type.kind): type for type in (*BUILT_IN, SER
 # What an installation of the Go controller has besides: rights of our service account that we do not need, and the
 # Service of a webhook that nobody asks any more.
 _FORMER: Final = (
-    (CLUSTER_ROLE_BINDING, "agent-sandbox-controller-extensions", None),
-    (CLUSTER_ROLE, "agent-sandbox-controller-extensions", None),
-    (SERVICE, "agent-sandbox-webhook-service", names.NAMESPACE),
+    manifest(CLUSTER_ROLE_BINDING, "agent-sandbox-controller-extensions"),
+    manifest(CLUSTER_ROLE, "agent-sandbox-controller-extensions"),
+    manifest(SERVICE, "agent-sandbox-webhook-service", names.NAMESPACE),
 )
 
 Say = Callable[[str], None]
@@ -83,14 +84,21 @@ class Installer:
 
     async def _install(self, object: Object) -> None:
         present = await self._present(object)
-        if present is not None and not self.dry_run:
-            if type_of(object) is CUSTOM_RESOURCE_DEFINITION:
-                await definitions.take_over(self.client, present, self.say)
-            if type_of(object) is DEPLOYMENT and not _is_ours(present):
-                await self._make_room(object, present)
-                present = None
+        if present is not None and type_of(object) is DEPLOYMENT and not _is_ours(present):
+            await self._make_room(object, present)
+            present = None
+            if self.dry_run:  # it is still there, so the API cannot say
+                return self._tell(object, "created")
+        if present is not None and type_of(object) is CUSTOM_RESOURCE_DEFINITION and definitions.converts(present):
+            if self.dry_run:  # and so is the webhook
+                return self._tell(object, "configured")
+            await definitions.take_over(self.client, present, self.say)
         answer = await self._apply(object)
-        verb = "created" if present is None else "unchanged" if _same(present, answer) else "configured"
+        return self._tell(
+            object, "created" if present is None else "unchanged" if _same(present, answer) else "configured"
+        )
+
+    def _tell(self, object: Object, verb: str) -> None:
         self.say(f"{title(object)} {verb}{' (dry run)' if self.dry_run else ''}")
 
     async def _present(self, object: Object) -> Object | None:
@@ -137,15 +145,23 @@ class Installer:
             )
         metadata = present["metadata"]
         await self.client.delete(
-            DEPLOYMENT, metadata["name"], metadata["namespace"], uid=metadata["uid"], propagation_policy="Background"
+            DEPLOYMENT,
+            metadata["name"],
+            metadata["namespace"],
+            uid=metadata["uid"],
+            propagation_policy="Background",
+            dry_run=self.dry_run,
         )
-        self.say(f"{title(object)} of another installation deleted")
+        self._tell(object, "of another installation deleted")
 
     async def _remove_former(self) -> None:
-        for type, name, namespace in _FORMER:
+        for each in _FORMER:
+            metadata = each["metadata"]
             with suppress(NotFound):
-                await self.client.delete(type, name, namespace, dry_run=self.dry_run)
-                self.say(f"{type.singular}/{name} of another installation deleted")
+                await self.client.delete(
+                    type_of(each), metadata["name"], metadata.get("namespace"), dry_run=self.dry_run
+                )
+                self._tell(each, "of another installation deleted")
 
     async def _served(self, defined: list[Object]) -> None:
         if self.dry_run:

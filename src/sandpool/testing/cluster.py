@@ -33,16 +33,14 @@ class Cluster:
     client: Client
     audit: Audit
 
-    async def token(self) -> str:
-        """Of the service account of the controllers, as a pod of their Deployment would have it."""
+    async def token(self, account: str = names.CONTROLLER) -> str:
+        """Of a service account that was installed, as a pod of its Deployment would have it."""
         request = {
             "apiVersion": "authentication.k8s.io/v1",
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": 3600},
         }
-        answer = await self.client.create(
-            SERVICE_ACCOUNT, request, names.NAMESPACE, name=names.CONTROLLER, subresource="token"
-        )
+        answer = await self.client.create(SERVICE_ACCOUNT, request, names.NAMESPACE, name=account, subresource="token")
         token: str = answer["status"]["token"]
         return token
 
