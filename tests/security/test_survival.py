@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.runtimes.container import ConfinedContainer
+from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.testing.isolation import Rig
 
 pytestmark = pytest.mark.isolation
@@ -89,7 +89,7 @@ async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
     """The outermost process of a sandbox is killed: the rest must not go on without it."""
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
-    assert isinstance(container, ConfinedContainer)
+    assert isinstance(container, LaunchedContainer)
     await boxes.output_of(container).until("ready")
     watcher = container.trace.watcher()
     assert watcher is not None

@@ -55,6 +55,7 @@ def node(
     host_netns: Path | None,
     schedule: bool,
     allow_host_path: bool,
+    allow_unsafe_process_runtime: bool,
     keep: bool,
     log_format: str,
     log_level: str,
@@ -68,6 +69,7 @@ def node(
         addresses=pod_cidr,
         allow_host_paths=allow_host_path,
         host=host_netns,
+        unsafe_processes=allow_unsafe_process_runtime,
     )
     try:
         connection = kubeconfigs.load(kubeconfig, context)

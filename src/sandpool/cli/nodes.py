@@ -44,9 +44,14 @@ _OPTIONS: Final = (
         help="The network namespace pods are connected to. [default: this machine's own]",
     ),
     switch("--allow-host-path", False, "Let pods mount directories of this machine."),
+    switch(
+        "--allow-unsafe-process-runtime",
+        False,
+        "Let pods of the runtime class process run WITHOUT ISOLATION; as another user than root, all pods.",
+    ),
     switch("--keep", False, "When told to stop, leave pods running for the next start."),
 )
-NAMES: Final = ("max_pods", "pod_cidr", "host_netns", "allow_host_path", "keep")
+NAMES: Final = ("max_pods", "pod_cidr", "host_netns", "allow_host_path", "allow_unsafe_process_runtime", "keep")
 
 
 def node_options(command: F) -> F:
@@ -66,6 +71,7 @@ class Choice:
     pod_cidr: IPv4Network | None
     host_netns: Path | None
     allow_host_path: bool
+    allow_unsafe_process_runtime: bool
     keep: bool
 
 

@@ -16,6 +16,7 @@ from sandpool.node.assembly import Node, Settings
 from sandpool.node.door import NodeDoor
 from sandpool.node.pods.host_users import FIRST
 from sandpool.node.registration import Offer
+from sandpool.node.runtimes.process import PROCESS
 from sandpool.server.app import ApiServer
 
 # Users that are kept for the pods of one data directory.
@@ -46,6 +47,7 @@ def _settings(directory: Path, choice: Choice) -> Settings:
         first_host_user=FIRST + int(mark[:3], 16) * _USERS_EACH,
         allow_host_paths=choice.allow_host_path,
         host=choice.host_netns,
+        unsafe_processes=choice.allow_unsafe_process_runtime,
     )
 
 
@@ -55,4 +57,6 @@ def _said_of(node: Node) -> str:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(runtimes.unavailable.items()))
         return f"node {name} cannot run pods: {why} (--simulated-nodes 1 shows what would happen, running nothing)"
     weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
-    return f"node {name} runs pods confined by {runtimes.default}{weak}"
+    unsafe = "".join(f"; {message}" for message in runtimes.weaknesses.values())
+    how = "without isolation" if runtimes.default == PROCESS else f"confined by {runtimes.default}"
+    return f"node {name} runs pods {how}{weak}{unsafe}"

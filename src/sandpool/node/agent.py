@@ -32,7 +32,7 @@ from sandpool.node.heartbeat import Heartbeat
 from sandpool.node.machine import read_machine, read_remaining
 from sandpool.node.pods import happenings, workplace
 from sandpool.node.pods.estate import volume_directory
-from sandpool.node.pods.host_users import FIRST, HostUsers
+from sandpool.node.pods.host_users import FIRST, HostUsers, OwnUser
 from sandpool.node.pods.ledger import Ledger, read_ledger
 from sandpool.node.pods.life import Life, Moment, Problem
 from sandpool.node.pods.parts import Images, Logs, Network, Volumes
@@ -75,6 +75,7 @@ class Settings:
     allow_host_paths: bool = False
     publish_classes: bool = False
     first_host_user: int = FIRST
+    own_user: bool = False  # pods are who we are, for lack of privileges
 
 
 class NodeAgent:
@@ -112,7 +113,7 @@ class NodeAgent:
             Ability(
                 tuple(sorted(runtimes.available)),
                 runtimes.unavailable,
-                self.parts.network.weaknesses,
+                {**self.parts.network.weaknesses, **runtimes.weaknesses},
                 self.parts.network.host_addresses,
             ),
             lambda: read_remaining(settings.directory),
@@ -173,7 +174,7 @@ class NodeAgent:
             parts.network,
             parts.volumes,
             parts.logs,
-            HostUsers(settings.first_host_user, taken=taken),
+            OwnUser() if settings.own_user else HostUsers(settings.first_host_user, taken=taken),
             amounts,
             self._service_links,
             lambda name: self.classes.get(Key("", name)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from ipaddress import IPv4Network
@@ -19,6 +20,8 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent
 from sandpool.node.agent import NodeAgent, Parts
+from sandpool.node.cgroups.group import Groups
+from sandpool.node.cgroups.marks import Marks
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.images.images import Images
@@ -28,6 +31,7 @@ from sandpool.node.machine import read_machine
 from sandpool.node.network import network as networks
 from sandpool.node.network.dns import name_servers
 from sandpool.node.network.lonely import LonelyNetwork
+from sandpool.node.network.loopback import LoopbackNetwork
 from sandpool.node.network.ranges import NoRangeLeft, choose
 from sandpool.node.network.surroundings import Surroundings
 from sandpool.node.pods import parts
@@ -37,6 +41,7 @@ from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.crun import CrunRuntime
+from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
@@ -48,13 +53,16 @@ _log = logging.getLogger(__name__)
 _REFRESH: Final = 60.0
 # Which runtime runs pods that do not ask for one: the first of these that works.
 _PREFERRED: Final = ("bwrap", "crun")
+# The type of the condition that says that a runtime is there which isolates nothing.
+_UNSAFE: Final = "SandboxesNotIsolated"
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``alone`` is whether this node is a home of its own: then it also binds pods and claims, and publishes the
     runtime classes it knows. ``instance`` tells several nodes on one machine apart; ``host`` is the network namespace
-    that is the machine's to this node, if not its own."""
+    that is the machine's to this node, if not its own. ``unsafe_processes`` lets pods run without isolation, if they
+    ask for the runtime class of that name; without root, where there is no other, also if they do not ask."""
 
     directory: Path
     offer: Offer
@@ -64,6 +72,7 @@ class Settings:
     first_host_user: int = FIRST
     allow_host_paths: bool = False
     host: Path | None = None
+    unsafe_processes: bool = False
 
 
 class Node:
@@ -111,6 +120,7 @@ class Node:
                 allow_host_paths=settings.allow_host_paths,
                 publish_classes=settings.alone,
                 first_host_user=settings.first_host_user,
+                own_user=self._is_unprivileged,
             ),
             Parts(runtimes, images, self.network, self.volumes, self.listener),
         )
@@ -159,9 +169,9 @@ class Node:
     # -- parts that may be missing -------------------------------------------------------------------------------------
 
     async def _runtimes(self) -> Runtimes:
-        self._cgroups = None
+        self._cgroups: Groups | None = None
         try:
-            self._cgroups = Cgroups(discover(), f"sandpool{self.settings.instance}")
+            self._cgroups = self._groups()
         except NoCgroups as error:
             return Runtimes({}, _PREFERRED[0], dict.fromkeys(_PREFERRED, str(error)))
         available: dict[str, Runtime] = {}
@@ -173,15 +183,40 @@ class Node:
             else:
                 _log.warning("runtime %s cannot be used: %s", runtime.name, why)
                 unavailable[runtime.name] = why
-        default = next((name for name in _PREFERRED if name in available), _PREFERRED[0])
-        return Runtimes(available, default, unavailable)
+        preferred = (PROCESS,) if self._is_unprivileged else _PREFERRED
+        default = next((name for name in preferred if name in available), _PREFERRED[0])
+        weaknesses = {}
+        if PROCESS in available:
+            _log.warning("%s", WARNING)
+            weaknesses[_UNSAFE] = WARNING
+        return Runtimes(available, default, unavailable, weaknesses)
 
-    def _candidates(self, cgroups: Cgroups) -> list[Runtime]:
+    @property
+    def _is_unprivileged(self) -> bool:
+        """Whether this node does with what any user may do."""
+        return self.settings.unsafe_processes and os.geteuid() != 0
+
+    def _groups(self) -> Groups:
+        if self._is_unprivileged:
+            return Marks(self.settings.directory / "processes")
+        return Cgroups(discover(), f"sandpool{self.settings.instance}")
+
+    def _candidates(self, cgroups: Groups) -> list[Runtime]:
         directory = self.settings.directory / "selftest"
-        return [kind(cgroups, self.launcher, self.clock, directory=directory) for kind in (BwrapRuntime, CrunRuntime)]
+        found: list[Runtime] = [
+            BwrapRuntime(cgroups, self.launcher, self.clock, directory=directory),
+            CrunRuntime(cgroups, self.launcher, self.clock, directory=directory),
+        ]
+        if self.settings.unsafe_processes:
+            found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))
+        return found
 
-    async def _network(self) -> networks.Network | LonelyNetwork:
+    async def _network(self) -> networks.Network | LonelyNetwork | LoopbackNetwork:
         settings = self.settings
+        if self._is_unprivileged:
+            shared = LoopbackNetwork(settings.directory / "addresses")
+            await shared.start()
+            return shared
         directory = settings.directory / "network"
         around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
         self._begin(around.run(), "what the network knows of the API")

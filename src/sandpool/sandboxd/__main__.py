@@ -21,7 +21,8 @@ DEFAULT_TIMEOUT = 300.0
 def main() -> int:
     root = Root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
     api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")))
-    server = Server(socket.create_server(("0.0.0.0", PORT), backlog=512, reuse_port=False), api.answer)
+    host = os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"
+    server = Server(socket.create_server((host, PORT), backlog=512, reuse_port=False), api.answer)
 
     def stop(number: int, frame: FrameType | None) -> None:
         # Not in the handler itself: it may have interrupted whoever holds a lock.

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _flags() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="sandboxd", description="Commands and files of this sandbox.")
-    parser.add_argument("--listen-host", default="0.0.0.0")
+    parser.add_argument("--listen-host", default=os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0")
     parser.add_argument("--grpc-port", type=int, default=9090)
     parser.add_argument("--rest-port", type=int, default=8080)
     parser.add_argument("--root-dir", default=os.environ.get("SANDBOX_BASE_DIR") or DEFAULT_DIRECTORY)

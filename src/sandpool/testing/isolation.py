@@ -22,6 +22,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.confined import ConfinedRuntime, Unusable
 from sandpool.node.runtimes.crun import CrunRuntime
+from sandpool.node.runtimes.launched import LaunchedRuntime
 from sandpool.node.runtimes.runtime import (
     Command,
     Container,
@@ -232,7 +233,7 @@ class NotHere(Exception):
 
 
 @asynccontextmanager
-async def rig(runtime: type[ConfinedRuntime] = BwrapRuntime) -> AsyncIterator[Rig]:
+async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Rig]:
     """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
     the program the runtime needs is not installed."""
     name = f"sandpool-rig-{os.getpid()}"
@@ -244,7 +245,8 @@ async def rig(runtime: type[ConfinedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     made = Rig(name, directory, cgroups, launcher, kind)
     try:
         try:
-            kind.find_confiner()
+            if isinstance(kind, ConfinedRuntime):
+                kind.find_confiner()
         except Unusable as error:
             raise NotHere(str(error)) from error
         yield made

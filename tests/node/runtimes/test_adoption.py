@@ -16,7 +16,7 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.confined import ConfinedRuntime
-from sandpool.node.runtimes.container import ConfinedContainer
+from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 from sandpool.testing.isolation import RUNTIMES, Rig
 
@@ -99,7 +99,7 @@ async def test_one_that_lost_a_process_for_want_of_memory_meanwhile(boxes: Rig) 
     pod = await boxes.pod()
     hog = "read line; python3 -c 'x = bytearray(200 << 20)'; echo survived; exec sleep 1000"
     first = await boxes.start("sh", "-c", hog, pod=pod, stdin=True, limits=Limits(memory=48 << 20))
-    assert isinstance(first, ConfinedContainer)
+    assert isinstance(first, LaunchedContainer)
     first.unwatch()
     async with successor(boxes) as runtime:
         stdin = os.open(first.directory / "stdin", os.O_WRONLY)

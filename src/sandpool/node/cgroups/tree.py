@@ -105,10 +105,14 @@ class Cgroup:
         (self.directory / "cgroup.freeze").write_text("0")
         await self.cgroups.changes.until(self._events, lambda text: "frozen 0" in text)
 
-    async def kill(self) -> None:
-        """Kill every process in it and in those below, frozen or forking. Returns when there is none."""
+    def strike(self) -> None:
+        """Kill every process in it and in those below, frozen or forking, and do not wait for it."""
         with suppress(FileNotFoundError):
             (self.directory / "cgroup.kill").write_text("1")
+
+    async def kill(self) -> None:
+        """As ``strike``, and return when there is none."""
+        self.strike()
         await self.empty()
 
     async def empty(self) -> None:

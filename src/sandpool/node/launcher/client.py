@@ -15,6 +15,7 @@ from sandpool.node.descriptors import writable
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.orders import LONGEST, encode, in_memory
+from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 
@@ -49,7 +50,7 @@ class LauncherClient:
         """Of the launcher, if there is one."""
         return self._process.pid if self._process is not None else None
 
-    async def launch(self, order: Birth | Entry) -> Child:
+    async def launch(self, order: Birth | Entry | Plain) -> Child:
         """Raises ``NoSuchCommand`` if there is no such program in the container, ``RuntimeFailure`` if anything else is
         in the way."""
         number = next(self._numbers)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.entry import Entry
+from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes.record import pod_from_json, pod_to_json, spec_from_json, spec_to_json
 
 # The longest message in either direction; orders themselves may be longer.
@@ -21,9 +22,10 @@ LONGEST: Final = 16384
 
 BIRTH: Final = "birth"
 ENTRY: Final = "entry"
+PLAIN: Final = "plain"
 
 
-def encode(order: Birth | Entry) -> bytes:
+def encode(order: Birth | Entry | Plain) -> bytes:
     """Everything but the descriptors and the filter, which the launcher has."""
     data: dict[str, Any] = order._asdict()
     del data["stdio"], data["filter"]
@@ -31,16 +33,17 @@ def encode(order: Birth | Entry) -> bytes:
         data |= {"verb": BIRTH, "pod": pod_to_json(order.pod), "spec": spec_to_json(order.spec)}
         data["programs"] = str(order.programs)
     else:
-        data["verb"] = ENTRY
+        data["verb"] = ENTRY if isinstance(order, Entry) else PLAIN
     return json.dumps(data).encode()
 
 
-def decode(data: bytes, stdio: list[int], filter: bytes) -> Birth | Entry:
+def decode(data: bytes, stdio: list[int], filter: bytes) -> Birth | Entry | Plain:
     fields: dict[str, Any] = json.loads(data) | {"stdio": stdio, "filter": filter}
-    if fields.pop("verb") == BIRTH:
+    verb = fields.pop("verb")
+    if verb == BIRTH:
         pod, spec = pod_from_json(fields["pod"]), spec_from_json(fields["spec"])
         return Birth(**{**fields, "pod": pod, "spec": spec, "programs": Path(fields["programs"])})
-    return Entry(**fields)
+    return Entry(**fields) if verb == ENTRY else Plain(**fields)
 
 
 def in_memory(content: bytes) -> int:

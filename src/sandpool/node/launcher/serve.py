@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from sandpool.node.launcher.birth import Birth, become_container
-from sandpool.node.launcher.entry import become_command
+from sandpool.node.launcher.entry import Entry, become_command
 from sandpool.node.launcher.orders import LONGEST, decode
+from sandpool.node.launcher.plain import Plain, become_plain
 from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
@@ -33,7 +34,7 @@ class _Child:
     order: int
     pid: int
     pipe: int
-    is_birth: bool
+    is_itself: bool  # the process that matters, and not one that makes it
     said: bytes = b""
 
 
@@ -78,7 +79,7 @@ class Launcher:
                 _child(order, pipe)
             os.close(pipe)
             self._selector.register(
-                listening, selectors.EVENT_READ, _Child(number, pid, listening, isinstance(order, Birth))
+                listening, selectors.EVENT_READ, _Child(number, pid, listening, not isinstance(order, Entry))
             )
         except OSError as error:
             self._answer({"order": number, "error": str(error), "kind": type(error).__name__})
@@ -95,7 +96,7 @@ class Launcher:
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
         said = child.said
-        if not child.is_birth:
+        if not child.is_itself:
             # The one we forked has made the one that matters, our child too, and is gone.
             os.waitpid(child.pid, 0)
             pid, _, said = said.partition(b"\n") if said[:1].isdigit() else (b"", b"", said)
@@ -127,7 +128,13 @@ def _child(order: Any, pipe: int) -> None:
         # What is ignored stays ignored in what is executed; Python ignores the last two, programs do not expect that.
         for number in (*_NOT_MEANT_FOR_US, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
-        (become_container if isinstance(order, Birth) else become_command)(order, pipe)
+        match order:
+            case Birth():
+                become_container(order, pipe)
+            case Entry():
+                become_command(order, pipe)
+            case Plain():
+                become_plain(order, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
         text = " ".join(str(part) for part in error.args if part is not None) if error.args else str(error)
         if isinstance(error, OSError) and error.strerror:

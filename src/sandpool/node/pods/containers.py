@@ -139,7 +139,8 @@ class Containers:
         file.write_bytes(b"")
         if os.geteuid() == 0:
             os.chown(file, self.sandbox.host_uid, self.sandbox.host_gid)
-        return Bind(file, container.spec.get("terminationMessagePath") or _DEFAULT_MESSAGE_PATH)
+        target = container.spec.get("terminationMessagePath") or _DEFAULT_MESSAGE_PATH
+        return Bind(file, target, optional=True)
 
     def _message_file(self, name: str) -> Path:
         return self.sandbox.directory / _MESSAGES / name

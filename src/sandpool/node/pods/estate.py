@@ -75,7 +75,7 @@ class Estate:
         again."""
         runtime = self._runtime()
         ledger = self._entered(runtime)
-        owner = Owner(ledger.host_uid, ledger.host_uid, self._fs_group())
+        owner = Owner(ledger.host_uid, self.place.host_users.group_of(ledger.host_uid), self._fs_group())
         self._volume_directory.mkdir(mode=0o711, exist_ok=True)
         # Both end before anything is said about one of them: what is under way cannot be released.
         attached, volumes = await asyncio.gather(
@@ -133,12 +133,13 @@ class Estate:
             uid=self.pod.uid,
             directory=self.directory,
             host_uid=ledger.host_uid,
-            host_gid=ledger.host_uid,
+            host_gid=self.place.host_users.group_of(ledger.host_uid),
             netns=attached.netns,
             hostname=hostname(pod),
             hosts=hosts_file(pod, attached.addresses, settings.cluster_domain),
             resolv_conf=resolv_conf(pod, network.nameservers, settings.cluster_domain, host_text),
             limits=pod_limits(pod, settings.pids),
+            address=next(iter(attached.addresses), ""),
         )
 
     # -- finding again ---------------------------------------------------------------------------------------------

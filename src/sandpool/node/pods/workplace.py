@@ -34,6 +34,8 @@ class Runtimes:
     available: Mapping[str, Runtime]
     default: str
     unavailable: Mapping[str, str] = field(default_factory=dict)
+    # What the operator has allowed although it does not hold: type of a node condition -> a sentence.
+    weaknesses: Mapping[str, str] = field(default_factory=dict)
 
     def choose(self, handler: str) -> Runtime:
         """The runtime of a handler, the default one if it is empty."""

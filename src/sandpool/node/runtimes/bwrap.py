@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.cgroups.tree import Cgroup
+from sandpool.node.cgroups.group import Group
 from sandpool.node.launcher.birth import BWRAP
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.trace import BwrapTrace, Trace
@@ -37,7 +37,7 @@ class BwrapRuntime(ConfinedRuntime):
     def find_confiner(self) -> Confiner:
         return find()
 
-    def trace(self, status: Path, cgroup: Cgroup) -> Trace:
+    def trace(self, status: Path, cgroup: Group) -> Trace:
         return BwrapTrace(status, cgroup)
 
 

@@ -1,25 +1,21 @@
-"""What runtimes have in common whose containers are processes in namespaces, started through the launcher."""
+"""What runtimes have in common whose containers are confined by a program: namespaces, a user, a filter."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
-from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.cgroups.tree import Cgroup, Cgroups
 from sandpool.node.launcher.birth import Birth
-from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.entry import Entry
 from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.container import ConfinedContainer
-from sandpool.node.runtimes.record import spec_from_json
-from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
+from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.runtime import Command, Stdio
 from sandpool.node.runtimes.seccomp import NoFilter, program
-from sandpool.node.runtimes.trace import Trace
 
 
 class Unusable(Exception):
@@ -37,27 +33,12 @@ class Confiner:
     kind: str
 
 
-class ConfinedRuntime(ABC):
-    """``cgroups`` and ``launcher`` may be shared with other runtimes; closing them is up to who made them. What the
-    self-test needs is made in ``directory``."""
-
-    def __init__(self, cgroups: Cgroups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
-        self.cgroups = cgroups
-        self.launcher = launcher
-        self.clock = clock
-        self.directory = directory
-        self._confiner: Confiner | None = None
-
-    @property
-    @abstractmethod
-    def name(self) -> str: ...
+class ConfinedRuntime(LaunchedRuntime):
+    _confiner: Confiner | None = None
 
     @abstractmethod
     def find_confiner(self) -> Confiner:
         """Raises ``Unusable``."""
-
-    @abstractmethod
-    def trace(self, status: Path, cgroup: Cgroup) -> Trace: ...
 
     @property
     def confiner(self) -> Confiner:
@@ -77,32 +58,24 @@ class ConfinedRuntime(ABC):
         failure = await selftest.run(self, self.directory)
         return failure and f"{self.name} {'.'.join(map(str, version))}: {failure}"
 
-    async def open_pod(self, pod: PodSandbox) -> None:
-        self.cgroups.group(pod.uid).create(pod.limits)
+    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Entry:
+        spec = container.spec
+        return Entry(
+            pid=pid,
+            cgroup=container.cgroup.path,
+            entrances=[str(file) for file in container.cgroup.entrances()],
+            uid=spec.uid,
+            gid=spec.gid,
+            nofile=spec.nofile,
+            argv=list(command.argv),
+            env=dict(spec.env if command.env is None else command.env),
+            cwd=spec.cwd if command.cwd is None else command.cwd,
+            tty=command.tty,
+            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
+            filter=b"",
+        )
 
-    async def close_pod(self, pod: PodSandbox) -> None:
-        await self.cgroups.group(pod.uid).remove()
-
-    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> ConfinedContainer:
-        container = ConfinedContainer(self, pod, spec)
-        container.make()
-        return container
-
-    async def adopt(self, pod: PodSandbox, name: str) -> ConfinedContainer | None:
-        try:
-            spec = spec_from_json(json.loads((pod.directory / name / "spec.json").read_bytes()))
-        except (FileNotFoundError, ValueError):
-            return None
-        container = ConfinedContainer(self, pod, spec)
-        return container if await container.find() else None
-
-    async def pods(self) -> set[str]:
-        return set(self.cgroups.group().children())
-
-    async def close(self) -> None:  # noqa: B027 - there is nothing to release, and that is all there is to say
-        pass
-
-    def birth(self, container: ConfinedContainer, stdio: list[int]) -> Birth:
+    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth:
         confiner = self.confiner
         return Birth(
             pod=container.pod,

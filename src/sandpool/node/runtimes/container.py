@@ -18,13 +18,12 @@ from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import Child
-from sandpool.node.launcher.entry import Entry
 from sandpool.node.runtimes.record import spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import open_terminal
 
 if TYPE_CHECKING:
-    from sandpool.node.runtimes.confined import ConfinedRuntime
+    from sandpool.node.runtimes.launched import LaunchedRuntime
 
 # Seconds before the first and between later looks whether the program was executed. Nobody tells, and to look is not
 # free when many are started at once.
@@ -36,8 +35,8 @@ _GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the cont
 _KILLED: Final = 128 + signal.SIGKILL
 
 
-class ConfinedContainer:
-    def __init__(self, runtime: ConfinedRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+class LaunchedContainer:
+    def __init__(self, runtime: LaunchedRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
         self.runtime = runtime
         self.pod = pod
         self.spec = spec
@@ -100,29 +99,14 @@ class ConfinedContainer:
             raise RuntimeFailure(f"container {self.spec.name} was not started")
         return await asyncio.shield(self._exit)
 
-    async def execute(self, command: Command, stdio: Stdio) -> ConfinedProcess:
+    async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
         init = self.trace.init()
         # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
         if init is None or self.trace.program() is None or self._exit is None or self._exit.done():
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         if self.cgroup.is_frozen():
             raise RuntimeFailure(f"container {self.spec.name} is paused")
-        spec = self.spec
-        order = Entry(
-            pid=init,
-            cgroup=self.cgroup.path,
-            entrances=[str(file) for file in self.cgroup.entrances()],
-            uid=spec.uid,
-            gid=spec.gid,
-            nofile=spec.nofile,
-            argv=list(command.argv),
-            env=dict(spec.env if command.env is None else command.env),
-            cwd=spec.cwd if command.cwd is None else command.cwd,
-            tty=command.tty,
-            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
-            filter=b"",
-        )
-        return ConfinedProcess(await self.runtime.launcher.launch(order))
+        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, init, command, stdio)))
 
     async def signal(self, number: int) -> None:
         pid = self.trace.program()
@@ -228,7 +212,7 @@ class ConfinedContainer:
         """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
         self._ran_out.touch()
         with suppress(OSError):
-            (self.cgroup.directory / "cgroup.kill").write_text("1")
+            self.cgroup.strike()
 
     def unwatch(self) -> None:
         """No longer be told that its memory runs out."""
@@ -246,7 +230,7 @@ class ConfinedContainer:
         return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
 
 
-class ConfinedProcess:
+class LaunchedProcess:
     def __init__(self, child: Child) -> None:
         self.pid = child.pid
         self._child = child

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from sandpool.node.cgroups.tree import Cgroup
+from sandpool.node.cgroups.group import Group
 from sandpool.node.launcher.birth import CRUN
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.trace import OciTrace, Trace
@@ -25,7 +25,7 @@ class CrunRuntime(ConfinedRuntime):
         real = Path(path).resolve()
         return Confiner(real.parent, real.name, _version(path), CRUN)
 
-    def trace(self, status: Path, cgroup: Cgroup) -> Trace:
+    def trace(self, status: Path, cgroup: Group) -> Trace:
         return OciTrace(status, cgroup, self.confiner.program)
 
 

@@ -53,6 +53,7 @@ class PodSandbox:
     hosts: str = ""  # the text of /etc/hosts
     resolv_conf: str = ""  # the text of /etc/resolv.conf
     limits: Limits = field(default_factory=Limits)
+    address: str = ""  # its own, where it has one
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +84,14 @@ class Scratch:
 @dataclass(frozen=True, slots=True)
 class Bind:
     """A file or directory of the host at ``target``. ``subpath`` is looked up within ``source`` and never leaves it,
-    whatever symbolic links a sandbox has made there; it must exist."""
+    whatever symbolic links a sandbox has made there; it must exist. What is ``optional`` is left out by a runtime that
+    mounts nothing."""
 
     source: Path
     target: str
     read_only: bool = False
     subpath: str = ""
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -30,17 +31,25 @@ _EXPECTED: Final = {
 }
 
 
-async def run(runtime: Runtime, directory: Path) -> str | None:
-    """None if all is well, otherwise what is not."""
+async def run(
+    runtime: Runtime,
+    directory: Path,
+    *,
+    user: int = _UID,
+    group: int = _UID,
+    expected: Mapping[str, tuple[str, str]] = _EXPECTED,
+) -> str | None:
+    """None if all is well, otherwise what is not. ``user`` and ``group`` are on the host."""
     os.makedirs(directory, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="probe-", dir=directory))
+    os.chmod(place, 0o711)
     pod = PodSandbox(
-        uid=place.name, directory=place, host_uid=_UID, host_gid=_UID, netns=None, hostname="probe",
+        uid=place.name, directory=place, host_uid=user, host_gid=group, netns=None, hostname="probe",
         limits=Limits(memory=256 << 20, pids=64),
     )  # fmt: skip
     try:
         async with asyncio.timeout(_PATIENCE):
-            return await _try(runtime, pod)
+            return await _try(runtime, pod, expected)
     except TimeoutError:
         return f"a sandbox did not do what it should within {_PATIENCE:.0f} s"
     except (RuntimeFailure, OSError) as error:
@@ -50,7 +59,7 @@ async def run(runtime: Runtime, directory: Path) -> str | None:
         shutil.rmtree(place)
 
 
-async def _try(runtime: Runtime, pod: PodSandbox) -> str | None:
+async def _try(runtime: Runtime, pod: PodSandbox, expected: Mapping[str, tuple[str, str]]) -> str | None:
     await runtime.open_pod(pod)
     spec = ContainerSpec(
         "probe", ("sh", "-c", f"{_PRINT}; exec cat"), env={"PATH": "/usr/bin:/bin"}, stdin=True,
@@ -61,7 +70,7 @@ async def _try(runtime: Runtime, pod: PodSandbox) -> str | None:
         await container.start()
         with _Reader(container.directory / "stdout") as output:
             found = await output.until("pid ")
-            failure = _compared(found, "the program") or await _try_command(container)
+            failure = _compared(found, "the program", expected) or await _try_command(container, expected)
             if failure is not None:
                 return failure
             await container.pause()
@@ -74,7 +83,7 @@ async def _try(runtime: Runtime, pod: PodSandbox) -> str | None:
     return None
 
 
-async def _try_command(container: Container) -> str | None:
+async def _try_command(container: Container, expected: Mapping[str, tuple[str, str]]) -> str | None:
     ours, theirs = os.pipe()
     try:
         nothing = os.open("/dev/null", os.O_RDWR)
@@ -83,15 +92,15 @@ async def _try_command(container: Container) -> str | None:
         finally:
             os.close(nothing)
         await process.wait()
-        return _compared(os.read(ours, 65536).decode(), "a command")
+        return _compared(os.read(ours, 65536).decode(), "a command", expected)
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-def _compared(output: str, who: str) -> str | None:
+def _compared(output: str, who: str, expected: Mapping[str, tuple[str, str]]) -> str | None:
     found = {key: value.strip() for key, _, value in (line.partition("\t") for line in output.splitlines())}
-    for key, (what, value) in _EXPECTED.items():
+    for key, (what, value) in expected.items():
         if found.get(key) != value:
             return f"{who} should have {what} ({key} {value}), and has {found.get(key)}"
     return None

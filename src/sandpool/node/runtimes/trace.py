@@ -14,11 +14,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from sandpool.node.cgroups.tree import Cgroup
+from sandpool.node.cgroups.group import Group
+from sandpool.node.launcher.plain import began
 
 
 class Trace(ABC):
-    def __init__(self, status: Path, cgroup: Cgroup) -> None:
+    def __init__(self, status: Path, cgroup: Group) -> None:
         self.status = status
         self.cgroup = cgroup
 
@@ -92,7 +93,7 @@ class OciTrace(Trace):
     """The program is init; above it is the runtime, which waits for it, and above that the shell that writes down what
     the runtime says."""
 
-    def __init__(self, status: Path, cgroup: Cgroup, runtime: str) -> None:
+    def __init__(self, status: Path, cgroup: Group, runtime: str) -> None:
         super().__init__(status, cgroup)
         self.runtime = runtime
 
@@ -118,6 +119,27 @@ class OciTrace(Trace):
         return next(
             (pid for pid in sorted(processes) if pid and depth(pid) == 1 and parent(pid) not in processes), None
         )
+
+
+class PlainTrace(Trace):
+    """The watcher is a process of the launcher's that stays, and the program its child. When each began is in the
+    status: who has the PID when another agent looks need not be one of ours, and there may be no cgroup to tell."""
+
+    def init(self) -> int | None:
+        return self.program()
+
+    def program(self) -> int | None:
+        return self._alive("program")
+
+    def is_executed(self) -> bool:
+        return True  # the launcher answers when it is
+
+    def watcher(self) -> int | None:
+        return self._alive("watcher")
+
+    def _alive(self, who: str) -> int | None:
+        pid, since = self._reported(who) or (None, None)
+        return pid if pid is not None and since is not None and began(pid) == since else None
 
 
 def parent(pid: int) -> int | None:

@@ -1,0 +1,56 @@
+"""A group of processes that is known as a whole: what a container is to its runtime.
+
+Cgroups are the good way to have them (``tree``). Where they cannot be had, ``marks`` is a poor one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from sandpool.node.cgroups.events import OutOfMemory
+from sandpool.node.cgroups.limits import Limits, Usage
+
+
+class Group(Protocol):
+    """See ``tree.Cgroup``, of which this is what runtimes use."""
+
+    @property
+    def path(self) -> str: ...
+
+    def create(self, limits: Limits) -> None: ...
+
+    def entrances(self) -> list[Path]: ...
+
+    def children(self) -> list[str]: ...
+
+    def processes(self) -> list[int]: ...
+
+    def is_frozen(self) -> bool: ...
+
+    async def freeze(self) -> None: ...
+
+    async def thaw(self) -> None: ...
+
+    def strike(self) -> None: ...
+
+    async def kill(self) -> None: ...
+
+    def usage(self) -> Usage: ...
+
+    def oom_kills(self) -> int: ...
+
+    def watch_memory(self, callback: Callable[[], None]) -> OutOfMemory | None: ...
+
+    async def remove(self) -> None: ...
+
+
+class Groups(Protocol):
+    """See ``tree.Cgroups``."""
+
+    def check(self) -> None: ...
+
+    def group(self, *path: str) -> Group: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,75 @@
+"""What runtimes have in common whose containers are processes started through the launcher, confined or not."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from pathlib import Path
+
+from sandpool.engine.clock import Clock
+from sandpool.node.cgroups.group import Group, Groups
+from sandpool.node.launcher.birth import Birth
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.entry import Entry
+from sandpool.node.launcher.plain import Plain
+from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.record import spec_from_json
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Stdio
+from sandpool.node.runtimes.trace import Trace
+
+
+class LaunchedRuntime(ABC):
+    """``cgroups`` and ``launcher`` may be shared with other runtimes; closing them is up to who made them. What the
+    self-test needs is made in ``directory``."""
+
+    def __init__(self, cgroups: Groups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
+        self.cgroups = cgroups
+        self.launcher = launcher
+        self.clock = clock
+        self.directory = directory
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    async def probe(self) -> str | None: ...
+
+    @abstractmethod
+    def trace(self, status: Path, cgroup: Group) -> Trace: ...
+
+    @abstractmethod
+    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth | Plain:
+        """The order for a container."""
+
+    @abstractmethod
+    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Entry | Plain:
+        """The order for a command in a container, of which this is a process."""
+
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
+        return LaunchedContainer(self, pod, spec)
+
+    async def open_pod(self, pod: PodSandbox) -> None:
+        self.cgroups.group(pod.uid).create(pod.limits)
+
+    async def close_pod(self, pod: PodSandbox) -> None:
+        await self.cgroups.group(pod.uid).remove()
+
+    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
+        container = self.container(pod, spec)
+        container.make()
+        return container
+
+    async def adopt(self, pod: PodSandbox, name: str) -> LaunchedContainer | None:
+        try:
+            spec = spec_from_json(json.loads((pod.directory / name / "spec.json").read_bytes()))
+        except (FileNotFoundError, ValueError):
+            return None
+        container = self.container(pod, spec)
+        return container if await container.find() else None
+
+    async def pods(self) -> set[str]:
+        return set(self.cgroups.group().children())
+
+    async def close(self) -> None:  # noqa: B027 - there is nothing to release, and that is all there is to say
+        pass

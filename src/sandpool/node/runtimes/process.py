@@ -1,0 +1,135 @@
+"""A runtime without isolation: containers are processes of this machine, and see and reach what any process does.
+
+It is for trying things out where nothing better can be had, above all without root, and is there only if the operator
+insists. What it does: it runs programs of this machine in a directory of their own, keeps what they write to standard
+output, tells how they end, finds them again, stops them and ends them. As root each pod has a user, a network and
+limits of its own; without, nothing is limited (see ``cgroups.marks``) and the network is the host's loopback interface.
+
+What it cannot do it refuses: images with a root of their own, and everything that would have to be mounted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from sandpool.node.cgroups.group import Group
+from sandpool.node.cgroups.marks import MARK, Marked
+from sandpool.node.cgroups.mounts import NoCgroups
+from sandpool.node.launcher.plain import Plain
+from sandpool.node.runtimes import selftest
+from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.runtime import (
+    Bind,
+    Command,
+    ContainerSpec,
+    HostToolchain,
+    PodSandbox,
+    RuntimeFailure,
+    Stdio,
+)
+from sandpool.node.runtimes.trace import PlainTrace, Trace
+
+PROCESS: Final = "process"
+#: What is said wherever it is used.
+WARNING: Final = "pods of the runtime process are NOT ISOLATED from this machine and from each other"
+# Where the built-in images listen; with one network for all, every pod has to keep to its own address.
+_LISTEN: Final = "SANDBOX_LISTEN_HOST"
+
+
+class ProcessRuntime(LaunchedRuntime):
+    @property
+    def name(self) -> str:
+        return PROCESS
+
+    async def probe(self) -> str | None:
+        try:
+            self.cgroups.check()
+        except NoCgroups as error:
+            return str(error)
+        # Any user will do as long as it is not root.
+        own = {} if os.geteuid() == 0 else {"user": os.geteuid(), "group": os.getegid()}
+        return await selftest.run(self, self.directory, **own, expected={})
+
+    def trace(self, status: Path, cgroup: Group) -> Trace:
+        return PlainTrace(status, cgroup)
+
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> ProcessContainer:
+        return ProcessContainer(self, pod, spec)
+
+    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Plain:
+        spec = container.spec
+        return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.trace.status))
+
+    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Plain:
+        spec, descriptors = container.spec, [stdio.stdin, stdio.stdout, stdio.stderr]
+        env = spec.env if command.env is None else command.env
+        cwd = spec.cwd if command.cwd is None else command.cwd
+        return self._order(container, command.argv, env, cwd, command.tty, descriptors, "")
+
+    def _order(
+        self,
+        container: LaunchedContainer,
+        argv: tuple[str, ...],
+        env: Mapping[str, str],
+        cwd: str,
+        tty: bool,
+        stdio: list[int],
+        status: str,
+    ) -> Plain:
+        pod, home = container.pod, str(home_of(container.pod, container.spec.name))
+        wanted = container.spec.cwd
+        place = home if not os.path.isdir(wanted) or wanted == "/" else wanted
+        return Plain(
+            uid=pod.host_uid,
+            gid=pod.host_gid,
+            netns="" if pod.netns is None else str(pod.netns),
+            entrances=[str(file) for file in container.cgroup.entrances()],
+            argv=list(argv),
+            # What names the directory it expected to be in names the one it is in.
+            env={name: place if value == wanted else value for name, value in env.items()}
+            | {"HOME": home}
+            | ({_LISTEN: pod.address} if pod.netns is None and pod.address else {})
+            | ({MARK: container.cgroup.mark} if isinstance(container.cgroup, Marked) else {}),
+            cwd=place if cwd == wanted else cwd,
+            tty=tty,
+            nofile=container.spec.nofile,
+            status=status,
+            stdio=stdio,
+            filter=b"",
+        )
+
+
+class ProcessContainer(LaunchedContainer):
+    """Its own directory is what a container's root is elsewhere: what is written there goes with it."""
+
+    def make(self) -> None:
+        check(self.spec)
+        super().make()
+        home = home_of(self.pod, self.spec.name)
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(mode=0o700)
+        os.chown(home, self.pod.host_uid, self.pod.host_gid)
+
+    async def delete(self) -> None:
+        await super().delete()
+        shutil.rmtree(home_of(self.pod, self.spec.name), ignore_errors=True)
+
+
+def check(spec: ContainerSpec) -> None:
+    """Raise ``RuntimeFailure`` if it asks for what only a real sandbox can give."""
+    if not isinstance(spec.root, HostToolchain):
+        raise RuntimeFailure("the process runtime runs built-in images only: others have a root of their own")
+    mounts = [mount.target for mount in spec.mounts if not (isinstance(mount, Bind) and mount.optional)]
+    if mounts:
+        raise RuntimeFailure(f"the process runtime mounts nothing, and {', '.join(mounts)} would have to be")
+    if spec.read_only_root:
+        raise RuntimeFailure("the process runtime cannot make the root read-only")
+
+
+def home_of(pod: PodSandbox, name: str) -> Path:
+    return pod.directory / f"_home-{name}"  # no container can have this name

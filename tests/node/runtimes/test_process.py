@@ -1,0 +1,166 @@
+"""The runtime that isolates nothing does the rest of what a runtime does, and refuses what it cannot do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.cgroups.marks import MARK, Marks
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.runtimes.process import ProcessRuntime, home_of
+from sandpool.node.runtimes.runtime import Bind, ImageLayers, NoSuchCommand, PodSandbox, RuntimeFailure
+from sandpool.testing.isolation import RUNTIMES, Rig, rig
+
+
+@pytest.fixture(params=[pytest.param("cgroups", marks=pytest.mark.isolation), "marks"])
+async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    """As root with users and cgroups; and with nothing but what any user has."""
+    if request.param == "cgroups":
+        async with rig(ProcessRuntime) as made:
+            os.chmod(made.directory, 0o711)
+            yield made
+        return
+    with TemporaryDirectory() as name:
+        directory = Path(name)
+        os.chmod(directory, 0o711)  # the self-test has a user of its own if it can
+        launcher, marks = LauncherClient(), Marks(directory / "processes")
+        runtime = ProcessRuntime(marks, launcher, SystemClock(), directory=directory)
+        made = Rig("marks", directory, marks, launcher, runtime)  # type: ignore[arg-type]
+        made.uids = range(os.geteuid(), os.geteuid() + 1)
+        yield made
+        await made.close()
+        assert marks.group().processes() == []
+        launcher.close()
+
+
+async def test_it_proves_itself(boxes: Rig) -> None:
+    assert await boxes.runtime.probe() is None
+
+
+def test_it_never_counts_as_a_runtime_that_isolates() -> None:
+    """What the escape suite runs in, and what a node chooses by itself."""
+    assert not any(issubclass(kind, ProcessRuntime) for kind in RUNTIMES.values())
+
+
+async def test_a_program_runs_in_a_directory_of_its_own_and_its_end_is_told(boxes: Rig) -> None:
+    script = "pwd; echo $HOME $BASE; cat; echo complaint >&2; exit 7"
+    pod = await boxes.pod()
+    result, output, errors = await boxes.run("sh", "-c", script, pod=pod, cwd="/not-there", env={"BASE": "/not-there"})
+    home = home_of(pod, "main")
+    assert (result.code, output, errors) == (7, f"{home}\n{home} {home}\n", "complaint\n")
+    assert not home.exists()
+
+
+async def test_the_environment_is_what_was_asked_for(boxes: Rig) -> None:
+    _, output, _ = await boxes.run("env", env={"GIVEN": "yes"})
+    names = {line.partition("=")[0] for line in output.splitlines()}
+    assert names - {MARK} == {"PATH", "HOME", "LANG", "GIVEN"}
+
+
+async def test_a_program_that_is_not_there(boxes: Rig) -> None:
+    with pytest.raises(NoSuchCommand, match="not-there"):
+        await boxes.start("/not-there")
+    container = await boxes.start("sleep", "1000")
+    with pytest.raises(NoSuchCommand, match="not-there"):
+        await boxes.execute(container, "not-there")
+
+
+async def test_a_command_beside_the_program(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000", env={"GIVEN": "yes"})
+    code, output = await boxes.execute(container, "sh", "-c", "echo $GIVEN; pwd; exit 3")
+    assert (code, output) == (3, f"yes\n{home_of(container.pod, 'main')}\n")  # type: ignore[attr-defined]
+
+
+async def test_signals_reach_the_program(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "trap 'exit 5' TERM; echo up; while :; do sleep 0.01; done")
+    await boxes.output_of(container).until("up")
+    await container.signal(signal.SIGTERM)
+    assert (await container.wait()).code == 5
+
+
+async def test_it_can_be_paused(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "sleep 1000 & wait")
+    await container.pause()
+    assert await container.is_paused()
+    with pytest.raises(RuntimeFailure, match="paused"):
+        await boxes.execute(container, "true")
+    await container.resume()
+    assert not await container.is_paused()
+    assert (await boxes.execute(container, "true"))[0] == 0
+    assert (await container.usage()).pids >= 2
+
+
+async def test_the_end_is_the_end_of_everything_it_started(boxes: Rig) -> None:
+    """Also of what has left its session, and of commands; paused or not."""
+    container = await boxes.start("sh", "-c", "setsid sleep 1000 & exec sleep 1000")
+    await boxes.execute(container, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 &")
+    await container.pause()
+    await container.kill()
+    assert (await container.wait()).code == 128 + signal.SIGKILL
+    assert boxes.cgroups.group("pod-1", "main").processes() == []
+
+
+async def test_what_a_program_leaves_behind_goes_with_it(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & exit 0")
+    assert (await container.wait()).code == 0
+    assert boxes.cgroups.group("pod-1", "main").processes() == []
+
+
+async def test_it_is_found_again_by_another_agent(boxes: Rig) -> None:
+    container = await boxes.start("cat", stdin=True)
+    pod: PodSandbox = container.pod  # type: ignore[attr-defined]
+    boxes.launcher.close()
+    found = await boxes.runtime.adopt(pod, "main")
+    assert found is not None and found.pid == container.pid
+    assert await boxes.runtime.pods() == {pod.uid}
+    await found.signal(signal.SIGTERM)
+    assert (await found.wait()).code == 128 + signal.SIGTERM
+    await found.delete()
+
+
+async def test_an_end_nobody_saw_is_still_known(boxes: Rig) -> None:
+    container = await boxes.start("sh", "-c", "exit 4")
+    await container.wait()
+    found = await boxes.runtime.adopt(container.pod, "main")  # type: ignore[attr-defined]
+    assert found is not None
+    assert (await found.wait()).code == 4
+    await found.delete()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "why"),
+    [
+        ({"mounts": (Bind(Path("/usr"), "/data"),)}, "/data"),
+        ({"root": ImageLayers((Path("/usr"),))}, "built-in"),
+        ({"read_only_root": True}, "read-only"),
+    ],
+)
+async def test_what_it_cannot_do_is_refused(boxes: Rig, wanted: dict[str, object], why: str) -> None:
+    with pytest.raises(RuntimeFailure, match=why):
+        await boxes.start("true", **wanted)  # type: ignore[arg-type]
+
+
+async def test_what_is_optional_is_left_out(boxes: Rig) -> None:
+    result, _, _ = await boxes.run("true", mounts=(Bind(Path("/usr"), "/data", optional=True),))
+    assert result.code == 0
+
+
+async def test_a_mark_is_that_of_one_group(tmp_path: Path) -> None:
+    """Not of one whose name begins alike, and a pod has those of its containers."""
+    marks = Marks(tmp_path)
+    one, other = marks.group("pod", "one"), marks.group("pod", "one-more")
+    one.create(Limits())
+    process = await asyncio.create_subprocess_exec("sleep", "1000", env={"PATH": os.defpath, MARK: one.mark})
+    assert one.processes() == marks.group("pod").processes() == [process.pid]
+    assert other.processes() == []
+    await marks.group("pod").remove()
+    assert await process.wait() == -signal.SIGKILL
+    assert marks.group().children() == []
