@@ -157,3 +157,33 @@ async def test_r1_r14_one_that_is_carried_out_after_the_successors_is_taken_back
         return any(each["reason"] == "SurplusSandboxDeleted" for each in found["items"])
 
     await until(told)
+
+
+async def test_r14_one_that_is_carried_out_while_the_successor_binds_another_is_taken_back(world: World) -> None:
+    late = await taken_over(world)
+    original = world.wire.transport.request
+    bound: list[str] = []
+
+    async def be_late(request: Request) -> object:
+        if is_adoption(request) and not bound:
+            bound.append(request.path.rpartition("/")[2])
+            member = next(box for box in await world.members() if box["metadata"]["name"] not in bound)
+            version = member["metadata"]["resourceVersion"]
+            body = {**late.body, "metadata": {**late.body["metadata"], "resourceVersion": version}}
+            await original(
+                replace(late, path=f"{late.path.rpartition('/')[0]}/{member['metadata']['name']}", body=body)
+            )
+            owned = world.controllers.caches.owned_sandboxes
+            uid = late.body["metadata"]["ownerReferences"][0]["uid"]
+            await world.eventually(lambda: owned(uid))
+        return await original(request)
+
+    world.wire.transport.request = be_late  # type: ignore[method-assign]
+    await world.controllers.start()
+    await world.served(1)
+
+    async def alone() -> bool:
+        return len(await of(world, "mine")) == 1
+
+    await until(alone)
+    assert await of(world, "mine") == bound, "who uses it keeps it"

@@ -24,7 +24,7 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    Waking(caches, controller.enqueue, controller.notice, binding=())
+    Waking(caches, controller.enqueue, controller.notice, binding={})
     listing = caches.claims.listing(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
@@ -54,7 +54,7 @@ async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    Waking(caches, controller.enqueue, controller.notice, binding=())
+    Waking(caches, controller.enqueue, controller.notice, binding={})
     task = asyncio.create_task(controller.run())
     caches.claims.saw(claim())
     await clock.settle()

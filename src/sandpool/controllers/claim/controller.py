@@ -114,7 +114,7 @@ class ClaimController:
         self._first_seen = FirstSeen()
         self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
-        self._binding: set[Key] = set()  # claims whose pass is writing a sandbox now
+        self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
         Offering(caches, blueprints, self.assigner, self.hosts)
         Waking(caches, self.controller.enqueue, self.controller.notice, self._binding)
@@ -280,7 +280,7 @@ class ClaimController:
         claim, name = observed.claim, adoption.sandbox.name
         self._owners.remember(claim)
         self.voice.is_giving(claim, name, adoption.sample, adoption.event)
-        self._binding.add(key_of(claim))
+        self._binding[key_of(claim)] = name
         try:
             sandbox = await self.binder.bind(observed, adoption)
         except Problem as problem:
@@ -294,7 +294,7 @@ class ClaimController:
                 self._in_doubt[key_of(claim)] = name
             raise
         finally:
-            self._binding.discard(key_of(claim))
+            del self._binding[key_of(claim)]
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))

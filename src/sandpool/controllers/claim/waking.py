@@ -5,7 +5,7 @@ A claim that has no sandbox is news whenever it is seen: somebody waits for it, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from sandpool.api.kinds import SANDBOX_CLAIM
@@ -22,10 +22,10 @@ class Enqueue(Protocol):
 
 class Waking:
     """``notice`` is for what passes write themselves. ``binding`` are the claims whose pass is writing a sandbox now
-    and goes on from there by itself."""
+    and goes on from there by itself, with the name of that sandbox."""
 
     def __init__(
-        self, caches: Caches, enqueue: Enqueue, notice: Callable[[Key], None], binding: Container[Key]
+        self, caches: Caches, enqueue: Enqueue, notice: Callable[[Key], None], binding: Mapping[Key, str]
     ) -> None:
         self.caches = caches
         self.enqueue = enqueue
@@ -51,11 +51,11 @@ class Waking:
             self.enqueue(claim)
 
     def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        """Somebody else has made the sandbox a claim's."""
+        """Somebody else has made the sandbox a claim's; perhaps while the claim is being given another one."""
         if old is None or new is None:
             return
         claim = _claim_of(new)
-        if claim is not None and claim not in self.binding:
+        if claim is not None and self.binding.get(claim) != key.name:
             self.enqueue(claim)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
