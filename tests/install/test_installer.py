@@ -124,6 +124,8 @@ async def test_a_deployment_of_others_is_replaced_as_a_whole_and_by_force_only(c
     await foreign_workload(client)
     with pytest.raises(InstallError, match="belongs to another installation\n--force replaces it"):
         await install(client)
+    with pytest.raises(NotFound):  # nothing was begun
+        await client.get(CLUSTER_ROLE, CONTROLLER)
     told = await install(client, force=True)
 
     assert f"deployment.apps/{CONTROLLER} of another installation deleted" in told

@@ -65,12 +65,16 @@ class Installer:
         self.force = force
 
     async def install(self, objects: Iterable[Object]) -> None:
-        """In this order. Raises ``InstallError`` with what to do; what was said to be done is done then."""
+        """In this order. Raises ``InstallError`` with what to do: before anything is done if it can be seen by then;
+        otherwise what was said to be done is done."""
         objects = list(objects)
         defined = [each for each in objects if type_of(each) is CUSTOM_RESOURCE_DEFINITION]
         await check_fit(self.client, defined)
         for each in defined:
             await definitions.check(self.client, each, force=self.force)
+        for each in objects:
+            if type_of(each) is DEPLOYMENT and not self.force:
+                await self._refuse_foreign(each)
         waited = False
         for each in objects:
             if defined and not waited and type_of(each) not in (NAMESPACE, CUSTOM_RESOURCE_DEFINITION):
@@ -135,14 +139,17 @@ class Installer:
                 return None
             raise InstallError(f"{title(object)}: {error}") from None
 
-    async def _make_room(self, object: Object, present: Object) -> None:
-        """A Deployment of somebody else may say things about the container that we do not know of, and apply would
-        keep them. So it goes as a whole. Its pods release the lease when they end."""
-        if not self.force:
+    async def _refuse_foreign(self, object: Object) -> None:
+        present = await self._present(object)
+        if present is not None and not _is_ours(present):
             raise InstallError(
                 f"{title(object)} belongs to another installation\n"
                 "--force replaces it; sandboxes, pools and claims stay"
             )
+
+    async def _make_room(self, object: Object, present: Object) -> None:
+        """A Deployment of somebody else may say things about the container that we do not know of, and apply would
+        keep them. So it goes as a whole. Its pods release the lease when they end."""
         metadata = present["metadata"]
         await self.client.delete(
             DEPLOYMENT,
