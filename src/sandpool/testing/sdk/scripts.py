@@ -18,10 +18,13 @@ DAEMON: Final = {
 
 
 def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -> list[dict[str, Any]]:
-    """A template and a pool of that name; ``container`` and ``template`` are laid over the usual."""
+    """A template and a pool of that name; ``container`` and ``template`` are laid over the usual. What is given another
+    command is not started again when it ends."""
     api = "extensions.agents.x-k8s.io/v1beta1"
     main = {"name": "main", "image": IMAGE, **container}
-    spec = {"podTemplate": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [main]}}, **template}
+    restart = "Never" if "command" in main else "Always"
+    pod = {"terminationGracePeriodSeconds": 1, "restartPolicy": restart, "containers": [main]}
+    spec = {"podTemplate": {"spec": pod}, **template}
     return [
         {"apiVersion": api, "kind": "SandboxTemplate", "metadata": {"name": name}, "spec": spec},
         {
@@ -50,6 +53,8 @@ POOLS: Final[list[dict[str, Any]]] = [
     ),
     *pool("served", 0, {}, service=True),
     *pool("daemon", 1, DAEMON, service=True, envVarsInjectionPolicy="Allowed"),
+    *pool("fails", 0, {"command": ["false"]}),
+    *pool("ends", 0, {"command": ["true"]}),
     pool("no-template", 0, {})[1],
 ]
 
@@ -207,7 +212,10 @@ def is_told_at_once(sdk: Any) -> None:
     for options in ({"env": {"A": "b"}}, {"volume_claim_templates": [disk]}, label):
         error = sdk.fails("SandboxClaimFailedError", create, "python", sandbox_ready_timeout=60, **options)
         assert str(error), options
-    assert time.monotonic() - began < 15
+    for pool, reason in (("fails", "PodFailed"), ("ends", "PodSucceeded")):
+        error = sdk.fails("SandboxClaimFailedError", create, pool, sandbox_ready_timeout=60)
+        assert reason in str(error), error
+    assert time.monotonic() - began < 20
     assert sdk.client.list_active_sandboxes() == active
 
 
