@@ -1,7 +1,8 @@
 """The places in which controllers live: the embedded API in this process or behind TLS, and a real Kubernetes.
 
 A ``Home`` is started once and shared: every test has a namespace of its own in it, and controllers and a node that see
-nothing else (``world``). Who asks is told apart by user, which is what audit logs record.
+nothing else (``world``). Who asks is told apart by user, which is what audit logs record. The controllers have the
+rights that an installation gives them and no others, so every test in a home is also one of the role.
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Final, Protocol
 
 import yaml
 
-from sandpool.api.kinds import NAMESPACE
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SANDBOX
+from sandpool.install.names import CONTROLLER
+from sandpool.install.roles import controller_rules
 from sandpool.kube.client import Client
-from sandpool.kube.errors import AlreadyExists
+from sandpool.kube.errors import AlreadyExists, Forbidden
 from sandpool.server.app import ApiServer
 from sandpool.server.audit import AuditLog
 from sandpool.server.daemon import Daemon, Settings
@@ -27,6 +30,7 @@ from sandpool.testing.definitions import install
 from sandpool.testing.endpoint import HttpDoor
 from sandpool.testing.objects import new
 from sandpool.testing.users import ADMIN, WRITERS, token_file
+from sandpool.testing.watching import until
 
 _CRDS: Final = Path(__file__).parents[3] / "deploy" / "crds"
 
@@ -51,6 +55,26 @@ async def new_namespace(home: Home) -> str:
     return name
 
 
+async def grant(home: Home, admin: Client) -> None:
+    """Give the controllers of a home the role that is installed for them; returns when it has effect."""
+    reference = {"apiGroup": CLUSTER_ROLE.group, "kind": CLUSTER_ROLE.kind, "name": CONTROLLER}
+    subject = {"apiGroup": CLUSTER_ROLE.group, "kind": "User", "name": "controllers"}
+    binding = new(CLUSTER_ROLE_BINDING, CONTROLLER, roleRef=reference, subjects=[subject])
+    with suppress(AlreadyExists):  # somebody else uses the same API
+        await admin.create(CLUSTER_ROLE, new(CLUSTER_ROLE, CONTROLLER, rules=controller_rules()))
+    with suppress(AlreadyExists):
+        await admin.create(CLUSTER_ROLE_BINDING, binding)
+
+    async def granted() -> bool:
+        try:
+            await home.client_for("controllers").list(SANDBOX, limit=1)
+        except Forbidden:
+            return False
+        return True
+
+    await until(granted)
+
+
 class InProcessHome:
     """The embedded API, reached without a network."""
 
@@ -66,7 +90,9 @@ class InProcessHome:
         log = AuditLog(directory / "audit.log")
         server = ApiServer(directory / "data", audit=log)
         await server.start()
-        return cls(server, log)
+        home = cls(server, log)
+        await grant(home, server.client())
+        return home
 
     def client_for(self, user: str) -> Client:
         return self.server.client(User(user, WRITERS[user], f"{user}-uid"), name=user)
@@ -95,7 +121,9 @@ class HttpHome(HttpDoor):
         daemon = Daemon(settings)
         await daemon.start()
         assert daemon.audit is not None
-        return cls(daemon, daemon.audit, tokens)
+        home = cls(daemon, daemon.audit, tokens)
+        await grant(home, daemon.server.client())
+        return home
 
     def client_for(self, user: str) -> Client:
         return Client(super().client_for(user).transport, field_manager=user)
@@ -123,6 +151,7 @@ class KubernetesHome(HttpDoor):
         for manifest in sorted(_CRDS.glob("*.yaml")):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
+        await grant(home, admin)
         # The garbage collector looks for new kinds every half a minute, and when it starts.
         await asyncio.to_thread(plane.restart, plane.controller_manager)
         return home
