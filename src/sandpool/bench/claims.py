@@ -118,7 +118,7 @@ class _Run:
         await self._full(NEW if scenario.rollout_after is not None else "")
         full = clock.monotonic()
         await self._rest()
-        used = (await self.place.usage()).since(before)
+        used, asked = (await self.place.usage()).since(before), self._asked()[since:]
         sandboxes = await self.ground.sandboxes({claim.sandbox for claim in outcome.claims})
         warm = sum(self.ground.is_warm(sandbox) for sandbox in sandboxes.values())
         return Report(
@@ -127,7 +127,7 @@ class _Run:
             outcome,
             warm,
             len(sandboxes) - warm,
-            Ledger.of(self._asked()[since:], self.place.writer),
+            Ledger.of(asked, self.place.writer),
             Usage(used.reconciles, used.cpu, waited.starved, used.memory),
             full - last,
             filled,

@@ -18,7 +18,7 @@ from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.places import Place
 from sandpool.bench.usage import Usage, usage_in
 from sandpool.kube.client import Client
-from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes
+from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
 
 NO_REQUESTS = "requests and conflicts are not known: name the audit log of the API server with --audit-log"
 NO_USAGE = "reconciles, processor time and memory are not known: name the controller's metrics with --metrics-url"
@@ -51,17 +51,21 @@ async def on_cluster(
 
 
 def asked_of_cluster(line: Any) -> Asked:
-    """A line of an audit log of any policy. One that tells of less than a whole request is about nothing."""
+    """A line of an audit log: of kube-apiserver with any policy, or of the embedded API. One that tells of less than a
+    whole request is about nothing."""
+    if "code" in line:
+        return asked_of_sandpool(line)
     if line.get("stage", "ResponseComplete") != "ResponseComplete" or "responseStatus" not in line:
         return Asked("", "", "", "", "", "", 0, "")
     return asked_of_kubernetes(line)
 
 
 def writer_for(me: str) -> Callable[[Asked], str]:
-    """Tells who made a request, if the load is made by user ``me``. Who is none of Kubernetes' own is a controller."""
+    """Tells who made a request, if the load is made by user ``me``. Who is none of Kubernetes' own is a controller.
+    One in the process of the embedded API is the same user as we are, and another program."""
 
     def writer(asked: Asked) -> str:
-        if asked.user == me:
+        if asked.user == me and asked.agent.startswith("sandpool/"):
             return CLIENT
         if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS):
             return NODES

@@ -1,0 +1,52 @@
+"""Requests are put down to those who made them, whatever a cluster calls them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS, is_about
+from sandpool.bench.clusters import asked_of_cluster, writer_for
+from sandpool.testing.audit import Asked
+
+
+@pytest.mark.parametrize(
+    ("user", "agent", "expected"),
+    [
+        ("me", "sandpool/1", CLIENT),
+        ("system:node:worker-1", "kubelet/v1.36", NODES),
+        ("system:kube-scheduler", "kube-scheduler/v1.36", NODES),
+        ("system:serviceaccount:agent-sandbox-system:agent-sandbox-controller", "manager/v0", CONTROLLERS),
+        ("system:serviceaccount:kube-system:generic-garbage-collector", "kube-controller-manager/v1.36", OTHERS),
+        ("system:kube-controller-manager", "kube-controller-manager/v1.36", OTHERS),
+        ("system:apiserver", "kube-apiserver/v1.36", OTHERS),
+    ],
+)
+def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
+    assert writer_for("me")(Asked(user, "patch", "pods", "", "ns", "", 200, agent)) == expected
+
+
+@pytest.mark.parametrize(
+    ("namespace", "resource", "expected"),
+    [("ns", "configmaps", True), ("", "sandboxes", True), ("", "nodes", False), ("other", "sandboxes", False)],
+)
+def test_requests_about_a_run(namespace: str, resource: str, expected: bool) -> None:
+    assert is_about(Asked("me", "list", resource, "", namespace, "", 200, ""), "ns") is expected
+
+
+def line(**fields: Any) -> dict[str, Any]:
+    about = {"resource": "pods", "namespace": "ns", "name": "one"}
+    return {"user": {"username": "me"}, "verb": "patch", "objectRef": about, "userAgent": "a", **fields}
+
+
+def test_a_request_is_counted_once_although_a_log_tells_of_its_stages() -> None:
+    whole = line(stage="ResponseComplete", responseStatus={"code": 200})
+    stages = [line(stage="RequestReceived"), line(stage="ResponseStarted", responseStatus={"code": 200}), whole]
+    about = [asked for asked in map(asked_of_cluster, stages) if is_about(asked, "ns")]
+    assert about == [Asked("me", "patch", "pods", "", "ns", "one", 200, "a")]
+
+
+def test_the_log_of_the_embedded_api_is_understood_too() -> None:
+    told = {"user": "me", "verb": "get", "resource": "pods", "namespace": "ns", "name": "one", "code": 404}
+    assert asked_of_cluster(told) == Asked("me", "get", "pods", "", "ns", "one", 404, "")

@@ -1,0 +1,131 @@
+"""``sandpool bench claims`` as a process of its own, on clusters that are there already."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+
+import pytest
+import pytest_asyncio
+from click.testing import CliRunner
+
+from sandpool.api.kinds import NAMESPACE
+from sandpool.bench.subjects import client_of
+from sandpool.cli.bench import bench
+from sandpool.controllers.run import Controllers
+from sandpool.engine.clock import SystemClock
+from sandpool.testing.component import ReservedPort
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.home import KubernetesHome
+from sandpool.testing.node import SimulatedNode
+from sandpool.testing.server_process import ServerProcess
+
+WITHIN = 120.0
+
+
+@pytest_asyncio.fixture
+async def up(tmp_path: Path) -> AsyncIterator[ServerProcess]:
+    """The embedded API with controllers, as a cluster that somebody else runs."""
+    (tmp_path / "audit.log").touch()
+    reserved = ReservedPort()
+    reserved.close()
+    looks = ("--audit-log", str(tmp_path / "audit.log"), "--metrics-bind-address", f"127.0.0.1:{reserved.number}")
+    async with ServerProcess("up", options=("--simulated-nodes", "1", *looks)) as process:
+        yield process
+
+
+async def start(*arguments: str | Path) -> Process:
+    command = (sys.executable, "-m", "sandpool.cli.main", "bench", "claims", *map(str, arguments))
+    return await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+
+
+async def finish(process: Process) -> tuple[str, str]:
+    async with asyncio.timeout(WITHIN):
+        output, errors = await process.communicate()
+    return output.decode(), errors.decode()
+
+
+async def namespaces(kubeconfig: Path) -> set[str]:
+    async with client_of(kubeconfig) as client:
+        found = {item["metadata"]["name"] for item in (await client.list(NAMESPACE))["items"]}
+    return {name for name in found if name.startswith("sandpool-bench-")}
+
+
+async def test_everything_is_told_that_may_be_looked_at(up: ServerProcess, tmp_path: Path) -> None:
+    address, target = up.options[-1], tmp_path / "out" / "run.json"
+    looks = ("--audit-log", tmp_path / "audit.log", "--metrics-url", f"http://{address}/metrics")
+    size = ("--burst-size", "3", "--warmpool-size", "3", "--json", target)
+    output, errors = await finish(await start("burst", "--kubeconfig", up.kubeconfig, *looks, *size))
+    assert "removing namespace sandpool-bench-" in errors
+    (run,) = json.loads(target.read_text())["runs"]
+    assert (run["claims"], run["served"], run["left_out"]) == (3, 3, [])
+    counts = {(each["writer"], each["what"]): each["count"] for each in run["requests"]}
+    assert counts["client", "create sandboxclaims"] == 3
+    assert counts["controllers", "patch sandboxclaims/status"] >= 3
+    assert run["reconciles"]["sandboxclaim"] >= 3
+    assert run["memory_bytes"]["controller"] > 0
+    assert "| burst    | cluster |" in output
+    assert await namespaces(up.kubeconfig) == set()
+
+
+async def test_what_is_interrupted_is_removed(up: ServerProcess) -> None:
+    process = await start(
+        "sustained", "--qps", "2", "--seconds", "100", "--warmpool-size", "2", "--kubeconfig", up.kubeconfig
+    )
+    assert process.stderr is not None
+    async with asyncio.timeout(WITHIN):
+        while b"waiting" not in (line := await process.stderr.readline()):
+            assert line, "it ended"
+    assert len(await namespaces(up.kubeconfig)) == 1
+    process.send_signal(signal.SIGINT)
+    _, errors = await finish(process)
+    assert process.returncode == 1
+    assert "removing namespace" in errors and "Aborted!" in errors
+    assert await namespaces(up.kubeconfig) == set()
+
+
+@pytest.mark.kubernetes
+async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
+    home, clock = await KubernetesHome.start(control_plane), SystemClock()
+    controllers = Controllers(home.client_for("controllers"), clock, Random(1))
+    node = asyncio.create_task(SimulatedNode(home.client_for("node"), clock).run())
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", user="people")
+    target = tmp_path / "run.json"
+    await controllers.start()
+    try:
+        arguments = ("burst", "--kubeconfig", kubeconfig, "--audit-log", control_plane.audit_log, "--json", target)
+        output, errors = await finish(await start(*arguments, "--burst-size", "4", "--warmpool-size", "4"))
+        left = await namespaces(kubeconfig)
+    finally:
+        await controllers.stop()
+        node.cancel()
+        await asyncio.gather(node, return_exceptions=True)
+        await home.close()
+    assert target.exists(), errors
+    (run,) = json.loads(target.read_text())["runs"]
+    assert (run["served"], run["warm"], run["cold"]) == (4, 4, 0)
+    counts = {(each["writer"], each["what"]): each["count"] for each in run["requests"]}
+    assert counts["client", "create sandboxclaims"] == 4
+    assert counts["controllers", "patch sandboxclaims/status"] >= 4
+    assert "name the controller's metrics with --metrics-url" in output
+    assert left == set()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--kubeconfig", "there"], "say which load to put on the cluster"),
+        (["single", "--kubeconfig", "there", "--home", "http"], "drop --home"),
+        (["single", "--metrics-url", "http://there"], "say which with --kubeconfig"),
+        (["single", "--context", "a", "--metrics-url", "http://a", "--metrics-url", "http://b"], "give each one"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(arguments: list[str], said: str) -> None:
+    result = CliRunner().invoke(bench, ["claims", *arguments])
+    assert (result.exit_code, said in result.output) == (2, True), result.output
