@@ -16,7 +16,7 @@ demo: setup      ## start everything, fill a warm pool, claim 50 sandboxes at on
 	@$(BIN)/sandpool demo
 
 test: setup      ## the fast tests, in parallel
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not long and not kubernetes"
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "not long and not kubernetes"
 
 test-long: setup ## the tests that take minutes
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "long and not kubernetes"
@@ -24,7 +24,7 @@ test-long: setup ## the tests that take minutes
 test-kubernetes: setup ## the tests that compare with a real kube-apiserver; builds one with Go if needed
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && \
 	KUBEBUILDER_ASSETS=$$assets SANDPOOL_REQUIRE_KUBERNETES=1 \
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "kubernetes"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "kubernetes"
 
 lint: setup      ## formatting, style and types
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/mypy
@@ -47,6 +47,9 @@ bench-data: setup ## measure how quickly sandboxes answer, through the SDK and t
 
 bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without API and network; as root
 	@$(BIN)/python -m sandpool.bench.sandboxes
+
+bench-node: setup ## measure pods of this machine with a network, cold and warm; as root
+	@$(BIN)/python -m sandpool.bench.node
 
 bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
 	@$(BIN)/sandpool bench claims --json build/bench-claims.json
