@@ -379,3 +379,28 @@ async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandb
     async with aiohttp.ClientSession(url, headers=headers) as session, session.get("/") as answer:
         assert (answer.status, await answer.json()) == (404, {"detail": "It is gone."})
     await router.stop(0)
+
+
+async def test_where_a_sandbox_sends_a_client_is_up_to_the_client(
+    session: aiohttp.ClientSession, sandbox: Sandbox
+) -> None:
+    async def elsewhere(request: web.BaseRequest) -> web.StreamResponse:
+        return web.Response(status=302, headers={"Location": "http://169.254.169.254/secrets"})
+
+    sandbox.answer = elsewhere
+    async with session.get("/", allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (302, "http://169.254.169.254/secrets")
+    assert len(sandbox.seen) == 1
+
+
+@pytest.mark.long
+async def test_nothing_is_lost_under_much_load(router: Router, sandbox: Sandbox) -> None:
+    async def ask(number: int) -> None:
+        async with limit, session.post("/", data=str(number).encode()) as answer:
+            assert await answer.read() == str(number).encode()
+
+    limit = asyncio.Semaphore(200)
+    url, connector = f"http://127.0.0.1:{router.ports[0]}", aiohttp.TCPConnector(limit=200)
+    async with aiohttp.ClientSession(url, headers=BOX, connector=connector) as session:
+        await asyncio.gather(*map(ask, range(10_000)))
+    assert len(sandbox.seen) == 10_000
