@@ -135,7 +135,9 @@ def _run(report: Report) -> dict[str, Any]:
         "served": len(report.outcome.latencies),
         "failed": report.outcome.failed,
         "given_up_after_seconds": report.outcome.given_up,
-        "latency_ms": {f"p{percent}": report.latency(percent) for percent in PERCENTILES},
+        "latency_ms": {
+            f"p{percent}": report.latency(percent) if report.outcome.latencies else None for percent in PERCENTILES
+        },
         "verdict": verdict(report),
         "seconds": report.outcome.seconds,
         "claims_per_second": report.outcome.throughput,

@@ -17,6 +17,8 @@ import uvloop
 
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.clusters import on_cluster
+from sandpool.bench.comparison import compare, together
+from sandpool.bench.page import page
 from sandpool.bench.places import NAMES, place
 from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
@@ -62,6 +64,7 @@ class _Cluster:
 @click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long claims are made all the time.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Of the times at which claims are made.")
 @click.option("--json", "json_path", type=FILE, help="Also store everything here.")
+@click.option("--html", "html_path", type=FILE, help="Also draw it here, as one page that needs nothing else.")
 def claims(
     scenario: tuple[str, ...],
     homes: tuple[str, ...],
@@ -77,6 +80,7 @@ def claims(
     seconds: float | None,
     seed: int,
     json_path: Path | None,
+    html_path: Path | None,
 ) -> None:
     """Measure how long claims take and what they cost.
 
@@ -104,7 +108,11 @@ def claims(
         places = dict.fromkeys(ALIAS_HOMES.get(home, home) for home in homes or NAMES)
         reports = [_run(each, home, seed) for home in places for each in chosen]
     click.echo(tables(reports))
-    _store(document(reports, shlex.join(["sandpool", *sys.argv[1:]])), json_path)
+    found = document(reports, shlex.join(["sandpool", *sys.argv[1:]]))
+    if json_path is not None:
+        _store(json_path, json.dumps(found, indent=1) + "\n")
+    if html_path is not None:
+        _store(html_path, page(found))
     if any(verdict(report) == "MISSED" for report in reports):
         click.echo("some targets were missed", err=True)
 
@@ -114,11 +122,31 @@ DEFAULT = ("single", "burst", "bursts", "sustained")
 ALIAS_HOMES = {"embedded": "inprocess"}
 
 
-def _store(found: dict[str, Any], path: Path | None) -> None:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
-        click.echo(f"stored as {path}", err=True)
+@bench.command("compare")
+@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
+@click.option("--html", "html_path", type=FILE, help="Also draw all runs on one page.")
+def compare_runs(files: tuple[Path, ...], html_path: Path | None) -> None:
+    """Put measurements that were stored with --json side by side. What is a ratio is one to the first of them."""
+    documents = [(path.stem, _stored(path)) for path in files]
+    click.echo(compare(documents))
+    if html_path is not None:
+        _store(html_path, page(together(documents)))
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        if all("samples" in run and "levels" in run for run in document["runs"]):
+            return dict(document)
+    except (ValueError, TypeError, KeyError):
+        pass
+    raise click.ClickException(f"{path} was not stored by: sandpool bench claims --json")
+
+
+def _store(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    click.echo(f"stored as {path}", err=True)
 
 
 def _named(addresses: tuple[str, ...]) -> dict[str, str]:
