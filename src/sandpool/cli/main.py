@@ -22,6 +22,7 @@ _COMMANDS = {
     "token": ("sandpool.cli.token", "Make a token that lets its holder into one sandbox."),
     "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
     "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
+    "why": ("sandpool.cli.why", "Say why a claim is ready, or what it waits for."),
 }
 
 

@@ -1,0 +1,129 @@
+"""Why a claim is as it is: one sentence, the chain of what happened, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sandpool.api import conditions as api
+from sandpool.api import labels
+from sandpool.api.conditions import TRUE, Condition
+from sandpool.api.events import sandbox_adopted, sandbox_provisioned
+from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.views import SandboxView, parse_time
+from sandpool.controllers.claim.expiry import deadline
+from sandpool.explain.blockers import Blocker, blocker
+from sandpool.explain.observed import Observed
+
+_GIVEN: Final = (sandbox_adopted("").reason, sandbox_provisioned("").reason)
+# What is not known without them, in the order in which it is told.
+_COSTS: Final = {
+    SANDBOX_WARM_POOL.plural: "how the pool is",
+    SANDBOX_TEMPLATE.plural: "whether the template exists",
+    SANDBOX.plural: "how its sandbox is",
+    SANDBOX_CLAIM.plural: "how many claims came earlier",
+    POD.plural: "what its containers say",
+    CORE_EVENT.plural: "what nodes and schedulers say",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    at: datetime | None  # None: not known, or nothing that happened at one moment
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    sentence: str
+    chain: tuple[Link, ...]
+    advice: str = ""
+    unknown: tuple[str, ...] = ()  # what could not be seen, and what that costs
+
+
+def explain_claim(observed: Observed) -> Explanation:
+    blocked = _in_one_line(blocker(observed))
+    name = f'Claim "{observed.claim.name}"'
+    sentence = f"{name} is ready: {_served(observed)}." if blocked is None else f"{name} is not ready: {blocked.cause}."
+    missing = blocked is not None or SANDBOX.plural in observed.unseen
+    unknown = tuple(f"{plural}: {cost}" for plural, cost in _COSTS.items() if missing and plural in observed.unseen)
+    return Explanation(sentence, tuple(_chain(observed, blocked)), "" if blocked is None else blocked.advice, unknown)
+
+
+def _in_one_line(blocked: Blocker | None) -> Blocker | None:
+    """What others said may have lines and full stops of its own; here it is part of a sentence."""
+    return None if blocked is None else blocked._replace(cause=" ".join(blocked.cause.split()).rstrip(". "))
+
+
+def _served(observed: Observed) -> str:
+    claim, sandbox = observed.claim, observed.sandbox
+    text = f'it has sandbox "{claim.sandbox_name}"'
+    if sandbox is not None and (launch := _launch(sandbox)):
+        text += f", {launch}"
+    return text
+
+
+def _launch(sandbox: SandboxView) -> str:
+    texts = {labels.LAUNCH_WARM: "warm from its pool", labels.LAUNCH_COLD: "made for it because none was ready"}
+    return texts.get(sandbox.labels.get(labels.LAUNCH_TYPE) or "", "")
+
+
+def _chain(observed: Observed, blocked: Blocker | None) -> Iterator[Link]:
+    claim, sandbox = observed.claim, observed.sandbox
+    yield Link(claim.creation_timestamp, f'arrived, asking for a sandbox of pool "{claim.warm_pool}"')
+    if (seen := _noted(observed, labels.CONTROLLER_FIRST_OBSERVED_AT)) is not None:
+        yield Link(seen, "seen by the controller")
+    if not claim.sandbox_name and sandbox is None:
+        yield from _queue(observed)
+    else:
+        yield from _bound(observed)
+    if sandbox is not None:
+        yield from _sandbox(sandbox)
+    if (ready := _noted(observed, labels.CLAIM_FIRST_READY_AT)) is not None:
+        yield Link(ready, "noted as ready for the first time")
+    if blocked is not None:
+        stopped = claim.condition(api.READY)
+        yield Link(_since(stopped), f"blocked: {blocked.cause}")
+    ends = deadline(claim.lifecycle, claim.conditions)
+    if ends is not None:
+        yield Link(ends, "expired" if ends <= observed.now else "expires")
+
+
+def _queue(observed: Observed) -> Iterator[Link]:
+    if observed.ahead:
+        others = "1 other claim" if observed.ahead == 1 else f"{observed.ahead} other claims"
+        yield Link(None, f"queued behind {others} of the same pool")
+    pool = observed.pool
+    if pool is not None:
+        text = f'pool "{pool.name}" has {pool.status.ready_replicas} of {pool.replicas} sandboxes ready'
+        yield Link(None, text)
+
+
+def _bound(observed: Observed) -> Iterator[Link]:
+    claim, sandbox = observed.claim, observed.sandbox
+    name = sandbox.name if sandbox is not None else claim.sandbox_name
+    launch = _launch(sandbox) if sandbox is not None else ""
+    yield Link(None, f'assigned sandbox "{name}"' + (f", {launch}" if launch else ""))
+    if sandbox is not None and sandbox.owner is not None and sandbox.owner.uid == claim.uid:
+        given = observed.told(*_GIVEN)
+        yield Link(None if given is None else given.at, "bound: the sandbox is owned by the claim")
+
+
+def _sandbox(sandbox: SandboxView) -> Iterator[Link]:
+    scheduled = sandbox.status.condition(api.POD_SCHEDULED)
+    if scheduled is not None and scheduled["status"] == TRUE:
+        node = f' "{sandbox.status.node_name}"' if sandbox.status.node_name else ""
+        yield Link(_since(scheduled), f"its pod is on node{node}" if node else "its pod has a node")
+    ready = sandbox.status.condition(api.READY)
+    if ready is not None and ready["status"] == TRUE:
+        yield Link(_since(ready), f"the sandbox is ready: {ready['message']}")
+
+
+def _since(condition: Condition | None) -> datetime | None:
+    return None if condition is None else parse_time(condition.get("lastTransitionTime"))
+
+
+def _noted(observed: Observed, annotation: str) -> datetime | None:
+    return parse_time(observed.claim.annotations.get(annotation))

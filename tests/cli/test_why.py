@@ -1,0 +1,97 @@
+"""``sandpool why`` as a person uses it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.cli.main import main
+from sandpool.cli.why import lines
+from sandpool.explain.claim import Explanation, Link
+from sandpool.kube import kubeconfig as kubeconfigs
+from sandpool.kube.client import Client
+from sandpool.kube.http import HttpTransport
+from sandpool.testing.objects import new
+from sandpool.testing.server_process import ServerProcess
+
+MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with ServerProcess("server", users={"alice": ()}) as server:
+        asyncio.run(_claim_something(server))
+        yield server
+
+
+async def _claim_something(server: ServerProcess) -> None:
+    client = Client(HttpTransport(kubeconfigs.load(server.kubeconfig)))
+    try:
+        await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "no"}}), "default")
+    finally:
+        await client.close()
+
+
+@pytest.fixture
+def of_alice(server: ServerProcess, tmp_path: Path) -> Path:
+    """The kubeconfig of somebody without rights."""
+    config = yaml.safe_load(server.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": server.tokens["alice"]}
+    path = tmp_path / "kubeconfig"
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ("why", "claim", *arguments))
+
+
+def test_an_answer(server: ServerProcess) -> None:
+    told = run("mine", "--kubeconfig", str(server.kubeconfig))
+    assert told.exit_code == 0, told.output
+    said = told.output.splitlines()
+    assert said[0] == 'Claim "mine" is not ready: pool "no" does not exist.'
+    assert said[2].endswith('Z         arrived, asking for a sandbox of pool "no"')
+    assert said[-1] == "To do: make the pool, or name another in a new claim."
+
+
+def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:
+    told = run("other", "-n", "some", "--kubeconfig", str(server.kubeconfig))
+    assert told.exit_code == 1
+    assert 'there is no claim "other" in namespace "some"; `sandpool trace claim other` tells' in told.output
+
+
+def test_who_may_not_read_claims_is_told_what_it_takes(of_alice: Path) -> None:
+    told = run("mine", "--kubeconfig", str(of_alice))
+    assert told.exit_code == 1
+    assert "This takes the right to get sandboxclaims" in told.output
+
+
+def test_no_way_to_the_cluster() -> None:
+    told = run("mine", "--kubeconfig", "/nowhere/config")
+    assert told.exit_code == 1
+    assert "cannot read the kubeconfig /nowhere/config" in told.output
+
+
+def test_how_it_is_laid_out() -> None:
+    chain = (Link(MOMENT, "whole"), Link(MOMENT.replace(microsecond=5), "precise"), Link(None, "unknown"))
+    assert list(lines(Explanation("It is so.", chain, "wait", ("pods: what they say",)))) == [
+        "It is so.",
+        "",
+        "  2026-11-01T12:00:00Z         whole",
+        "  2026-11-01T12:00:00.000005Z  precise",
+        "                               unknown",
+        "",
+        "To do: wait.",
+        "",
+        "Not known, because it may not be read:",
+        "  pods: what they say",
+    ]
+    assert list(lines(Explanation("It is so.", ()))) == ["It is so.", ""]

@@ -1,0 +1,53 @@
+"""Claims in all kinds of trouble, as their objects show it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sandpool.api import labels
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
+from sandpool.explain.observed import Container, Observed, Told
+from sandpool.testing.claims import CREATED_AT, claim, warm_pool
+from sandpool.testing.sandboxes import sandbox
+
+ARRIVED = datetime(2026, 11, 1, 12, tzinfo=UTC)
+
+
+def condition(type: str, status: str, reason: str, message: str = "", since: str = CREATED_AT) -> Object:
+    return {"type": type, "status": status, "reason": reason, "message": message, "lastTransitionTime": since}
+
+
+def claim_with(*conditions: Object, sandbox: str = "", spec: Object | None = None, **metadata: Any) -> ClaimView:
+    status: Object = {"conditions": list(conditions)}
+    if sandbox:
+        status["sandbox"] = {"name": sandbox}
+    return ClaimView.from_object(claim("mine", metadata=metadata, spec=spec or {}, status=status))
+
+
+def pool_with(*conditions: Object, ready: int = 0) -> WarmPoolView:
+    return WarmPoolView.from_object(warm_pool(status={"readyReplicas": ready, "conditions": list(conditions)}))
+
+
+def box_with(*conditions: Object, launch: str = labels.LAUNCH_WARM, **metadata: Any) -> SandboxView:
+    """A sandbox that the claim owns."""
+    made = sandbox(
+        "box",
+        owner=claim("mine"),
+        metadata={"creationTimestamp": CREATED_AT, "labels": {labels.LAUNCH_TYPE: launch}, **metadata},
+        status={"conditions": list(conditions), "nodeName": "node-1"},
+    )
+    return SandboxView.from_object(made)
+
+
+def pod_warning(reason: str, note: str, *, seconds: float = 1, name: str = "box", type: str = "Warning") -> Told:
+    return Told("Pod", name, "some-uid", type, reason, note, ARRIVED + timedelta(seconds=seconds))
+
+
+def scene(claim: ClaimView, *, after: float = 3, **seen: Any) -> Observed:
+    return Observed(ARRIVED + timedelta(seconds=after), claim, **{"pool": pool_with(), "has_template": True, **seen})
+
+
+def container(reason: str, message: str = "", restarts: int = 0) -> Container:
+    return Container("main", reason, message, restarts)

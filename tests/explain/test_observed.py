@@ -1,0 +1,92 @@
+"""What is made of events, containers and other claims."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from sandpool.api.views import ClaimView
+from sandpool.explain.observed import Container, Told, idle_containers, waits_before
+from sandpool.testing.claims import claim
+
+AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
+STAMP = "2026-11-01T12:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "when",
+    [
+        {"lastTimestamp": STAMP, "eventTime": "2026-01-01T00:00:00.000000Z"},
+        {"lastTimestamp": None, "eventTime": "2026-11-01T12:00:00.000000Z"},
+        {"metadata": {"creationTimestamp": STAMP}},
+    ],
+)
+def test_an_event(when: dict[str, Any]) -> None:
+    about = {"kind": "Pod", "name": "box", "uid": "u"}
+    event = {"metadata": {}, "involvedObject": about, "type": "Warning", "reason": "R", "message": "m", **when}
+    assert Told.from_object(event) == Told("Pod", "box", "u", "Warning", "R", "m", AT)
+
+
+def test_an_event_that_says_nothing() -> None:
+    assert Told.from_object({"metadata": {}}) == Told("", "", "", "", "", "", None)
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "idle"),
+    [
+        ({"running": {}}, {}, None),
+        ({"terminated": {"exitCode": 0, "reason": "Completed"}}, {}, None),
+        ({}, {}, None),
+        ({"waiting": {"reason": "ErrImagePull", "message": "no"}}, {}, Container("c", "ErrImagePull", "no", 0)),
+        ({"waiting": {"reason": "Slow"}}, {"restartCount": 2}, Container("c", "Slow", "", 2)),
+        (
+            {"waiting": {"reason": "CrashLoopBackOff"}},
+            {"restartCount": 2, "lastState": {"terminated": {"exitCode": 3}}},
+            Container("c", "CrashLoopBackOff", "it ended with exit code 3", 2),
+        ),
+        (
+            {"terminated": {"exitCode": 1, "reason": "Error"}},
+            {},
+            Container("c", "Error", "it ended with exit code 1", 0),
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["containerStatuses", "initContainerStatuses"])
+def test_containers_that_do_not_run(
+    kind: str, state: dict[str, Any], more: dict[str, Any], idle: Container | None
+) -> None:
+    pod = {"status": {kind: [{"name": "c", "state": state, **more}]}}
+    assert idle_containers(pod) == (() if idle is None else (idle,))
+
+
+def test_a_pod_without_status_has_no_idle_containers() -> None:
+    assert idle_containers({}) == ()
+
+
+def view(name: str, at: str = STAMP, **fields: Any) -> ClaimView:
+    metadata = {"creationTimestamp": at, **fields.pop("metadata", {})}
+    return ClaimView.from_object(claim(name, metadata=metadata, **fields))
+
+
+@pytest.mark.parametrize(
+    ("other", "before"),
+    [
+        (view("z", "2026-11-01T11:59:59Z"), True),
+        (view("a"), True),  # in the same second names decide, so that two people count alike
+        (view("c"), False),
+        (view("a", "2026-11-01T12:00:01Z"), False),
+        (view("a", pool="other"), False),
+        (view("a", status={"sandbox": {"name": "box"}}), False),
+        (view("a", status={"conditions": [{"type": "Finished", "status": "True"}]}), False),
+        (view("a", metadata={"deletionTimestamp": STAMP}), False),
+        (view("a", metadata={"creationTimestamp": None}), False),
+    ],
+)
+def test_who_came_earlier(other: ClaimView, before: bool) -> None:
+    assert waits_before(other, view("b")) is before
+
+
+def test_a_claim_does_not_wait_for_itself() -> None:
+    assert not waits_before(view("b", "2026-11-01T11:00:00Z"), view("b"))
