@@ -133,6 +133,31 @@ async def test_a_lost_answer_creates_nothing_twice(world: World) -> None:
     assert [name for name in asked if name in names] == names, "what is not known is asked for"
 
 
+async def test_a_creation_that_is_carried_out_after_all_makes_nothing_in_addition(world: World) -> None:
+    """The answer did not come in time, the API was asked and had no such member, and only then it was made."""
+    await world.template()
+    original = world.wire.transport.request
+    late: list[Request] = []
+
+    async def dawdle(request: Request) -> object:
+        is_creation = request.method == "POST" and request.path.endswith("/sandboxes")
+        if is_creation and not late:
+            late.append(request)
+            raise TimeoutError("no answer in time")
+        if is_creation and request is not late[0]:
+            await original(late[0])
+        return await original(request)
+
+    world.wire.transport.request = dawdle  # type: ignore[method-assign]
+    await world.pool(1)
+    await world.controllers.warm_pools.controller.queue.settled()
+
+    (member,) = await world.members()
+    assert member["metadata"]["name"] == late[0].body["metadata"]["name"]
+    assert [each.body["metadata"]["name"] for each in creations(world)] == [member["metadata"]["name"]] * 2
+    assert not [each for each in world.writes() if each.method == "DELETE"]
+
+
 async def test_a_member_that_was_claimed_a_moment_ago_is_not_deleted(world: World) -> None:
     """R12: the claim is written between the plan of the pool and its delete."""
     await world.template()

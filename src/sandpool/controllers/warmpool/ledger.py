@@ -2,7 +2,9 @@
 
 **What is not known is not repeated.** If the answer to a create or delete is lost, nobody knows whether it happened.
 The expectation stays, and the next pass begins by asking the API about exactly these objects, whose names were made up
-here. Until that is answered nothing is created or deleted for the pool.
+here. Until that is answered nothing is created or deleted for the pool. If there is no such member, the request may
+still be under way, and become one when nobody expects it any more: so the next member to be made is given that name,
+and whichever request comes second is refused.
 
 **A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as the
 plan saw it; a claim that was faster has changed it, the API refuses, and the member is the claim's.
@@ -28,7 +30,7 @@ from sandpool.controllers.writes import Create, Delete
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
-from sandpool.kube.errors import ApiError, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 
 class Ledger:
@@ -46,6 +48,8 @@ class Ledger:
         # Names and UIDs of members whose creation (then without UID) or deletion was asked for and not answered. As
         # long as there are any, the expectations of the pool are not satisfied.
         self._in_doubt: dict[str, dict[str, str]] = {}
+        # Names of members whose creation was not answered, and that did not exist when the API was asked.
+        self._names: dict[str, list[str]] = {}
         # When members were made that have not been seen ready since, by their UID.
         self._made: dict[str, dict[str, datetime]] = {}
 
@@ -62,8 +66,8 @@ class Ledger:
     def forget(self, pool_uid: str) -> None:
         """The pool is gone."""
         self.expectations.forget(pool_uid)
-        self._in_doubt.pop(pool_uid, None)
-        self._made.pop(pool_uid, None)
+        for kept in (self._in_doubt, self._names, self._made):
+            kept.pop(pool_uid, None)
 
     def made(self, pool: WarmPoolView, sandboxes: Iterable[SandboxView]) -> Mapping[str, datetime]:
         """When those of the sandboxes were made, by our clock, that we have made and that are not ready yet."""
@@ -97,10 +101,17 @@ class Ledger:
 
     async def _create_one(self, pool: WarmPoolView, blueprint: Blueprint) -> Exception | None:
         """What went wrong, if anything did."""
-        name = generate_name(f"{pool.name}-", self.random)
+        unused = self._names.get(pool.uid)
+        earlier = unused.pop() if unused else ""
+        name = earlier or generate_name(f"{pool.name}-", self.random)
         member = new_member(pool, blueprint, name, enable_eviction=self.enable_eviction)
         try:
             answer = await self.performer.create(Create(SANDBOX, member), pool.namespace)
+        except AlreadyExists as error:
+            # The cache knows whose it is. That of an earlier request is as good as one of this.
+            self.expectations.settle_creations(pool.uid)
+            found = self.caches.sandboxes.get(Key(pool.namespace, name))
+            return None if earlier and found is not None and found.controlled_by(pool) else error
         except (ApiError, ConnectionError, TimeoutError) as error:
             if leaves_doubt(error):
                 self._doubt(pool, name, "")
@@ -136,18 +147,22 @@ class Ledger:
         doubts = self._in_doubt.get(pool.uid)
         while doubts:
             name, uid = next(iter(doubts.items()))
-            await self.look_at(pool, name, uid)
+            is_there = await self.look_at(pool, name, uid)
             doubts.pop(name, None)
             if uid:
                 self.expectations.settle_deletion(pool.uid, uid)
-            else:
-                self.expectations.settle_creations(pool.uid)
+                continue
+            self.expectations.settle_creations(pool.uid)
+            if not is_there:
+                self._names.setdefault(pool.uid, []).append(name)
         self._in_doubt.pop(pool.uid, None)
 
-    async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
-        """Take a sandbox into the cache as the API has it now."""
+    async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
+        """Take a sandbox into the cache as the API has it now, and whether it has one."""
         try:
             self.caches.sandboxes.wrote(await self.performer.client.get(SANDBOX, name, pool.namespace))
         except NotFound:
             if uid:
                 self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
+            return False
+        return True
