@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-profiles clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20

@@ -25,6 +25,7 @@ from sandpool.node.network.namespaces import Namespace
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.runtime import Container
 from sandpool.server.app import ApiServer
+from sandpool.server.http.front import AuditSink
 from sandpool.testing.objects import pod
 from sandpool.testing.watching import until
 
@@ -169,12 +170,12 @@ class RealNode:
 
 
 @asynccontextmanager
-async def real_node(directory: Path) -> AsyncIterator[RealNode]:
+async def real_node(directory: Path, *, audit: AuditSink | None = None) -> AsyncIterator[RealNode]:
     """Raises AssertionError at the end if a pod's process, cgroup or file is left."""
     os.chmod(directory, 0o755)
     first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
     host, _ = Namespace.make(directory / "host", lambda: None)
-    server = ApiServer(directory / "api")
+    server = ApiServer(directory / "api", audit=audit)
     await server.start()
     logs = CapturedLogs()
     settings = Settings(
