@@ -44,7 +44,7 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
     return Speaker(either, config)
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", scripts.BRIEFLY, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 

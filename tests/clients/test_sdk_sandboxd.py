@@ -26,7 +26,6 @@ POOL = "daemon"
     scope="module",
     params=[
         pytest.param(TUNNEL, id="tunnel", marks=NO_KUBECTL),
-        pytest.param(BY_SERVICE, id="service"),
         pytest.param(BY_ADDRESS, id="address"),
     ],
 )
@@ -37,6 +36,11 @@ def speak(either: SdkProcess, request: pytest.FixtureRequest) -> Speaker:
 @pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script, POOL)
+
+
+@pytest.mark.parametrize("script", scripts.BRIEFLY, ids=lambda script: script.__name__)
+def test_by_the_name_of_the_service(either: SdkProcess, script: Callable[..., Any]) -> None:
+    Speaker(either, BY_SERVICE)(script, POOL)
 
 
 def test_what_only_the_daemon_can(speak: Speaker) -> None:

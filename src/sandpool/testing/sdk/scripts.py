@@ -255,3 +255,5 @@ def does_what_only_the_daemon_can(sdk: Any) -> None:
 
 #: What works in the same way in every connection mode and in both dialects.
 EVERYWHERE: Final = (runs_commands, moves_files, keeps_odd_names, gets_nowhere_else)
+#: Enough where the way differs only as far as the first byte.
+BRIEFLY: Final = (runs_commands, moves_files)
