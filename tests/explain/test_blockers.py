@@ -19,8 +19,8 @@ MISSING = condition("Ready", "False", "SandboxMissing", "Sandbox does not exist"
 QUOTA = 'pods "box" is forbidden: exceeded quota: small, requested: pods=1, used: pods=3, limited: pods=3'
 
 
-def refused(reason: str, message: str = "words") -> Observed:
-    return scene(claim_with(condition("Ready", "False", reason, message)))
+def refused(reason: str, message: str = "words", **seen: Any) -> Observed:
+    return scene(claim_with(condition("Ready", "False", reason, message)), **seen)
 
 
 def boxed(ready: dict[str, str], *others: dict[str, str], **seen: Any) -> Observed:
@@ -49,6 +49,9 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
         ),
         (refused("WarmPoolNotFound"), "until lately there was no pool for it; it is tried again within a minute", ""),
         (refused("TemplateNotFound"), "until lately there was no template for it", ""),
+        (refused("WarmPoolNotFound", pool=None, unseen=frozenset({"sandboxwarmpools"})), "words", "make it"),
+        (refused("TemplateNotFound", pool=None, unseen=frozenset({"sandboxwarmpools"})), "words", "make it"),
+        (refused("TemplateNotFound", has_template=False, unseen=frozenset({"sandboxtemplates"})), "words", "make it"),
         (refused("ReconcilerError", "Error seen: x"), "the controller cannot serve it: Error seen: x", "see to what"),
         (refused("ReconcilerError", QUOTA), f"a quota of the namespace is used up: {QUOTA}", "raise the quota"),
         (refused("AdoptionConflict"), "it is being given a sandbox: words", ""),

@@ -66,7 +66,7 @@ def _without_sandbox(observed: Observed) -> Blocker:
             f'pool "{pool.name}" is made from template "{pool.template}", which does not exist', "make the template"
         )
     if ready is not None and reason in (api.WARM_POOL_NOT_FOUND, api.TEMPLATE_NOT_FOUND):
-        return Blocker(f"until lately there was no {_lacked(reason)} for it; it is tried again within a minute")
+        return _lacking(observed, reason, ready["message"])
     if ready is not None and _QUOTA in ready["message"]:
         return _quota(ready["message"])
     if ready is not None and reason == api.RECONCILER_ERROR:
@@ -80,8 +80,13 @@ def _without_sandbox(observed: Observed) -> Blocker:
     return _of_pool(observed, pool)
 
 
-def _lacked(reason: str) -> str:
-    return "pool" if reason == api.WARM_POOL_NOT_FOUND else "template"
+def _lacking(observed: Observed, reason: str, message: str) -> Blocker:
+    """What the claim says it lacks: it is there by now, or cannot be seen from here, and then the claim is believed."""
+    type = SANDBOX_WARM_POOL if reason == api.WARM_POOL_NOT_FOUND else SANDBOX_TEMPLATE
+    if observed.pool is None or type.plural in observed.unseen:
+        return Blocker(message, "make it, or name another pool in a new claim")
+    noun = "pool" if type is SANDBOX_WARM_POOL else "template"
+    return Blocker(f"until lately there was no {noun} for it; it is tried again within a minute")
 
 
 def _of_pool(observed: Observed, pool: WarmPoolView | None) -> Blocker:
