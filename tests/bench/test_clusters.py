@@ -28,6 +28,19 @@ def test_who_made_a_request(user: str, agent: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("verb", "subresource", "expected"),
+    [
+        ("patch", "status", NODES),
+        ("create", "binding", NODES),
+        ("patch", "", CONTROLLERS),
+        ("get", "status", CONTROLLERS),
+    ],
+)
+def test_who_says_where_a_pod_runs_is_a_node(verb: str, subresource: str, expected: str) -> None:
+    assert writer_for("me")(Asked("anybody", verb, "pods", subresource, "ns", "", 200, "any/1")) == expected
+
+
+@pytest.mark.parametrize(
     ("namespace", "resource", "expected"),
     [("ns", "configmaps", True), ("", "sandboxes", True), ("", "nodes", False), ("other", "sandboxes", False)],
 )

@@ -114,7 +114,8 @@ async def test_who_is_never_served_has_no_time_and_who_is_refused_no_claim() -> 
         outcome = await running
     assert outcome.latencies == [5.0]
     assert outcome.failed == ["claim-1: no"]
-    assert told[0] == "3 of 3 claims made, 2 waiting"
+    assert told[0] == "[######..............] 3 of 3 claims made, 2 waiting"
+    assert told[5] == "[#############.......] 3 of 3 claims made, 1 waiting"
 
 
 async def test_a_watch_that_fails_ends_the_load() -> None:

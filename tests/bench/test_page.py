@@ -150,3 +150,8 @@ def test_a_step_that_was_not_seen_is_left_out_of_the_waterfall() -> None:
     assert "create call" not in names
     name, begin, end = way(moments)[-1]
     assert (name, round(begin, 6), round(end, 6)) == ("has a sandbox until ready", 10.0, 20.0)
+
+
+def test_a_claim_that_was_sent_early_has_no_step_of_less_than_nothing() -> None:
+    moments = {"due": 1.0, "sent": 0.9997, "answered": 1.004, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
+    assert way(moments)[0] == ("due until sent", 0.0, 0.0)

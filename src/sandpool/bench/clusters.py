@@ -67,11 +67,16 @@ def writer_for(me: str) -> Callable[[Asked], str]:
     def writer(asked: Asked) -> str:
         if asked.user == me and asked.agent.startswith("sandpool/"):
             return CLIENT
-        if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS):
+        if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS) or _is_about_running(asked):
             return NODES
         return OTHERS if asked.user.startswith(_OTHER_USERS) else CONTROLLERS
 
     return writer
+
+
+def _is_about_running(asked: Asked) -> bool:
+    """Where a pod runs and how it fares is for schedulers and nodes to say, whatever they are called."""
+    return asked.resource == "pods" and asked.subresource in ("binding", "status") and asked.writes
 
 
 async def _me(client: Client) -> str:

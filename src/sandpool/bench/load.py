@@ -25,6 +25,7 @@ from sandpool.kube.transport import WatchEvent
 
 #: How often progress is told, in seconds.
 TELLING: Final = 1.0
+_BAR: Final = 20  # characters
 
 # One line about how it goes, for whoever is waiting.
 Tell = Callable[[str], object]
@@ -201,7 +202,15 @@ class Load:
         while True:
             await self.clock.sleep(TELLING)
             made = len(self.outcome.claims) - before
-            self.tell(f"{title}{made:,} of {total:,} claims made, {len(self._waiting):,} waiting")
+            served = made - len(self._waiting)
+            self.tell(
+                f"{title}{_bar(served / total)} {made:,} of {total:,} claims made, {len(self._waiting):,} waiting"
+            )
+
+
+def _bar(share: float) -> str:
+    full = int(share * _BAR)
+    return f"[{'#' * full}{'.' * (_BAR - full)}]"
 
 
 def new_claim(name: str, pool: str) -> Object:

@@ -153,10 +153,15 @@ def requests(run: Run) -> list[tuple[str, float, int]]:
 
 
 def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """The steps of a claim in milliseconds since it was due; what was not seen is left out."""
+    """The steps of a claim in milliseconds since it was due; what was not seen is left out. A timer may ring a moment
+    early, and then a claim is sent before it is due."""
     due = moments["due"]
+
+    def since(step: str) -> float:
+        return float(max(moments[step] - due, 0.0) * 1e3)
+
     return [
-        (name, (moments[begin] - due) * 1e3, (moments[end] - due) * 1e3)
+        (name, since(begin), since(end))
         for name, begin, end in _WAY
         if moments[begin] is not None and moments[end] is not None
     ]
