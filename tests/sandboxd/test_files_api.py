@@ -3,8 +3,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.root import Root
@@ -193,3 +196,33 @@ def test_what_is_shown_of_the_environment(talker: Talker, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/v1/files/x", 405), ("GET", "/v2", 404)])
 def test_what_there_is_not(talker: Talker, method: str, path: str, status: int) -> None:
     assert talker.ask(method, path).status == status
+
+
+NAMES = st.sampled_from(["a", "b", "..", ".", "", "out", "loop", "in", "ü", "%2e%2e", "a" * 300, "x\0y", "\udc80"])
+STEPS = st.lists(st.tuples(st.sampled_from(["GET", "HEAD", "PUT", "DELETE"]), st.lists(NAMES, max_size=5)), max_size=12)
+
+
+@given(STEPS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_is_asked_nothing_outside_is_touched(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]]
+) -> None:
+    directory = tmp_path_factory.mktemp("around")
+    inside, outside = directory / "root", directory / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("untouched")
+    root = Root(str(inside))
+    (inside / "out").symlink_to("../outside")
+    (inside / "in").symlink_to(inside)
+    (inside / "loop").symlink_to("loop")
+    with serving(FilesApi(root, lambda: 0.0).answer) as talker:
+        for method, names in steps:
+            path = "/".join(quote(name, safe="", errors="surrogateescape") for name in names)
+            body = b"changed" if method == "PUT" else None
+            answer = talker.ask(method, f"/v1/files/{path}?recursive=true", body)
+            assert answer.status in (200, 204, 400, 403, 404, 409), (method, path, answer.body)
+            assert b"untouched" not in answer.body
+    root.close()
+    assert sorted(os.listdir(directory)) == ["outside", "root"]
+    assert os.listdir(outside) == ["a"]
+    assert (outside / "a").read_text() == "untouched"

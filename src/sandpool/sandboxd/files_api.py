@@ -67,6 +67,8 @@ class FilesApi:
         if request.path != _FILES and not request.path.startswith(f"{_FILES}/"):
             return _problem(404, "there is nothing here")
         path = decoded(request.path[len(_FILES) + 1 :])
+        if "\0" in path:
+            return _problem(400, "no file has a name with a zero byte in it")
         match request.method:
             case "GET" | "HEAD":
                 return self._read(path, request.headers)
