@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS, is_about
-from sandpool.bench.clusters import asked_of_cluster, writer_for
+from sandpool.bench.clusters import asked_of_cluster, on_cluster, writer_for
+from sandpool.install.errors import InstallError
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
+from sandpool.kube.transport import Request, WatchEvent
 from sandpool.testing.audit import Asked
 
 
@@ -63,3 +68,21 @@ def test_a_request_is_counted_once_although_a_log_tells_of_its_stages() -> None:
 def test_the_log_of_the_embedded_api_is_understood_too() -> None:
     told = {"user": "me", "verb": "get", "resource": "pods", "namespace": "ns", "name": "one", "code": 404}
     assert asked_of_cluster(told) == Asked("me", "get", "pods", "", "ns", "one", 404, "")
+
+
+class Bare:
+    """The API of a cluster in which nothing is installed."""
+
+    async def request(self, request: Request) -> Any:
+        raise NotFound("the server could not find the requested resource")
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        raise NotFound("the server could not find the requested resource")
+
+    async def close(self) -> None: ...
+
+
+async def test_a_cluster_without_the_api_is_told_from_one_that_fails() -> None:
+    with pytest.raises(InstallError, match="install a controller first"):
+        async with on_cluster(Client(Bare())):
+            pass

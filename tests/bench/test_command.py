@@ -90,6 +90,15 @@ async def test_what_is_interrupted_is_removed(up: ServerProcess) -> None:
     assert await namespaces(up.kubeconfig) == set()
 
 
+async def test_metrics_that_cannot_be_read_are_said_and_nothing_is_left(up: ServerProcess) -> None:
+    address = f"http://{up.options[-1]}/nowhere"
+    process = await start("single", "--kubeconfig", up.kubeconfig, "--metrics-url", address, "--warmpool-size", "1")
+    _, errors = await finish(process)
+    assert process.returncode == 1
+    assert f"Error: no metrics from {address}" in errors
+    assert await namespaces(up.kubeconfig) == set()
+
+
 @pytest.mark.kubernetes
 async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
     home, clock = await KubernetesHome.start(control_plane), SystemClock()

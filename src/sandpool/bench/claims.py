@@ -178,11 +178,12 @@ class _Run:
         return [each for each in audit.asked() if is_about(each, self.ground.namespace)] if audit is not None else []
 
     async def _rest(self) -> None:
-        """Wait until nobody has asked for anything for a while: notes and events are written after the fact."""
+        """Wait until nobody has asked for anything for a while: notes and events are written after the fact. Somebody
+        who never rests is not waited for forever; what was asked counts."""
         if self.place.audit is None:
             return
-        before = -1
-        while (asked := len(self._asked())) != before:
+        before, end = -1, self.clock.monotonic() + _PATIENCE
+        while (asked := len(self._asked())) != before and self.clock.monotonic() < end:
             before = asked
             await self.clock.sleep(_SILENCE)
 

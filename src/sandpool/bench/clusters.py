@@ -13,11 +13,13 @@ from typing import Any
 
 import aiohttp
 
-from sandpool.api.kinds import SELF_SUBJECT_REVIEW
+from sandpool.api.kinds import SANDBOX_WARM_POOL, SELF_SUBJECT_REVIEW
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.places import Place
 from sandpool.bench.usage import Usage, usage_in
+from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
 from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
 
 NO_REQUESTS = "requests and conflicts are not known: name the audit log of the API server with --audit-log"
@@ -33,7 +35,14 @@ _OTHER_USERS = ("system:kube-controller-manager", "system:apiserver", "system:se
 async def on_cluster(
     client: Client, *, name: str = "cluster", audit_log: Path | None = None, metrics: Mapping[str, str] | None = None
 ) -> AsyncIterator[Place]:
-    """``metrics`` are addresses by the name of the process that answers there."""
+    """``metrics`` are addresses by the name of the process that answers there. Raises ``InstallError`` if nobody has
+    installed the API of sandboxes, ``ConnectionError`` if metrics cannot be read."""
+    try:
+        await client.list(SANDBOX_WARM_POOL, limit=1)
+    except NotFound:
+        raise InstallError(
+            "this cluster has no warm pools: install a controller first, as with sandpool install"
+        ) from None
     sources = metrics or {}
     left_out = [*([] if audit_log else [NO_REQUESTS]), *([] if sources else [NO_USAGE])]
     audit = Audit(audit_log, asked_of_cluster) if audit_log is not None else None
@@ -43,8 +52,11 @@ async def on_cluster(
         async def usage() -> Usage:
             used = Usage()
             for process, address in sources.items():
-                async with session.get(address) as answer:
-                    used |= usage_in(await answer.text(), process)
+                try:
+                    async with session.get(address) as answer:
+                        used |= usage_in(await answer.text(), process)
+                except aiohttp.ClientError as error:
+                    raise ConnectionError(f"no metrics from {address}: {error}") from error
             return used
 
         yield Place(name, client, audit, writer_for(me), usage, tuple(left_out), shared=True)

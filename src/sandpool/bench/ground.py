@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import Any, Final
 
@@ -44,7 +45,11 @@ class Ground:
     async def __aexit__(self, *error: object) -> None:
         if self.remove:
             self.tell(f"removing namespace {self.namespace}")
-            await self._removed()
+            try:
+                await self._removed()
+            except asyncio.CancelledError:
+                self.tell(f"interrupted; see what is left with: kubectl get namespace {self.namespace}")
+                raise
 
     async def make_pool(self, replicas: int, *, replace_at_once: bool = False) -> None:
         template = {"podTemplate": self._pod_template("")}
