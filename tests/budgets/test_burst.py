@@ -86,6 +86,8 @@ async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_p
     clock, scenario, told = SystemClock(), SCENARIOS["bursts"], list[str]()
     async with place(name, tmp_path, clock, Random(1)) as found:
         report = await measure(found, scenario, clock, Random(1), told.append)
+        made = [] if found.audit is None else [each for each in found.audit.asked() if each.resource == "sandboxes"]
+    history = [f"{each} {each.name}: {each.code}" for each in made if each.verb in ("create", "delete")]
     total, warm = scenario.load.claims, report.warm
 
     assert len(report.outcome.latencies) == total == 1500
@@ -98,7 +100,7 @@ async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_p
     assert asked["patch pods"] <= warm
     assert asked["patch sandboxclaims"] == total
     assert asked["create events"] <= total
-    assert asked["create sandboxes"] == asked["create pods"] == total, "a replacement, or one of its own"
+    assert asked["create sandboxes"] == asked["create pods"] == total, "\n".join(history)
     assert asked["patch sandboxes/status"] == total
     # A claim that has to wait for a sandbox of its own says so first.
     assert warm <= asked["patch sandboxclaims/status"] <= warm + 2 * report.cold

@@ -9,6 +9,7 @@ from typing import Any
 
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE
+from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.blueprints import Blueprints
@@ -131,6 +132,16 @@ async def test_a_lost_answer_creates_nothing_twice(world: World) -> None:
     names = [request.body["metadata"]["name"] for request in lost]
     asked = [each.path.rsplit("/", 1)[-1] for each in world.wire.requests if each.method == "GET"]
     assert [name for name in asked if name in names] == names, "what is not known is asked for"
+
+
+async def test_no_name_is_tried_that_a_sandbox_has(world: World) -> None:
+    taken = generate_name("pool-", Random(3))
+    await world.sandbox(taken)
+    await world.eventually(lambda: Key(NAMESPACE, taken) in world.controllers.caches.sandboxes)
+    world.controllers.warm_pools.ledger.random = Random(3)
+    await world.template()
+    await world.pool(1)
+    assert len(creations(world)) == 1
 
 
 async def test_a_creation_that_is_carried_out_after_all_makes_nothing_in_addition(world: World) -> None:
