@@ -27,6 +27,7 @@ from sandpool.controllers.sandbox import waking as sandbox_waking
 from sandpool.controllers.warmpool import members, rollout
 from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.engine import reflector
 from sandpool.engine.cache import Cache, version_of
@@ -143,6 +144,8 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
     original = wake.sandbox_reads
     patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
+    for controller in (Waking, WarmPoolController):
+        patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 
 def claims_that_are_gone_are_served(patch: Patch) -> None:
@@ -189,20 +192,20 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
 # With the worlds in which each of them does harm soon: their theme and first seed.
 MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme, int], ...]] = (
     (no_precondition_on_adoption, SUDDEN_DEATHS, 38),
-    (unanswered_adoptions_are_forgotten, STORM, 0),
+    (unanswered_adoptions_are_forgotten, STORM, 8),
     (doubts_are_not_resolved, STORM, 0),
     (own_writes_are_not_read, ORDINARY, 0),
-    (terminating_members_do_not_count, VANDALS, 0),
+    (terminating_members_do_not_count, VANDALS, 40),
     (pools_delete_what_has_changed, TUG_OF_WAR, 0),
-    (former_templates_are_as_good, TUG_OF_WAR, 17),
+    (former_templates_are_as_good, TUG_OF_WAR, 21),
     (claims_do_not_hear_of_their_sandbox, ORDINARY, 0),
     (metrics_are_told_twice, ORDINARY, 0),
-    (what_happens_during_a_pass_is_an_echo, VANDALS, 36),
+    (what_happens_during_a_pass_is_an_echo, VANDALS, 55),
     (no_breaker, HARD_TIMES, 0),
     (owners_are_not_looked_up, SUDDEN_DEATHS, 0),
-    (a_status_of_unknown_origin_is_ignored, STORM, 0),
-    (claims_that_are_gone_are_served, STORM, 21),
-    (a_second_sandbox_stays, SUDDEN_DEATHS, 112),
+    (a_status_of_unknown_origin_is_ignored, SUDDEN_DEATHS, 52),
+    (claims_that_are_gone_are_served, STORM, 23),
+    (a_second_sandbox_stays, SUDDEN_DEATHS, 716),
     (rollouts_take_all_they_can, ROLLOUTS, 0),
     (a_gap_in_the_history_is_ignored, STORM, 0),
     (sandboxes_do_not_hear_of_pods, ORDINARY, 0),
