@@ -117,6 +117,24 @@ def test_a_claim_that_had_two_sandboxes_shows_both() -> None:
     assert timeline(lines, claim_cast(lines, "ns", "mine"))[-1].purpose == "made for claim mine"
 
 
+def test_what_a_patch_does_not_mention_stays_known() -> None:
+    ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+    lines = [
+        theirs(0, "create", "sandboxes", "box", requestObject=owned("SandboxWarmPool", "pool", "box")),
+        theirs(1, "patch", "sandboxes", "box", requestObject=owned("SandboxClaim", "mine")),
+        theirs(2, "patch", "sandboxes/status", "box", requestObject=ready),
+        theirs(3, "patch", "sandboxes", "box", requestObject=owned("SandboxClaim", "mine")),
+        theirs(4, "patch", "sandboxes/status", "box", requestObject=ready),
+    ].copy
+    assert [step.purpose for step in timeline(lines, claim_cast(lines, "ns", "mine"))] == [
+        "member of pool pool created",
+        "adopted for claim mine",
+        "Ready=True",
+        "sandbox changed",
+        "status, Ready=True as before",
+    ]
+
+
 def test_nothing_about_nobody() -> None:
     assert timeline(OURS.copy, claim_cast(OURS.copy, "ns", "nobody")) == []
 

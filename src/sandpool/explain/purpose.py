@@ -19,7 +19,7 @@ _REFUSALS: Final = {
 
 
 def purpose(call: Call, last: Call | None) -> str:
-    """What ``call`` was for. ``last`` is the last write of the same object that left something to know, if any."""
+    """What ``call`` was for. ``last`` is what is known of the object from the writes before, if anything."""
     if not call.succeeded:
         return _refusal(call)
     verb, resource = call.asked.verb, call.asked.resource

@@ -7,7 +7,7 @@ pool, long before anybody knows which claim will get it; the second takes the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.explain.calls import Call, read_calls
@@ -78,14 +78,21 @@ def timeline(lines: Lines, cast: Cast, *, writes_only: bool = False) -> list[Ste
         calls = [call for call in calls if call.asked.writes]
     calls.sort(key=lambda call: call.started)
     steps: list[Step] = []
-    known: dict[tuple[str, str], Call] = {}  # the last write of each object that left something to know
+    known: dict[tuple[str, str], Call] = {}  # the last write of each object, with all that is known of it by then
     for number, call in enumerate(calls, 1):
         delta = (call.started - calls[max(0, number - 2)].started).total_seconds() * 1000
         which = (call.asked.resource, call.asked.name)
-        steps.append(Step(number, call, delta, purpose(call, known.get(which))))
+        last = known.get(which)
+        steps.append(Step(number, call, delta, purpose(call, last)))
         if call.asked.writes and call.succeeded and (call.owner or call.ready):
-            known[which] = call
+            known[which] = call if last is None else _together(last, call)
     return steps
+
+
+def _together(last: Call, call: Call) -> Call:
+    """A log without answers has only the part that a patch was about; the rest is as it was."""
+    call = replace(call, owner=call.owner or last.owner)
+    return call if call.ready else replace(call, ready=last.ready, ready_reason=last.ready_reason)
 
 
 def _with_pods(lines: Lines, cast: Cast) -> Cast:
