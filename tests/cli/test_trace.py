@@ -50,6 +50,14 @@ def test_looks_are_told_unless_they_are_not_wanted(log: Path) -> None:
     assert told.output.count("looked at it") == 1
 
 
+def test_a_claim_without_a_sandbox_may_be_due_to_the_log(log: Path) -> None:
+    log.write_bytes(b"".join(LOG[:3]))
+    told = run("claim", "mine", "-n", "ns", "--audit-log", str(log))
+    assert told.exit_code == 0
+    assert "note: no sandbox of this claim is in the log" in told.stderr
+    assert "note" not in told.stdout
+
+
 def test_files_that_were_put_aside_are_read_too(log: Path) -> None:
     for number, lines in enumerate((LOG[3:], LOG[1:3], LOG[:1])):
         log.with_name(f"audit.log.{number}" if number else "audit.log").write_bytes(b"".join(lines))

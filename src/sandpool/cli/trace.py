@@ -65,7 +65,8 @@ def _tell(
     files = [file for log in logs for file in _with_rotated(log)]
     try:
         lines = partial(_lines, files)
-        steps = timeline(lines, cast_of(lines, namespace, name), writes_only=writes)
+        cast = cast_of(lines, namespace, name)
+        steps = timeline(lines, cast, writes_only=writes)
     except NotAnAuditLog as error:
         raise click.ClickException(f"{', '.join(map(str, files))}: {error}") from None
     except OSError as error:
@@ -81,6 +82,12 @@ def _tell(
         )
     for line in table(steps):
         click.echo(line)
+    if not cast.sandboxes:
+        click.echo(
+            "note: no sandbox of this claim is in the log: it was given none, or the log does not tell whose a sandbox "
+            "is (kube-apiserver's audit level Metadata; Request is enough)",
+            err=True,
+        )
 
 
 def table(steps: Sequence[Step]) -> Iterator[str]:
