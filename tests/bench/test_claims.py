@@ -11,9 +11,12 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.kinds import NAMESPACE
+from sandpool.api.resource import Object
 from sandpool.bench import claims
-from sandpool.bench.claims import Report, measure
+from sandpool.bench.claims import NEW, Report, measure, stale
 from sandpool.bench.clusters import NO_REQUESTS, NO_USAGE, on_cluster
+from sandpool.bench.load import Claim
+from sandpool.bench.members import MARK
 from sandpool.bench.places import Place, in_process
 from sandpool.bench.report import tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
@@ -57,9 +60,20 @@ async def test_filling_a_pool_is_measured_by_its_sandboxes(place: Place) -> None
 async def test_a_rollout_is_over_when_the_pool_is_of_the_new_template(place: Place) -> None:
     report = await run(place, Scenario("rollout", Stream(20, 0.6), 3, rollout_after=0.2))
     assert report.rollout is not None
-    assert report.rollout.changed < report.rollout.finished
+    first = min(claim.due for claim in report.outcome.claims)
+    assert first < report.rollout.changed < report.rollout.finished
     assert len(report.outcome.latencies) == report.count > 0
     assert "the pool was full of the new template" in tables([report])
+
+
+def test_who_comes_after_the_change_and_is_given_an_old_sandbox_is_counted() -> None:
+    def sandbox(*env: Object) -> Object:
+        return {"spec": {"podTemplate": {"spec": {"containers": [{"env": list(env)}]}}}}
+
+    sandboxes = {"old": sandbox(), "new": sandbox({"name": MARK, "value": NEW})}
+    claims = [Claim("a", 1.0, sandbox="old"), Claim("b", 3.0, sandbox="new"), Claim("c", 3.0, sandbox="old")]
+    claims += [Claim("d", 3.0, sandbox="gone"), Claim("e", 3.0)]
+    assert stale(claims, sandboxes, 2.0) == 1
 
 
 async def test_a_pool_that_was_drained_recovers_before_the_next_wave(place: Place) -> None:

@@ -34,8 +34,8 @@ NEW: Final = "new"
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """``changed`` is when the API had taken the new template, ``finished`` when the load was over and the pool full of
-    it, and ``stale`` how many claims that were made after the change were given a sandbox of the old one."""
+    """``changed`` is when the API had taken the new template, ``finished`` when the pool was full of it for the first
+    time, and ``stale`` how many claims that were made after the change were given a sandbox of the old one."""
 
     changed: float
     finished: float
@@ -101,6 +101,7 @@ class _Run:
     ground: Ground
     members: Members
     changed: float | None = None  # when the API had taken the new template
+    finished: float | None = None  # when the pool was full of it
 
     async def report(self) -> Report:
         clock, scenario, claims = self.clock, self.scenario, self.scenario.load.claims > 0
@@ -113,10 +114,11 @@ class _Run:
         else:
             filled = await self._fill()
             outcome = Outcome([Claim(name, begin, begin, ready=at) for name, at in self.members.first_ready.items()])
-        last, waited = clock.monotonic(), (await self.place.usage()).since(before)
+        waited = (await self.place.usage()).since(before)
         self.tell("waiting until the pool is full again")
         await self._full(NEW if scenario.rollout_after is not None else "")
         full = clock.monotonic()
+        last = max((claim.ready for claim in outcome.claims if claim.ready is not None), default=begin)
         await self._rest()
         used, asked = (await self.place.usage()).since(before), self._asked()[since:]
         sandboxes = await self.ground.sandboxes({claim.sandbox for claim in outcome.claims})
@@ -132,7 +134,7 @@ class _Run:
             full - last,
             filled,
             list(_since(begin, self.members.levels)),
-            self._rollout(outcome.claims, sandboxes, full),
+            self._rollout(outcome.claims, sandboxes),
             self.place.left_out,
         )
 
@@ -164,13 +166,13 @@ class _Run:
             self.tell("changing the template")
             await self.ground.change_template(NEW)
             self.changed = self.clock.monotonic()
+            await self._full(NEW)
+            self.finished = self.clock.monotonic()
 
-    def _rollout(self, claims: Iterable[Claim], sandboxes: dict[str, Object], full: float) -> Rollout | None:
-        changed = self.changed
-        if changed is None:
+    def _rollout(self, claims: Iterable[Claim], sandboxes: dict[str, Object]) -> Rollout | None:
+        if self.changed is None or self.finished is None:
             return None
-        later = [sandboxes.get(claim.sandbox) for claim in claims if claim.due > changed]
-        return Rollout(changed, full, sum(mark_of(sandbox) != NEW for sandbox in later if sandbox is not None))
+        return Rollout(self.changed, self.finished, stale(claims, sandboxes, self.changed))
 
     def _asked(self) -> list[Asked]:
         """What the API was asked about this run so far."""
@@ -186,6 +188,12 @@ class _Run:
         while (asked := len(self._asked())) != before and self.clock.monotonic() < end:
             before = asked
             await self.clock.sleep(_SILENCE)
+
+
+def stale(claims: Iterable[Claim], sandboxes: dict[str, Object], changed: float) -> int:
+    """How many claims made after the change were given one of these sandboxes that is without the new mark."""
+    later = (sandboxes.get(claim.sandbox) for claim in claims if claim.due > changed)
+    return sum(mark_of(sandbox) != NEW for sandbox in later if sandbox is not None)
 
 
 def _since(begin: float, levels: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
