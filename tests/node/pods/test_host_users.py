@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from sandpool.node.pods.host_users import HostUsers
+import os
+
+from sandpool.node.pods.host_users import HostUsers, OwnUser
 
 
 def test_everybody_is_somebody_else() -> None:
@@ -31,3 +33,11 @@ def test_one_that_is_returned_before_its_turn_is_given_out_once() -> None:
     users = HostUsers(10, taken=[11])
     users.give_back(11)
     assert sorted(users.take() for _ in range(4)) == [10, 11, 12, 13]
+
+
+def test_without_privileges_everybody_is_who_we_are() -> None:
+    users = OwnUser()
+    assert users.take() == users.take() == os.geteuid()
+    assert users.group_of(users.take()) == os.getegid()
+    users.give_back(os.geteuid())
+    assert users.take() == os.geteuid()
