@@ -60,7 +60,7 @@ def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
         error = sdk.fails("SandboxRequestError", sdk.box.commands.run, "echo asleep")
         assert error.status_code == 503, error
         assert "has no running pod" in error.response.text, error.response.text
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
 
     def when_awake(sdk: Any) -> None:
         import time
@@ -80,11 +80,10 @@ def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
 
 
 def test_deletion(home: PrivateHome, speak: Speaker) -> None:
-    def begin(sdk: Any) -> str:
+    def begin(sdk: Any) -> list[str]:
         sdk.box = sdk.client.create_sandbox("python")
         sdk.box.files.write("file", b"content")
-        name: str = sdk.box.claim_name
-        return name
+        return [sdk.box.claim_name, sdk.box.sandbox_id]
 
     def afterwards(sdk: Any) -> None:
         import time
@@ -94,12 +93,13 @@ def test_deletion(home: PrivateHome, speak: Speaker) -> None:
         assert error.status_code == 404 and "not found" in error.response.text, error
         error = sdk.fails("SandboxRequestError", sdk.box.files.read, "file")
         assert error.status_code == 404, error
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 5
         assert sdk.box.status()[0] == "SandboxNotFound"
         sdk.box.close_connection()
 
-    claim = speak(begin)
+    claim, sandbox = speak(begin)
     home.kubectl("delete", "sandboxclaim", claim)
+    home.kubectl("wait", "--for=delete", f"sandbox/{sandbox}", "--timeout=30s")
     speak(afterwards)
 
 

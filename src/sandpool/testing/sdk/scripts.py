@@ -230,7 +230,7 @@ def expires(sdk: Any) -> None:
         time.sleep(0.1)
     began = time.monotonic()
     error = sdk.fails("SandboxRequestError", box.commands.run, "echo late")
-    assert time.monotonic() - began < 2, error
+    assert time.monotonic() - began < 5, error
     box.close_connection()
 
 
