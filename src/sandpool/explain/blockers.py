@@ -20,7 +20,7 @@ UNATTENDED_SECONDS: Final = 10.0
 
 _PULLING: Final = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull")
 _CRASHING: Final = "CrashLoopBackOff"
-_QUOTA: Final = "exceeded quota"  # kube-apiserver's words, and ours
+_QUOTA: Final = "exceeded quota"  # kube-apiserver's words
 # Of events about pods, as kubelets, schedulers and our node write them.
 _FAILED, _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "Failed", "BackOff", "Unhealthy", "FailedScheduling"
 _MOUNTING: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
