@@ -98,3 +98,21 @@ async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None
     assert kernel.scripts == []
     await enforcer.enforce()
     assert len(kernel.scripts) == 1
+
+
+async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.add("1", endpoint(1))
+    chosen = policy(1)
+    chosen["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
+    chosen["spec"]["ingress"] = [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}]
+    enforcer.policies.wrote(chosen)
+    await enforcer.enforce()
+    compiled = kernel.scripts.copy()
+    enforcer.relabel("1", {"claim": "x"})
+    assert enforcer.is_up_to_date
+    for app in ("friend", "closed"):
+        enforcer.relabel("1", {"app": app})
+        assert not enforcer.is_up_to_date, "both who is chosen and who is let in"
+        await enforcer.enforce()
+    assert kernel.scripts != compiled
+    await enforcer.close()

@@ -14,9 +14,10 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
+from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK
-from sandpool.node.network.policy import NOTHING, Endpoint, Firewall, compile_policies
+from sandpool.node.network.policy import NOTHING, Endpoint, Firewall, compile_policies, selectors
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +37,7 @@ class Enforcer:
         self._changes = 0  # announced so far
         self._in_force = 0  # of those
         self._lock = asyncio.Lock()
+        self._selectors: tuple[LabelSelector, ...] | None = None  # of the policies; None: look again
         self._catching_up: asyncio.Task[None] | None = None
         policies.subscribe(self._changed)
         namespaces.subscribe(self._changed, reads=_labels)
@@ -44,6 +46,10 @@ class Enforcer:
     def enforced(self) -> Firewall:
         """What is in force, as far as is known."""
         return self._enforced or NOTHING
+
+    @property
+    def is_up_to_date(self) -> bool:
+        return self._in_force == self._changes
 
     async def add(self, uid: str, endpoint: Endpoint) -> None:
         """Returns when the policies that hold for the pod are in force."""
@@ -57,8 +63,11 @@ class Enforcer:
     def relabel(self, uid: str, labels: dict[str, str]) -> None:
         """The pod's labels are others now, and with them perhaps its policies."""
         endpoint = self._endpoints.get(uid)
-        if endpoint is not None and endpoint.labels != labels:
-            self._endpoints[uid] = replace(endpoint, labels=labels)
+        if endpoint is None or endpoint.labels == labels:
+            return
+        self._endpoints[uid] = replace(endpoint, labels=labels)
+        # A claim changes labels that no policy asks for, and in a burst there are hundreds.
+        if any(selector.matches(endpoint.labels) != selector.matches(labels) for selector in self._choices()):
             self._catch_up()
 
     async def enforce(self) -> None:
@@ -85,7 +94,13 @@ class Enforcer:
         self._enforced = NOTHING
 
     def _changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        self._selectors = None
         self._catch_up()
+
+    def _choices(self) -> tuple[LabelSelector, ...]:
+        if self._selectors is None:
+            self._selectors = selectors(self.policies)
+        return self._selectors
 
     def _catch_up(self) -> None:
         if not self._in_force:

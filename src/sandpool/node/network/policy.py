@@ -93,6 +93,18 @@ def compile_policies(
     return Firewall(compiler.chains, compiler.sets, directions[INGRESS], directions[EGRESS])
 
 
+def selectors(policies: Iterable[Object]) -> tuple[LabelSelector, ...]:
+    """Everything by which policies choose pods, whom they are about or whom they let in. Labels that are the same to
+    all of them are the same to the firewall."""
+    found: list[LabelSelector] = []
+    for policy in map(_Policy, policies):
+        found.append(policy.selector)
+        for direction, peers in ((INGRESS, "from"), (EGRESS, "to")):
+            for rule in policy.rules[direction]:
+                found += [_selector(peer.get("podSelector")) for peer in rule.get(peers) or () if "ipBlock" not in peer]
+    return tuple(dict.fromkeys(found))
+
+
 class _Policy:
     def __init__(self, policy: Object) -> None:
         spec = policy["spec"]
