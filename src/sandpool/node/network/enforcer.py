@@ -48,8 +48,9 @@ class Enforcer:
         return self._enforced or NOTHING
 
     @property
-    def is_up_to_date(self) -> bool:
-        return self._in_force == self._changes
+    def behind(self) -> int:
+        """How many changes are not in force yet."""
+        return self._changes - self._in_force
 
     async def add(self, uid: str, endpoint: Endpoint) -> None:
         """Returns when the policies that hold for the pod are in force."""
