@@ -15,8 +15,8 @@ import yaml
 
 from sandpool.api.kinds import LEASE, NAMESPACE, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
-from sandpool.install.names import LEASE as LEASE_NAME
 from sandpool.engine.clock import SystemClock
+from sandpool.install.names import LEASE as LEASE_NAME
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
 from sandpool.kube.http import HttpTransport

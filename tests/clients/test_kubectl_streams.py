@@ -15,8 +15,8 @@ import pytest_asyncio
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
-from sandpool.server.daemon import Daemon, Settings
 from sandpool.kube.door import Conversation
+from sandpool.server.daemon import Daemon, Settings
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new

@@ -13,6 +13,7 @@ from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
+from sandpool.kube.door import PodDoor
 from sandpool.server.admission import Admission
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.groups import authenticated
@@ -39,7 +40,6 @@ from sandpool.server.reviews import Reviews
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
-from sandpool.kube.door import PodDoor
 from sandpool.server.subresources import Subresources
 
 log = logging.getLogger(__name__)

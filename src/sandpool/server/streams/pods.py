@@ -14,11 +14,11 @@ from urllib.parse import parse_qsl
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
+from sandpool.kube.door import LogQuery, NotPossible, PodDoor
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine, WatchStream
 from sandpool.server.requests import truthy
 from sandpool.server.streams import forwarding, remote
-from sandpool.kube.door import LogQuery, NotPossible, PodDoor
 from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket, WebSocketWire, accept_headers
 from sandpool.server.streams.wire import Wire
