@@ -74,7 +74,8 @@ async def test_everything_is_told_that_may_be_looked_at(up: ServerProcess, tmp_p
     assert await namespaces(up.kubeconfig) == set()
 
 
-async def test_what_is_interrupted_is_removed(up: ServerProcess) -> None:
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+async def test_what_is_interrupted_is_removed(up: ServerProcess, how: signal.Signals) -> None:
     process = await start(
         "sustained", "--qps", "2", "--seconds", "100", "--warmpool-size", "2", "--kubeconfig", up.kubeconfig
     )
@@ -83,7 +84,7 @@ async def test_what_is_interrupted_is_removed(up: ServerProcess) -> None:
         while b"waiting" not in (line := await process.stderr.readline()):
             assert line, "it ended"
     assert len(await namespaces(up.kubeconfig)) == 1
-    process.send_signal(signal.SIGINT)
+    process.send_signal(how)
     _, errors = await finish(process)
     assert process.returncode == 1
     assert "removing namespace" in errors and "Aborted!" in errors
