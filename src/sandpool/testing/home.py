@@ -7,7 +7,6 @@ rights that an installation gives them and no others, so every test in a home is
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from contextlib import suppress
 from pathlib import Path
@@ -152,8 +151,9 @@ class KubernetesHome(HttpDoor):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
         await grant(home, admin)
-        # The garbage collector looks for new kinds every half a minute, and when it starts.
-        await asyncio.to_thread(plane.restart, plane.controller_manager)
+        # The garbage collector looks for new kinds every half a minute, and when it starts. Not in another thread: a
+        # component ends with the thread that has started it, and those of a pool end with the event loop.
+        plane.restart(plane.controller_manager)
         return home
 
     def client_for(self, user: str) -> Client:
