@@ -39,7 +39,14 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
 
 
 def _ruleset() -> str:
-    return subprocess.run(["nft", "list", "ruleset"], capture_output=True, text=True, check=True).stdout
+    listing = subprocess.run(
+        ["nft", "list", "ruleset"],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+    )
+    return listing.stdout
 
 
 def _user(status: Path) -> int:

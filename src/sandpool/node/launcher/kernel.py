@@ -30,7 +30,9 @@ RESOLVE_IN_ROOT: Final = 0x10
 
 _MNT_DETACH: Final = 0x2
 _O_PATH: Final = os.O_PATH | os.O_CLOEXEC
+_SIGKILL: Final = 9
 _SIGCHLD: Final = 17
+_SIGSTOP: Final = 19
 _AT_FDCWD: Final = -100
 _AT_EMPTY_PATH: Final = 0x1000
 _OPEN_TREE_CLONE: Final = 0x1
@@ -47,8 +49,8 @@ _SECCOMP_MODE_FILTER: Final = 2
 _CAPABILITY_VERSION_3: Final = 0x20080522
 
 _NUMBERS: Final = {
-    "x86_64": {"clone": 56, "capset": 126, "pivot_root": 155},
-    "aarch64": {"clone": 220, "capset": 91, "pivot_root": 41},
+    "x86_64": {"rt_sigaction": 13, "clone": 56, "capset": 126, "pivot_root": 155},
+    "aarch64": {"rt_sigaction": 134, "clone": 220, "capset": 91, "pivot_root": 41},
 }
 # The same everywhere.
 _OPEN_TREE, _MOVE_MOUNT, _OPENAT2, _MOUNT_SETATTR = 428, 429, 437, 442
@@ -72,6 +74,15 @@ class _MountAttr(ctypes.Structure):
 
 class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
+
+
+def default_signals() -> None:
+    """As a program expects to find them. What is ignored stays ignored in what is executed, whoever began it; Python
+    ignores two of them itself, and lets nobody touch those that the C library keeps to itself."""
+    default = bytes(32)  # no handler, no flags, nothing blocked meanwhile
+    for number in range(1, 65):
+        if number not in (_SIGKILL, _SIGSTOP):
+            _checked(_libc.syscall(_NUMBERS[platform.machine()]["rt_sigaction"], number, default, None, 8))
 
 
 def unshare(flags: int) -> None:

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from sandpool.node.launcher import kernel
 from sandpool.node.launcher.birth import Birth, become_container
 from sandpool.node.launcher.entry import Entry, become_command
 from sandpool.node.launcher.orders import LONGEST, decode
@@ -125,9 +126,7 @@ class Launcher:
 def _child(order: Any, pipe: int) -> None:
     """Does not return."""
     try:
-        # What is ignored stays ignored in what is executed; Python ignores the last two, programs do not expect that.
-        for number in (*_NOT_MEANT_FOR_US, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+        kernel.default_signals()
         match order:
             case Birth():
                 become_container(order, pipe)
