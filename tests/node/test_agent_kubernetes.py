@@ -26,6 +26,7 @@ from sandpool.testing.runtime import FakeRuntime
 from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.kubernetes
+OURS = {"key": "tests", "value": "node-agent", "effect": "NoSchedule"}
 
 
 class Cluster:
@@ -40,7 +41,8 @@ class Cluster:
 
     async def create(self, name: str, **spec: object) -> None:
         # The token volume that Kubernetes adds is nothing a fake volume needs.
-        await self.client.create(POD, pod(name, spec={"automountServiceAccountToken": False, **spec}), self.namespace)
+        body = {"automountServiceAccountToken": False, "tolerations": [OURS | {"operator": "Equal"}], **spec}
+        await self.client.create(POD, pod(name, spec=body), self.namespace)
 
     async def get(self, name: str) -> Object:
         return await self.client.get(POD, name, self.namespace)
@@ -85,7 +87,8 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     scheduler = Scheduler(own, clock, Random())
     await agent.start()
     # Kubernetes marks every new node so; a controller that does not run here takes the mark away when it is ready.
-    await client.patch(NODE, name, MergePatch({"spec": {"taints": None}}))
+    # Another mark keeps the pods of other tests away.
+    await client.patch(NODE, name, MergePatch({"spec": {"taints": [OURS]}}))
     await scheduler.start()
     yield Cluster(client, namespace, runtime, network, agent)
     await scheduler.stop()
@@ -109,7 +112,6 @@ async def test_a_pod_is_bound_runs_and_goes(cluster: Cluster) -> None:
     found = await cluster.ready("one")
     assert found["spec"]["nodeName"] == cluster.agent.name
     assert found["status"]["phase"] == "Running"
-    # Pods of other tests may have been bound here first.
     assert found["status"]["podIPs"] == [{"ip": cluster.network.addresses[found["metadata"]["uid"]]}]
     await cluster.client.delete(POD, "one", cluster.namespace)
 
