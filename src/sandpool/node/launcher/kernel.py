@@ -102,12 +102,17 @@ def mount(source: str, target: str, type: str, flags: int, options: str = "") ->
     )
 
 
+def unmount(target: str) -> None:
+    """At once for who looks, and for good when nobody uses it any more."""
+    _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
+
+
 def change_root(directory: str) -> None:
     """Make a mount the root of this process's mount namespace, and let go of the one before."""
     os.chdir(directory)
     # Onto itself: the old root is then mounted over the new one and can be taken off without a place to put it.
     _checked(_libc.syscall(_NUMBERS[platform.machine()]["pivot_root"], b".", b"."))
-    _checked(_libc.umount2(b".", _MNT_DETACH))
+    unmount(".")
     os.chdir("/")
 
 

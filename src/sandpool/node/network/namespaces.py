@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import os
 import socket
 import threading
@@ -17,14 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
+from sandpool.node.launcher import kernel
+
 T = TypeVar("T")
 
-_CLONE_NEWNET: Final = 0x40000000
-_MS_BIND: Final = 4096
-_MNT_DETACH: Final = 2
 _MINE: Final = "/proc/thread-self/ns/net"
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Namespace:
@@ -40,10 +36,10 @@ class Namespace:
         namespace = cls(path)
 
         def work() -> T:
-            _check(_libc.unshare(_CLONE_NEWNET))
+            kernel.unshare(kernel.CLONE_NEWNET)
             prepared = prepare()
             path.touch(mode=0o600)
-            _check(_libc.mount(_MINE.encode(), os.fsencode(path), None, _MS_BIND, None), path)
+            kernel.mount(_MINE, str(path), "", kernel.MS_BIND)
             return prepared
 
         try:
@@ -76,14 +72,14 @@ class Namespace:
         """Take the calling thread in, for good."""
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _check(_libc.setns(handle, _CLONE_NEWNET), self.path)
+            kernel.setns(handle, kernel.CLONE_NEWNET)
         finally:
             os.close(handle)
 
     def remove(self) -> None:
         """The kernel ends it, with the links in it, once nobody is inside any more. Removing twice is no mistake."""
         while self.exists:
-            _check(_libc.umount2(os.fsencode(self.path), _MNT_DETACH), self.path)
+            kernel.unmount(str(self.path))
         self.path.unlink(missing_ok=True)
 
 
@@ -123,9 +119,3 @@ def _alone(work: Callable[[], T]) -> T:
     thread.start()
     thread.join()
     return outcome.result()
-
-
-def _check(result: int, path: Path | None = None) -> None:
-    if result != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), *([] if path is None else [str(path)]))
