@@ -6,15 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from sandpool.api import causes
+from sandpool.api.schema.compiling import Step
 from sandpool.api.schema.findings import Findings
 from sandpool.api.schema.shape import MISSING, Shape
 
 # Adds what is wrong with a value.
 Complaints = Callable[[Any, Findings], None]
-Check = Callable[[Any, Any, Findings], Any]
 
 
-def compile_alternatives(shape: Shape, compile: Callable[[Shape], Check]) -> Complaints:
+def compile_alternatives(shape: Shape, compile: Callable[[Shape], Step]) -> Complaints:
     """The complaints of a shape's combinations, their members being compiled by ``compile``."""
     all_of, any_of, one_of = (
         [_judge(compile(each)) for each in group] for group in (shape.all_of, shape.any_of, shape.one_of)
@@ -37,7 +37,7 @@ def compile_alternatives(shape: Shape, compile: Callable[[Shape], Check]) -> Com
 _Judge = Callable[[Any], Findings]
 
 
-def _judge(check: Check) -> _Judge:
+def _judge(check: Step) -> _Judge:
     def judge(value: Any) -> Findings:
         found = Findings()
         check(value, MISSING, found)

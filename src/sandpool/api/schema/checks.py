@@ -8,15 +8,14 @@ from typing import Any, Final
 from sandpool.api import causes
 from sandpool.api.schema import scalars
 from sandpool.api.schema.alternatives import Complaints, compile_alternatives
+from sandpool.api.schema.compiling import Compiler, Step
 from sandpool.api.schema.findings import UNDECODABLE, Findings, Key
 from sandpool.api.schema.listtypes import correlator, duplicate_check
 from sandpool.api.schema.metadata import metadata_check
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.api.schema.wholes import judge_array, judge_object
 
-# (value, what was stored in its place, findings) -> the value to store
-Check = Callable[[Any, Any, Findings], Any]
-
+Check = Step
 _NOTHING: Final[Mapping[str, Any]] = {}
 
 
@@ -25,27 +24,12 @@ def accept(value: Any, old: Any, found: Findings) -> Any:
     return value
 
 
-class Checks:
+class Checks(Compiler):
     """Compiles shapes. With ``pruning`` off, values are only judged: nothing is dropped, defaulted or unknown."""
 
     def __init__(self, *, pruning: bool = True) -> None:
+        super().__init__()
         self.pruning = pruning
-        self._compiled: dict[int, Check] = {}
-
-    def compile(self, shape: Shape) -> Check:
-        """The check of a shape. A shape that contains itself gets one that refers back to it."""
-        known = self._compiled.get(id(shape))
-        if known is not None:
-            return known
-        built: list[Check] = []
-
-        def refer_back(value: Any, old: Any, found: Findings) -> Any:
-            return built[0](value, old, found)
-
-        self._compiled[id(shape)] = refer_back
-        built.append(self._build(shape))
-        self._compiled[id(shape)] = built[0]
-        return built[0]
 
     def resource(self, shape: Shape) -> Check:
         """The check of a whole object: as the shape says, and with apiVersion, kind and metadata."""

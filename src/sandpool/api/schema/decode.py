@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sandpool.api.schema import core
+from sandpool.api.schema.compiling import Compiler
 from sandpool.api.schema.findings import Findings, Key
 from sandpool.api.schema.govalues import (
     Decode,
@@ -33,25 +34,8 @@ _JSON_SCHEMA: Final = "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions.v1.
 _SCHEMA_UNIONS: Final = ("JSONSchemaPropsOrArray", "JSONSchemaPropsOrBool", "JSONSchemaPropsOrStringArray")
 
 
-class Decoding:
+class Decoding(Compiler):
     """Compiles shapes of built-in definitions, each once."""
-
-    def __init__(self) -> None:
-        self._compiled: dict[int, Decode] = {}
-
-    def compile(self, shape: Shape) -> Decode:
-        known = self._compiled.get(id(shape))
-        if known is not None:
-            return known
-        built: list[Decode] = []
-
-        def refer_back(value: Any, old: Any, found: Findings) -> Any:
-            return built[0](value, old, found)
-
-        self._compiled[id(shape)] = refer_back
-        built.append(self._build(shape))
-        self._compiled[id(shape)] = built[0]
-        return built[0]
 
     def _build(self, shape: Shape) -> Decode:
         if shape.name.endswith(_SCHEMA_UNIONS):

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from sandpool.api import quantity
+from sandpool.api.schema.compiling import Step
 from sandpool.api.schema.findings import Findings, Undecodable
 from sandpool.api.schema.shape import Shape
 from sandpool.api.schema.times import read_micro_time, read_time
 
-# (value, what was stored in its place, findings) -> the value to store. Only unknown fields are found; what cannot be
-# read is raised.
-Decode = Callable[[Any, Any, Findings], Any]
+# Only unknown fields are found; what cannot be read is raised.
+Decode = Step
 
 _RANGES: Final = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
 
