@@ -58,6 +58,16 @@ async def test_a_node_names_what_is_weaker_than_it_should_be(rig: NodeRig) -> No
     assert found["RuntimesUnavailable"] == ("True", "gvisor: runsc is not installed")
 
 
+async def test_a_node_that_has_mended_says_nothing_of_it(rig: NodeRig) -> None:
+    rig.unavailable["gvisor"] = "runsc is not installed"
+    await rig.restart()
+    rig.unavailable.clear()
+    await rig.restart()
+    node = await rig.client.get(NODE, "node-1")
+    assert "RuntimesUnavailable" not in {each["type"] for each in node["status"]["conditions"]}
+    assert not node["metadata"].get("annotations")
+
+
 async def test_a_node_says_that_it_is_alive(rig: NodeRig) -> None:
     async def renewed() -> str:
         lease = await rig.client.get(LEASE, "node-1", "kube-node-lease")

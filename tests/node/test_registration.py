@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.conditions import find_condition
+from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.api.resource import Object
 from sandpool.node.machine import Machine, Remaining, read_machine, read_remaining
 from sandpool.node.registration import (
@@ -17,10 +19,12 @@ from sandpool.node.registration import (
     allocatable,
     capacity,
     conditions,
-    node_labels,
+    new_node,
+    node_metadata,
     node_status,
     stopped,
 )
+from sandpool.node.runtimes.known import with_unsupported
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINE = Machine("here", 4, 8 << 30, 100 << 30, "amd64", "6.1", "Debian", "m", "b")
@@ -40,12 +44,22 @@ def test_amounts() -> None:
 
 
 def test_labels() -> None:
-    assert node_labels(MACHINE, OFFER) == {
+    assert new_node(MACHINE, OFFER, ABILITY)["metadata"]["labels"] == {
         "kubernetes.io/hostname": "node-1",
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
+        "runtime.sandpool.dev/bwrap": "true",
         "zone": "a",
     }
+
+
+def test_what_a_node_has_lost_is_no_longer_in_its_labels() -> None:
+    ability = replace(ABILITY, unavailable={"crun": "it is too old"})
+    new = new_node(MACHINE, OFFER, ability)["metadata"]
+    assert "runtime.sandpool.dev/crun" not in new["labels"]
+    assert json.loads(new["annotations"][UNAVAILABLE_RUNTIMES]) == {"crun": "it is too old"}
+    assert node_metadata(MACHINE, OFFER, ability)["labels"]["runtime.sandpool.dev/crun"] is None
+    assert node_metadata(MACHINE, OFFER, ABILITY)["annotations"] == {UNAVAILABLE_RUNTIMES: None}
 
 
 def test_a_node_that_is_well() -> None:
@@ -70,6 +84,26 @@ def test_what_is_weaker_is_named() -> None:
     assert (found["NoNetwork"]["status"], found["NoNetwork"]["message"]) == ("True", "not root")
     assert found["RuntimesUnavailable"]["message"] == "gvisor: not installed"
     assert found["Ready"]["status"] == "True"
+
+
+def test_runtimes_that_this_node_would_never_have_are_no_condition() -> None:
+    unavailable = with_unsupported({"bwrap": object()}, {})
+    assert "RuntimesUnavailable" not in statuses(replace(ABILITY, unavailable=unavailable))
+    unavailable = with_unsupported({"bwrap": object()}, {"gvisor": "not installed", "process": "it failed"})
+    found = {each["type"]: each for each in conditions(MACHINE, replace(ABILITY, unavailable=unavailable), PLENTY)}
+    assert found["RuntimesUnavailable"]["message"] == "gvisor: not installed; process: it failed"
+    assert unavailable["runsc"] == "not installed"
+
+
+def test_what_is_no_longer_missing_is_no_longer_said() -> None:
+    weak = replace(ABILITY, unavailable={"gvisor": "not installed"}, weaknesses={"NoNetwork": "not root"})
+    before = node_status(MACHINE, OFFER, weak, PLENTY, [], NOW)["conditions"]
+    others = {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}
+    now = node_status(MACHINE, OFFER, ABILITY, PLENTY, [*before, others], NOW)["conditions"]
+    assert [each for each in now if "$patch" in each] == [
+        {"$patch": "delete", "type": "NoNetwork"},
+        {"$patch": "delete", "type": "RuntimesUnavailable"},
+    ]
 
 
 def test_without_any_runtime_it_is_not_ready() -> None:

@@ -59,6 +59,9 @@ TRACE_CONTEXT: Final = "opentelemetry.io/trace-context"
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 #: On pod template and Pod: "true" lets the node freeze the pod while it waits in a pool. Only our node knows it.
 FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
+#: On Node: why pods of a runtime handler cannot run there, as a JSON map. Those that can are labels with this prefix.
+UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"
+RUNTIME_PREFIX: Final = "runtime.sandpool.dev/"
 
 # --- field managers --------------------------------------------------------------------------------------------------
 

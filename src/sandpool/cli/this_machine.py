@@ -16,6 +16,7 @@ from sandpool.node.assembly import Node, Settings
 from sandpool.node.door import NodeDoor
 from sandpool.node.pods.host_users import FIRST
 from sandpool.node.registration import Offer
+from sandpool.node.runtimes.known import tried
 from sandpool.node.runtimes.process import PROCESS
 from sandpool.server.app import ApiServer
 
@@ -54,7 +55,7 @@ def _settings(directory: Path, choice: Choice) -> Settings:
 def _said_of(node: Node) -> str:
     runtimes, name = node.agent.parts.runtimes, node.agent.name
     if not runtimes.available:
-        why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(runtimes.unavailable.items()))
+        why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))
         return f"node {name} cannot run pods: {why} (--simulated-nodes 1 shows what would happen, running nothing)"
     weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
     unsafe = "".join(f"; {message}" for message in runtimes.weaknesses.values())

@@ -41,6 +41,7 @@ from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.crun import CrunRuntime
+from sandpool.node.runtimes.known import with_aliases, with_unsupported
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.scheduling.scheduler import Scheduler
@@ -173,7 +174,7 @@ class Node:
         try:
             self._cgroups = self._groups()
         except NoCgroups as error:
-            return Runtimes({}, _PREFERRED[0], dict.fromkeys(_PREFERRED, str(error)))
+            return Runtimes({}, _PREFERRED[0], with_unsupported({}, dict.fromkeys(_PREFERRED, str(error))))
         available: dict[str, Runtime] = {}
         unavailable: dict[str, str] = {}
         candidates = self._candidates(self._cgroups)
@@ -189,7 +190,7 @@ class Node:
         if PROCESS in available:
             _log.warning("%s", WARNING)
             weaknesses[_UNSAFE] = WARNING
-        return Runtimes(available, default, unavailable, weaknesses)
+        return Runtimes(with_aliases(available), default, with_unsupported(available, unavailable), weaknesses)
 
     @property
     def _is_unprivileged(self) -> bool:

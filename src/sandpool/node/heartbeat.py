@@ -24,7 +24,7 @@ from sandpool.node.registration import (
     lease,
     lease_spec,
     new_node,
-    node_labels,
+    node_metadata,
     node_status,
     stopped,
 )
@@ -61,10 +61,10 @@ class Heartbeat:
     async def register(self) -> None:
         """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
         try:
-            self._node = await self.client.create(NODE, new_node(self.machine, self.offer))
+            self._node = await self.client.create(NODE, new_node(self.machine, self.offer, self.ability))
         except AlreadyExists:
-            labels = MergePatch({"metadata": {"labels": node_labels(self.machine, self.offer)}})
-            self._node = await self.client.patch(NODE, self.offer.name, labels)
+            metadata = node_metadata(self.machine, self.offer, self.ability)
+            self._node = await self.client.patch(NODE, self.offer.name, MergePatch({"metadata": metadata}))
         await self._write_status()
         await self._renew()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -10,10 +11,12 @@ from typing import Final
 from sandpool import __version__
 from sandpool.api.conditions import FALSE, READY, TRUE, find_condition
 from sandpool.api.kinds import LEASE, NODE
+from sandpool.api.labels import RUNTIME_PREFIX, UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import Quantity
 from sandpool.api.resource import Object
 from sandpool.engine.clock import micro_timestamp, timestamp
 from sandpool.node.machine import Machine, Remaining
+from sandpool.node.runtimes.known import tried
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_DURATION: Final = 40  # seconds
@@ -24,6 +27,9 @@ _LEAST_MEMORY: Final = 100 << 20
 _LEAST_STORAGE: Final = 0.10  # of all
 _LEAST_PIDS: Final = 1000
 _RUNTIMES_MISSING: Final = "RuntimesUnavailable"
+# Reasons of conditions that are there only as long as something is missing.
+_SELF_TEST_FAILED: Final = "SelfTestFailed"
+_WEAKER: Final = "WeakerFallback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +72,27 @@ def allocatable(machine: Machine, offer: Offer) -> dict[str, str]:
     }
 
 
-def node_labels(machine: Machine, offer: Offer) -> dict[str, str]:
-    return {
+def node_metadata(machine: Machine, offer: Offer, ability: Ability) -> Object:
+    """As a merge patch: what the node no longer has is taken away."""
+    runtimes = {
+        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in ability.unavailable), None),
+        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in ability.handlers), "true"),
+    }
+    labels = {
         "kubernetes.io/hostname": offer.name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
+        **runtimes,
         **offer.labels,
     }
+    missing = json.dumps(dict(ability.unavailable)) if ability.unavailable else None
+    return {"labels": labels, "annotations": {UNAVAILABLE_RUNTIMES: missing}}
 
 
-def new_node(machine: Machine, offer: Offer) -> Object:
-    metadata = {"name": offer.name, "labels": node_labels(machine, offer)}
+def new_node(machine: Machine, offer: Offer, ability: Ability) -> Object:
+    parts = node_metadata(machine, offer, ability).items()
+    stated = {part: {key: value for key, value in values.items() if value is not None} for part, values in parts}
+    metadata = {"name": offer.name, **stated}
     return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata, "spec": {}}
 
 
@@ -85,13 +101,14 @@ def node_status(
 ) -> Object:
     """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
     addresses = [{"type": "InternalIP", "address": address} for address in ability.addresses]
+    stated = [_timed(each, known, now) for each in conditions(machine, ability, remaining)]
     return {
         "capacity": capacity(machine, offer),
         "allocatable": allocatable(machine, offer),
         "addresses": [*addresses, {"type": "Hostname", "address": machine.hostname}],
         "nodeInfo": _node_info(machine),
         "runtimeHandlers": [{"name": handler} for handler in ability.handlers],
-        "conditions": [_timed(each, known, now) for each in conditions(machine, ability, remaining)],
+        "conditions": [*stated, *_withdrawn(known, {each["type"] for each in stated})],
     }
 
 
@@ -108,12 +125,12 @@ def conditions(machine: Machine, ability: Ability, remaining: Remaining) -> list
         else {"type": READY, "status": FALSE, "reason": "NoRuntime", "message": _missing(ability)},
     ]
     found += [
-        {"type": type, "status": TRUE, "reason": "WeakerFallback", "message": message}
+        {"type": type, "status": TRUE, "reason": _WEAKER, "message": message}
         for type, message in ability.weaknesses.items()
     ]
-    if ability.unavailable:
+    if tried(ability.unavailable):
         message = _missing(ability)
-        found.append({"type": _RUNTIMES_MISSING, "status": TRUE, "reason": "SelfTestFailed", "message": message})
+        found.append({"type": _RUNTIMES_MISSING, "status": TRUE, "reason": _SELF_TEST_FAILED, "message": message})
     return found
 
 
@@ -138,7 +155,15 @@ def lease_spec(offer: Offer, now: datetime) -> Object:
 
 
 def _missing(ability: Ability) -> str:
-    return "; ".join(f"{name}: {why}" for name, why in sorted(ability.unavailable.items())) or "no runtime works here"
+    missing = sorted(tried(ability.unavailable).items())
+    return "; ".join(f"{name}: {why}" for name, why in missing) or "no runtime works here"
+
+
+def _withdrawn(known: Iterable[Object], stated: set[str]) -> list[Object]:
+    """What was said of something missing, by a node that now has it."""
+    ours = (_WEAKER, _SELF_TEST_FAILED)
+    gone = [each["type"] for each in known if each.get("reason") in ours and each["type"] not in stated]
+    return [{"$patch": "delete", "type": type} for type in gone]
 
 
 def _pressure(type: str, under: bool, bad: str, good: str, what: str) -> Object:

@@ -203,7 +203,8 @@ async def test_a_runtime_that_does_not_work_here_is_never_replaced_by_another(ri
     assert rig.starts() == []
     assert (await rig.status())["phase"] == "Pending"
     message = (await rig.state())["state"]["waiting"]["message"]
-    assert message == 'Failed to create pod sandbox: runtime "gvisor": runsc is not installed'
+    expected = "runtime gvisor is not available on this node: runsc is not installed"
+    assert message == f"Failed to create pod sandbox: {expected}"
 
 
 async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import EVENT, NODE, POD
-from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.server.app import ApiServer
@@ -40,16 +39,17 @@ class SchedulerRig:
         *,
         handlers: tuple[str, ...] = (),
         ready: str = "True",
-        conditions: tuple[Object, ...] = (),
         labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
         **spec: Any,
     ) -> None:
-        await self.client.create(NODE, new(NODE, name, metadata={"labels": dict(labels or {})}, spec=spec))
+        metadata = {"labels": dict(labels or {}), "annotations": dict(annotations or {})}
+        await self.client.create(NODE, new(NODE, name, metadata=metadata, spec=spec))
         status = {
             "capacity": dict(amounts),
             "allocatable": dict(amounts),
             "runtimeHandlers": [{"name": handler} for handler in handlers],
-            "conditions": [{"type": "Ready", "status": ready}, *conditions],
+            "conditions": [{"type": "Ready", "status": ready}],
         }
         await self.client.patch(NODE, name, MergePatch({"status": status}), subresource="status")
         await self.settle()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.node.scheduling.demand import demand_of, requests_of
 from sandpool.node.scheduling.fit import NodeView, message, obstacles
 from sandpool.testing.objects import pod
@@ -19,7 +20,7 @@ def node(**changes: Any) -> NodeView:
         "allocatable": {"cpu": 4 * 10**9, "pods": 10 * 10**9},
         "ready": True,
         "handlers": frozenset(),
-        "missing": "",
+        "missing": {},
     }
     return NodeView(**{**fields, **changes})
 
@@ -98,6 +99,19 @@ def test_runtime_classes() -> None:
     assert reasons({"runtimeClassName": "strong"}, node()) == []
     assert reasons({"runtimeClassName": "strong"}, node(handlers=frozenset({"gvisor"}))) == []
     assert reasons({"runtimeClassName": "none"}, node()) == ['node(s) know no RuntimeClass "none"']
+    without = node(handlers=frozenset({"bwrap"}), missing={"gvisor": "runsc is not installed"})
+    assert reasons({"runtimeClassName": "strong"}, without) == [
+        "runtime gvisor is not available on this node: runsc is not installed"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [('{"gvisor": "no"}', {"gvisor": "no"}), ("", {}), ("[1]", {}), ("{", {}), ('{"gvisor": 1}', {"gvisor": "1"})],
+)
+def test_what_a_node_says_it_lacks(annotation: str, expected: dict[str, str]) -> None:
+    metadata = {"name": "node-1", "annotations": {UNAVAILABLE_RUNTIMES: annotation}}
+    assert NodeView.from_object({"metadata": metadata}).missing == expected
 
 
 def test_amounts_add_up() -> None:

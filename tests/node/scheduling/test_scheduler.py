@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
+from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.kube.client import MergePatch
 from sandpool.testing.objects import new
 
@@ -84,15 +85,25 @@ async def test_the_largest_of_the_init_containers_counts(rig: SchedulerRig) -> N
 
 async def test_a_runtime_class_that_no_node_can_run(rig: SchedulerRig) -> None:
     await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
-    missing = {"type": "RuntimesUnavailable", "status": "True", "message": "gvisor: runsc is not installed"}
-    await rig.node(handlers=("bwrap",), conditions=(missing,))
+    missing = '{"crun": "it is too old", "gvisor": "runsc is not installed"}'
+    await rig.node(handlers=("bwrap",), annotations={UNAVAILABLE_RUNTIMES: missing})
     await rig.pod("one", runtimeClassName="strong")
     assert await rig.why("one") == (
-        '0/1 nodes are available: 1 node(s) cannot run the handler "gvisor" of RuntimeClass "strong" '
-        "(gvisor: runsc is not installed)."
+        "0/1 nodes are available: 1 runtime gvisor is not available on this node: runsc is not installed."
     )
     await rig.node("node-2", handlers=("bwrap", "gvisor"))
     assert await rig.where("one") == "node-2"
+
+
+async def test_a_node_that_has_got_a_runtime_takes_who_waits_for_it(rig: SchedulerRig) -> None:
+    await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
+    await rig.node(handlers=("bwrap",))
+    await rig.pod("one", runtimeClassName="strong")
+    assert await rig.why("one") == "0/1 nodes are available: 1 runtime gvisor is not available on this node."
+    status = {"runtimeHandlers": [{"name": "bwrap"}, {"name": "gvisor"}]}
+    await rig.client.patch(NODE, "node-1", MergePatch({"status": status}), subresource="status")
+    await rig.settle()
+    assert await rig.where("one") == "node-1"
 
 
 async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:

@@ -15,6 +15,7 @@ from sandpool.engine.recorder import Recorder
 from sandpool.kube.client import Client
 from sandpool.node.pods.host_users import HostUsers
 from sandpool.node.pods.parts import Images, Logs, Network, Volumes
+from sandpool.node.runtimes.known import refusal
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
 
 # Below the state directory: one directory per pod, named by its UID.
@@ -43,8 +44,7 @@ class Runtimes:
         if found is not None:
             return found
         wanted = handler or self.default
-        why = self.unavailable.get(wanted)
-        raise NoRuntime(f'no runtime for "{wanted}" is configured' if why is None else f'runtime "{wanted}": {why}')
+        raise NoRuntime(refusal(wanted, self.unavailable.get(wanted, "")))
 
 
 @dataclass(frozen=True, slots=True)

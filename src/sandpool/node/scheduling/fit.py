@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.conditions import READY, TRUE, find_condition
+from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
+from sandpool.node.runtimes.known import refusal
 from sandpool.node.scheduling.demand import Demand
 
 _UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
@@ -18,8 +21,8 @@ _AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What decides about placing pods on a node. ``handlers`` are the runtimes it has, with what is wrong with those it
-    lacks; an empty set says nothing about them."""
+    """What decides about placing pods on a node. ``handlers`` are the runtimes it has, of which an empty set says
+    nothing; ``missing`` is why it lacks others, as far as it says."""
 
     name: str
     labels: Mapping[str, str]
@@ -27,14 +30,13 @@ class NodeView:
     allocatable: Mapping[str, int]  # in billionths
     ready: bool
     handlers: frozenset[str]
-    missing: str
+    missing: Mapping[str, str]
 
     @classmethod
     def from_object(cls, node: Object) -> NodeView:
         spec, status = node.get("spec") or {}, node.get("status") or {}
         known = status.get("conditions") or []
         ready = find_condition(known, READY)
-        missing = find_condition(known, "RuntimesUnavailable")
         taints = [*(spec.get("taints") or ()), *([_UNSCHEDULABLE] if spec.get("unschedulable") else [])]
         return cls(
             node["metadata"]["name"],
@@ -43,8 +45,17 @@ class NodeView:
             {name: parse(amount).billionths for name, amount in (status.get("allocatable") or {}).items()},
             ready is not None and ready.get("status") == TRUE,
             frozenset(each.get("name") or "" for each in status.get("runtimeHandlers") or ()),
-            (missing or {}).get("message") or "",
+            _missing(node["metadata"].get("annotations") or {}),
         )
+
+
+def _missing(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    """Anybody may have written it."""
+    try:
+        found = json.loads(annotations.get(UNAVAILABLE_RUNTIMES) or "{}")
+    except ValueError:
+        return {}
+    return {name: str(why) for name, why in found.items()} if isinstance(found, dict) else {}
 
 
 def obstacles(
@@ -77,8 +88,7 @@ def _runtime(name: str, handler: str | None, node: NodeView) -> Iterator[str]:
     if handler is None:
         yield f'node(s) know no RuntimeClass "{name}"'
     elif node.handlers and handler not in node.handlers:
-        why = f" ({node.missing})" if node.missing else ""
-        yield f'node(s) cannot run the handler "{handler}" of RuntimeClass "{name}"{why}'
+        yield refusal(handler, node.missing.get(handler, ""))
 
 
 def message(reasons: list[list[str]]) -> str:
