@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles clean
+.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -57,6 +57,10 @@ bench-claims: setup ## measure how long claims take and what they cost, in this 
 bench-profiles: setup ## measure what a write costs a real kube-apiserver with either profile of the definitions
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && KUBEBUILDER_ASSETS=$$assets \
 	$(BIN)/python -m sandpool.bench.profiles --json build/bench-profiles.json
+
+bench-kubernetes: setup ## measure claims behind a real kube-apiserver, as installed; builds one with Go if needed
+	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && KUBEBUILDER_ASSETS=$$assets \
+	$(BIN)/python -m sandpool.bench.kubernetes --json build/bench-kubernetes.json --html build/bench-kubernetes.html $(BENCH_FLAGS)
 
 clean:           ## remove what the other targets made in this directory
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

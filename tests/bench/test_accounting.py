@@ -36,6 +36,7 @@ def test_a_conflict_is_not_a_name_that_is_taken() -> None:
         asked("create", "pods", subresource="binding", code=409, agent=NODES),
     )
     assert found.conflicts == {CONTROLLERS: 1, NODES: 1}
+    assert found.refused == {(CONTROLLERS, "patch sandboxes", 409): 1, (NODES, "create pods/binding", 409): 1}
 
 
 def test_what_was_not_there() -> None:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from sandpool.api.kinds import NAMESPACE
+from sandpool.api.kinds import NAMESPACE, SANDBOX
 from sandpool.api.resource import Object
 from sandpool.bench import claims
 from sandpool.bench.claims import NEW, Report, measure, stale
@@ -47,6 +47,26 @@ async def test_a_burst_is_served_from_the_pool_and_accounted_for(place: Place) -
     for claim in report.outcome.claims:
         assert claim.seen is not None and claim.assigned is not None and claim.ready is not None
         assert claim.due <= claim.sent <= claim.seen <= claim.assigned <= claim.ready
+
+
+async def test_what_the_server_did_about_a_claim_lies_between_what_its_client_saw(place: Place) -> None:
+    report = await run(place, Scenario("burst", Bursts(1), 1))
+    (claim,) = report.outcome.claims
+    calls = report.calls[claim.name]
+    assert [call.what for call in calls[:3]] == ["claim created", "sandbox adopted", "claim status written"]
+    assert {call.writer for call in calls} <= {"client", "controllers"}
+    assert claim.answered is not None and claim.ready is not None
+    assert claim.sent - 0.001 <= calls[0].begin <= calls[0].end <= claim.answered + 0.001
+    assert calls[1].end <= calls[2].begin + 0.001 and calls[2].begin <= claim.ready
+
+
+async def test_claims_that_depart_take_their_sandboxes_with_them_and_that_is_counted(place: Place) -> None:
+    report = await run(place, Scenario("burst", Bursts(3), 2, depart=True))
+    assert report.departure is not None
+    assert report.departure.ledger.requests["client", "delete sandboxclaims"] == 3
+    assert ("client", "delete sandboxclaims") not in report.ledger.requests
+    left = await place.client.list(SANDBOX, "bench-burst")
+    assert len(left["items"]) == 2
 
 
 async def test_filling_a_pool_is_measured_by_its_sandboxes(place: Place) -> None:

@@ -146,12 +146,31 @@ def test_requests_are_in_the_order_of_those_who_make_them() -> None:
 
 def test_a_step_that_was_not_seen_is_left_out_of_the_waterfall() -> None:
     moments = {"due": 1.0, "sent": 1.001, "answered": None, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
-    names = [name for name, _, _ in way(moments)]
+    names = [name for name, *_ in way(moments)]
     assert "create call" not in names
-    name, begin, end = way(moments)[-1]
+    name, begin, end, _ = way(moments)[-1]
     assert (name, round(begin, 6), round(end, 6)) == ("has a sandbox until ready", 10.0, 20.0)
+
+
+def test_what_the_server_did_is_below_what_the_client_saw() -> None:
+    moments = {"due": 1.0, "sent": 1.0, "answered": 1.004, "seen": None, "assigned": None, "ready": None}
+    calls = [
+        {"what": "claim created", "writer": "client", "begin": 1.001, "end": 1.003, "code": 201},
+        {"what": "sandbox adopted", "writer": "controllers", "begin": 1.006, "end": 1.009, "code": 409},
+    ]
+    *_, first, second = way({**moments, "server": calls})
+    assert (first[0], round(first[1], 6), round(first[2], 6)) == ("client: claim created", 1.0, 3.0)
+    assert (second[0], second[3]) == ("controllers: sandbox adopted (409)", 2)
+
+
+def test_what_was_judged_comes_first() -> None:
+    figure = {"name": "p99 <", "shown": "9 s", "target": "<= 2 s", "verdict": "MISSED", "details": {"p50": "1 s"}}
+    seen = Reader(page({**document(run()), "figures": [figure], "failures": ["a sandbox was given out twice"]}))
+    start = seen.texts.index("p99 <")
+    assert seen.texts[start : start + 5] == ["p99 <", "9 s", "<= 2 s", "MISSED", "p50 1 s"]
+    assert start < seen.texts.index("a sandbox was given out twice") < seen.texts.index("pool full")
 
 
 def test_a_claim_that_was_sent_early_has_no_step_of_less_than_nothing() -> None:
     moments = {"due": 1.0, "sent": 0.9997, "answered": 1.004, "seen": 1.005, "assigned": 1.01, "ready": 1.02}
-    assert way(moments)[0] == ("due until sent", 0.0, 0.0)
+    assert way(moments)[0] == ("due until sent", 0.0, 0.0, 0)

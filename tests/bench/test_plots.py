@@ -65,7 +65,7 @@ def test_bars_are_as_long_as_their_values() -> None:
 
 
 def test_a_step_of_a_waterfall_begins_where_it_begins() -> None:
-    first, second = svg(waterfall([("call", 0.0, 4.0), ("wait", 4.0, 8.0)])).iter("rect")
+    first, second = svg(waterfall([("call", 0.0, 4.0, 0), ("wait", 4.0, 8.0, 1)])).iter("rect")
     assert float(first.attrib["x"]) + float(first.attrib["width"]) == float(second.attrib["x"])
     assert second.findtext("title") == "wait: from 4.0 to 8.0 ms"
 

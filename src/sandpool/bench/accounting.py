@@ -30,6 +30,8 @@ class Ledger:
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     conflicts: Counter[str] = field(default_factory=Counter)  # by writer: 409 with reason Conflict
     missing: Counter[str] = field(default_factory=Counter)  # by writer: 404
+    # By writer, what was asked for and the code: all that was not done, but for names that were taken.
+    refused: Counter[tuple[str, str, int]] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, asked: Iterable[Asked], writer: Callable[[Asked], str]) -> Ledger:
@@ -37,9 +39,12 @@ class Ledger:
         for each in asked:
             who = writer(each)
             ledger.requests[who, str(each)] += 1
+            if each.code < 400 or (each.code == 409 and is_duplicate(each)):
+                continue
+            ledger.refused[who, str(each), each.code] += 1
             if each.code == 404:
                 ledger.missing[who] += 1
-            elif each.code == 409 and not is_duplicate(each):
+            elif each.code == 409:
                 ledger.conflicts[who] += 1
         return ledger
 

@@ -11,7 +11,8 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.bench.accounting import Ledger, is_about
-from sandpool.bench.figures import percentile
+from sandpool.bench.calls import ServerCall, calls_about
+from sandpool.bench.figures import percentile, ranked
 from sandpool.bench.ground import POOL, Ground
 from sandpool.bench.load import Claim, Load, Outcome, Tell
 from sandpool.bench.members import Members, mark_of
@@ -43,11 +44,21 @@ class Rollout:
 
 
 @dataclass(frozen=True, slots=True)
+class Departure:
+    """All claims were deleted at the end, and with them went what they had: what that has cost."""
+
+    seconds: float
+    ledger: Ledger
+    used: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Report:
     """One scenario in one place, from the first claim until everything has come to rest. ``used`` is since the first
     claim, but ``starved`` until the last Ready only. ``refilled`` is seconds from then until the pool was full again,
     ``filled`` those from the creation of the pool until it was full for the first time. ``levels`` are how many members
-    of the pool were ready, and since when. Times are the clock's monotonic seconds."""
+    of the pool were ready, and since when. ``calls`` are those of the API about the claims at some percentiles, by
+    their names. Times are the clock's monotonic seconds."""
 
     scenario: Scenario
     place: str
@@ -61,6 +72,8 @@ class Report:
     levels: list[tuple[float, int]] = field(default_factory=list)
     rollout: Rollout | None = None
     left_out: tuple[str, ...] = ()
+    departure: Departure | None = None
+    calls: dict[str, list[ServerCall]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -72,6 +85,18 @@ class Report:
 
     def per_claim(self, count: float) -> float:
         return count / max(self.count, 1)
+
+    @property
+    def examples(self) -> list[tuple[int, Claim]]:
+        return examples(self.outcome)
+
+
+def examples(outcome: Outcome) -> list[tuple[int, Claim]]:
+    """For each percentile, the claim that took so long."""
+    served = sorted(
+        (claim for claim in outcome.claims if claim.latency is not None), key=lambda claim: claim.latency or 0.0
+    )
+    return [(percent, ranked(served, percent)) for percent in PERCENTILES] if served else []
 
 
 async def measure(
@@ -121,6 +146,7 @@ class _Run:
         last = max((claim.ready for claim in outcome.claims if claim.ready is not None), default=begin)
         await self._rest()
         used, asked = (await self.place.usage()).since(before), self._asked()[since:]
+        calls = self._calls(outcome) if claims else {}
         sandboxes = await self.ground.sandboxes({claim.sandbox for claim in outcome.claims})
         warm = sum(self.ground.is_warm(sandbox) for sandbox in sandboxes.values())
         return Report(
@@ -136,6 +162,8 @@ class _Run:
             list(_since(begin, self.members.levels)),
             self._rollout(outcome.claims, sandboxes),
             self.place.left_out,
+            await self._depart(outcome) if scenario.depart else None,
+            calls,
         )
 
     async def _fill(self) -> float:
@@ -168,6 +196,25 @@ class _Run:
             self.changed = self.clock.monotonic()
             await self._full(NEW)
             self.finished = self.clock.monotonic()
+
+    async def _depart(self, outcome: Outcome) -> Departure:
+        self.tell("deleting the claims")
+        since, before, begin = len(self._asked()), await self.place.usage(), self.clock.monotonic()
+        await self.ground.delete_claims([claim.name for claim in outcome.claims])
+        seconds = self.clock.monotonic() - begin
+        await self._rest()
+        used, asked = (await self.place.usage()).since(before), self._asked()[since:]
+        return Departure(seconds, Ledger.of(asked, self.place.writer), used)
+
+    def _calls(self, outcome: Outcome) -> dict[str, list[ServerCall]]:
+        audit = self.place.audit
+        if audit is None:
+            return {}
+        origin = self.clock.now().timestamp() - self.clock.monotonic()
+        return {
+            claim.name: calls_about(audit.path, self.ground.namespace, claim, self.place.writer, origin)
+            for _, claim in examples(outcome)
+        }
 
     def _rollout(self, claims: Iterable[Claim], sandboxes: dict[str, Object]) -> Rollout | None:
         if self.changed is None or self.finished is None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
+from sandpool.api.kinds import NAMESPACE, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.labels import CLAIM_UID, LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.warmpool import RECREATE
 from sandpool.bench.load import Tell
@@ -22,6 +23,8 @@ _TEMPLATE: Final = "python"
 # Seconds: for a namespace to empty itself, and between two looks whether it has.
 _PATIENCE: Final = 300.0
 _PAUSE: Final = 0.5
+# How many delete at the same time.
+_AT_ONCE: Final = 16
 
 
 class Ground:
@@ -73,6 +76,22 @@ class Ground:
             token = page["metadata"].get("continue")
             if not token:
                 return found
+
+    async def delete_claims(self, names: Iterable[str]) -> None:
+        """Some at a time; returns when they and their sandboxes are gone."""
+        left = iter(names)
+
+        async def work() -> None:
+            for name in left:
+                with suppress(NotFound):
+                    await self.client.delete(SANDBOX_CLAIM, name, self.namespace)
+
+        await asyncio.gather(*(work() for _ in range(_AT_ONCE)))
+        end = self.clock.monotonic() + _PATIENCE
+        while (await self.client.list(SANDBOX, self.namespace, label_selector=CLAIM_UID, limit=1))["items"]:
+            if self.clock.monotonic() > end:
+                raise TimeoutError(f"claims were deleted and sandboxes of theirs are still there, in {self.namespace}")
+            await self.clock.sleep(_PAUSE)
 
     @staticmethod
     def is_warm(sandbox: Object) -> bool:

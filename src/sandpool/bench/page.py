@@ -25,6 +25,8 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .5rem; } p.soft, code { color: var(--soft
 th, td { border-bottom: 1px solid var(--edge); padding: .3rem .7rem; text-align: right; white-space: nowrap; }
 th:first-child, td:first-child, th:nth-child(2), td:nth-child(2) { text-align: left; }
 th { color: var(--soft); font-weight: 500; }
+.judged td { text-align: left; vertical-align: top; white-space: normal; } .judged td:last-child { color: var(--soft);
+  font-size: 13px; min-width: 18rem; }
 svg { display: block; height: auto; max-width: 720px; width: 100%; } svg text { fill: var(--soft); font-size: 12px; }
 .grid { stroke: var(--edge); } .line { fill: none; stroke-width: 2; }
 .legend span { margin-right: 1.2rem; } .legend i { border-radius: 2px; display: inline-block; height: .7em;
@@ -56,9 +58,25 @@ def page(document: Mapping[str, Any]) -> str:
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>Sandpool benchmark</title>\n<style>{_STYLE}</style>\n</head>\n<body>\n"
         f"<h1>Sandpool benchmark</h1>\n<p><code>{escape(document['command'])}</code></p>\n"
-        f'<p class="soft">{escape(about)}</p>\n{_summary(runs)}\n{_definitions()}\n'
+        f'<p class="soft">{escape(about)}</p>\n{_figures(document)}{_summary(runs)}\n{_definitions()}\n'
         f"{''.join(sections)}</body>\n</html>\n"
     )
+
+
+def _figures(document: Mapping[str, Any]) -> str:
+    """What was judged, where anything was."""
+    rows = [
+        (
+            figure["name"],
+            figure["shown"],
+            figure["target"],
+            figure["verdict"],
+            ", ".join(f"{key} {value}" for key, value in figure["details"].items()),
+        )
+        for figure in document.get("figures", ())
+    ]
+    wrong = "".join(f"<p><strong>{escape(text)}</strong></p>\n" for text in document.get("failures", ()))
+    return f"{_table([('', 'measured', 'target', '', 'details'), *rows], 'judged')}\n{wrong}" if rows else ""
 
 
 def _summary(runs: Sequence[Run]) -> str:
@@ -152,22 +170,33 @@ def requests(run: Run) -> list[tuple[str, float, int]]:
     ]
 
 
-def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float]]:
-    """The steps of a claim in milliseconds since it was due; what was not seen is left out. A timer may ring a moment
+def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
+    """The steps of a claim in milliseconds since it was due, each with the number of a colour: what the client saw, and
+    below that what the API server did, by who asked it to. What was not seen is left out. A timer may ring a moment
     early, and then a claim is sent before it is due."""
     due = moments["due"]
 
-    def since(step: str) -> float:
-        return float(max(moments[step] - due, 0.0) * 1e3)
+    def since(moment: float) -> float:
+        return float(max(moment - due, 0.0) * 1e3)
 
-    return [
-        (name, since(begin), since(end))
+    seen = [
+        (name, since(moments[begin]), since(moments[end]), 0)
         for name, begin, end in _WAY
         if moments[begin] is not None and moments[end] is not None
     ]
+    done = [
+        (
+            f"{call['writer']}: {call['what']}" + (f" ({call['code']})" if call["code"] >= 400 else ""),
+            since(call["begin"]),
+            since(call["end"]),
+            1 + WRITERS.index(call["writer"]),
+        )
+        for call in moments.get("server", ())
+    ]
+    return seen + done
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
     head = "".join(f"<th>{escape(cell)}</th>" for cell in rows[0])
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows[1:])
-    return f'<div class="wide"><table><tr>{head}</tr>{body}</table></div>'
+    return f'<div class="wide"><table class="{kind}"><tr>{head}</tr>{body}</table></div>'

@@ -99,7 +99,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
 
 @contextlib.asynccontextmanager
 async def over_http(directory: Path) -> AsyncIterator[Place]:
-    log, port = directory / "audit.log", _free_port()
+    log, port = directory / "audit.log", free_port()
     options = ("--simulated-nodes", "1", "--audit-log", str(log), "--metrics-bind-address", f"127.0.0.1:{port}")
     process = ServerProcess("up", users={CLIENT: ("system:masters",)}, options=options, data_dir=directory / "data")
     async with process, aiohttp.ClientSession() as session:
@@ -123,7 +123,7 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
             await door.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     reserved = ReservedPort()
     reserved.close()
     return reserved.number

@@ -81,16 +81,16 @@ def bars(rows: Sequence[tuple[str, float, int]]) -> str:
     return _svg(len(rows) * _ROW + 4, parts, "bars")
 
 
-def waterfall(steps: Sequence[tuple[str, float, float]]) -> str:
-    """Steps one below the other, each from its beginning to its end, in milliseconds."""
-    end = max((to for _, _, to in steps), default=0.0) or 1.0
+def waterfall(steps: Sequence[tuple[str, float, float, int]]) -> str:
+    """Steps one below the other, each from its beginning to its end, in milliseconds, and the number of a colour."""
+    end = max((to for _, _, to, _ in steps), default=0.0) or 1.0
     room = WIDTH - _LABELS - 90
     parts = []
-    for number, (name, begin, to) in enumerate(steps):
+    for number, (name, begin, to, colour) in enumerate(steps):
         y, x, length = number * _ROW, _LABELS + room * begin / end, max(room * (to - begin) / end, 1.0)
         parts.append(f'<text x="{_LABELS - 8}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         parts.append(
-            f'<rect class="c{number % COLOURS}" x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}">'
+            f'<rect class="c{colour % COLOURS}" x="{x:.1f}" y="{y + 4}" width="{length:.1f}" height="{_ROW - 8}">'
             f"<title>{escape(name)}: from {begin:,.1f} to {to:,.1f} ms</title></rect>"
         )
         parts.append(f'<text x="{x + length + 6:.1f}" y="{y + 15}">{to - begin:,.1f} ms</text>')

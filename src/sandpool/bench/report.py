@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sandpool.bench.accounting import CONTROLLERS, NODES, WRITERS
-from sandpool.bench.claims import PERCENTILES, Report
-from sandpool.bench.figures import grid, ranked
-from sandpool.bench.load import Claim
+from sandpool.bench.claims import PERCENTILES, Departure, Report
+from sandpool.bench.figures import Figure, grid
 
 #: What nobody has told us.
 UNKNOWN: Final = "-"
@@ -20,8 +19,9 @@ STEPS: Final = ("due", "sent", "answered", "seen", "assigned", "ready")
 
 def tables(reports: Sequence[Report]) -> str:
     """Everything, as Markdown that can be read as text."""
+    used = [processes(report) for report in reports if report.used.cpu]
     counted = [requests(report) for report in reports if report.ledger.requests]
-    return "\n\n".join([latencies(reports), costs(reports), *counted, *notes(reports)])
+    return "\n\n".join([latencies(reports), costs(reports), *used, *counted, *notes(reports)])
 
 
 def notes(reports: Sequence[Report]) -> list[str]:
@@ -29,6 +29,11 @@ def notes(reports: Sequence[Report]) -> list[str]:
     said = [f"{report.scenario.name}, {report.place}: {rolled_out(report)}" for report in reports if report.rollout]
     said += [
         f"{report.scenario.name}, {report.place}: {text}" for report in reports for text in report.outcome.failed[:3]
+    ]
+    said += [
+        f"{report.scenario.name}, {report.place}: {what} by {who} was answered {code}, {count:,} times"
+        for report in reports
+        for (who, what, code), count in sorted(report.ledger.refused.items())
     ]
     said += [text for report in reports for text in report.left_out]
     return list(dict.fromkeys(said))
@@ -84,15 +89,13 @@ def costs(reports: Sequence[Report]) -> str:
     """Per claim (per sandbox if a pool is filled), from the first create call until all has come to rest; replacements
     and nodes included."""
     head = ["scenario", "home", *(f"writes of {who}" for who in WRITERS), "conflicts", "404", "reconciles: claim"]
-    head += ["sandbox", "pool", "CPU ms/claim", "MB at the end", "pool full after"]
+    head += ["sandbox", "pool", "pool full after"]
     return grid([head, *(_cost_row(report) for report in reports)])
 
 
 def _cost_row(report: Report) -> list[str]:
     ledger, reconciles = report.ledger, report.used.reconciles
     asked = bool(ledger.requests)
-    cpu = " + ".join(f"{report.per_claim(seconds) * 1e3:.2f} ({who})" for who, seconds in report.used.cpu.items())
-    memory = " + ".join(f"{size / 1e6:.0f} ({who})" for who, size in report.used.memory.items())
     names = ("sandboxclaim", "sandbox", "sandboxwarmpool")
     return [
         report.scenario.name,
@@ -101,10 +104,25 @@ def _cost_row(report: Report) -> list[str]:
         str(ledger.conflicts[CONTROLLERS]) if asked else UNKNOWN,
         str(ledger.missing[CONTROLLERS] + ledger.missing[NODES]) if asked else UNKNOWN,
         *(f"{report.per_claim(reconciles.get(name, 0)):.2f}" if reconciles else UNKNOWN for name in names),
-        cpu or UNKNOWN,
-        memory or UNKNOWN,
         f"{report.refilled:.1f} s",
     ]
+
+
+def processes(report: Report) -> str:
+    """What each process has used. ``starved`` is while claims were being made, the rest until all has come to rest."""
+    used = report.used
+    head = [f"{report.scenario.name}, {report.place}", "CPU s", "CPU ms/claim", "starved", "MB at the end"]
+    rows = [
+        [
+            name,
+            f"{seconds:.1f}",
+            f"{report.per_claim(seconds) * 1e3:.2f}",
+            f"{used.starved[name]:.1f} s" if name in used.starved else UNKNOWN,
+            f"{used.memory[name] / 1e6:.0f}" if name in used.memory else UNKNOWN,
+        ]
+        for name, seconds in used.cpu.items()
+    ]
+    return grid([head, *rows])
 
 
 def requests(report: Report) -> str:
@@ -121,7 +139,7 @@ def document(reports: Sequence[Report], command: str) -> dict[str, Any]:
 
 
 def _run(report: Report) -> dict[str, Any]:
-    ledger, rollout = report.ledger, report.rollout
+    ledger, rollout, departure = report.ledger, report.rollout, report.departure
     first = min((claim.due for claim in report.outcome.claims), default=0.0)
 
     def offset(moment: float | None) -> float | None:
@@ -145,6 +163,10 @@ def _run(report: Report) -> dict[str, Any]:
         "cold": report.cold,
         "conflicts": dict(ledger.conflicts),
         "missing": dict(ledger.missing),
+        "refused": [
+            {"writer": who, "what": what, "code": code, "count": n}
+            for (who, what, code), n in sorted(ledger.refused.items())
+        ],
         "reconciles": report.used.reconciles,
         "cpu_seconds": report.used.cpu,
         "starved_seconds": report.used.starved,
@@ -159,6 +181,7 @@ def _run(report: Report) -> dict[str, Any]:
             "seconds": rollout.finished - rollout.changed,
             "stale": rollout.stale,
         },
+        "departure": None if departure is None else _departure(departure),
         "left_out": list(report.left_out),
         # Moments are seconds after the first claim was due. The level of the pool: since when it was what.
         "levels": [[offset(at), level] for at, level in report.levels],
@@ -168,15 +191,42 @@ def _run(report: Report) -> dict[str, Any]:
             f"p{percent}": {
                 "name": claim.name,
                 **{step: offset(getattr(claim, step)) for step in STEPS},
+                "server": [
+                    {
+                        "what": call.what,
+                        "writer": call.writer,
+                        "begin": offset(call.begin),
+                        "end": offset(call.end),
+                        "code": call.code,
+                    }
+                    for call in report.calls.get(claim.name, ())
+                ],
             }
-            for percent, claim in _examples(report)
+            for percent, claim in report.examples
         },
     }
 
 
-def _examples(report: Report) -> list[tuple[int, Claim]]:
-    """For each percentile, the claim that took so long."""
-    served = sorted(
-        (claim for claim in report.outcome.claims if claim.latency is not None), key=lambda claim: claim.latency or 0.0
-    )
-    return [(percent, ranked(served, percent)) for percent in PERCENTILES] if served else []
+def _departure(departure: Departure) -> dict[str, Any]:
+    asked = departure.ledger.requests
+    return {
+        "seconds": departure.seconds,
+        "requests": [{"writer": who, "what": what, "count": n} for (who, what), n in sorted(asked.items())],
+        "cpu_seconds": departure.used.cpu,
+    }
+
+
+def stored_figures(figures: Sequence[Figure]) -> list[dict[str, Any]]:
+    """As ``page`` shows them."""
+    return [
+        {
+            "name": figure.name,
+            "value": figure.value,
+            "unit": figure.unit,
+            "shown": figure.shown,
+            "target": figure.target,
+            "verdict": figure.verdict,
+            "details": figure.details,
+        }
+        for figure in figures
+    ]

@@ -67,7 +67,8 @@ class Stream:
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """``load`` meets a pool of so many replicas. With ``refill`` a wave waits until the pool is full again, not only
-    until the one before is served. ``rollout_after`` is how many seconds after the load begins the template changes."""
+    until the one before is served. ``rollout_after`` is how many seconds after the load begins the template changes.
+    With ``depart`` all claims are deleted at the end, and what that costs is measured too."""
 
     name: str
     load: Bursts | Stream
@@ -76,6 +77,7 @@ class Scenario:
     targets: tuple[tuple[float, float], ...] = ()
     refill: bool = False
     rollout_after: float | None = None
+    depart: bool = False
 
 
 #: Parameters are those of the load tests people know, so that figures can be compared.

@@ -1,0 +1,66 @@
+"""What the API server did about one claim, and when: the other half of its way, which a client does not see.
+
+The audit log tells the time of the server's clock. On the machine of the load that is the clock of the load, too.
+Elsewhere it may be another; then the server seems to have taken the create call before it was sent, or after it was
+answered, and everything is moved so that it arrived when it was sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sandpool.bench.load import Claim
+from sandpool.explain.asked import Asked
+from sandpool.explain.calls import Call
+from sandpool.explain.timeline import Cast, timeline
+
+_CREATED: Final = "create sandboxclaims"
+#: What a call is for, where that can be said of every controller; otherwise it is called what it is.
+PURPOSES: Final = {
+    _CREATED: "claim created",
+    "patch sandboxes": "sandbox adopted",
+    "patch sandboxclaims/status": "claim status written",
+    "patch sandboxclaims": "notes on the claim",
+    "patch pods": "labels of the pod",
+    "create events": "event",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerCall:
+    """From its arrival at the API server until it was answered; times are the load's."""
+
+    what: str
+    writer: str
+    begin: float
+    end: float
+    code: int
+
+
+def calls_about(
+    log: Path, namespace: str, claim: Claim, writer: Callable[[Asked], str], origin: float
+) -> list[ServerCall]:
+    """The writes about a claim, its sandbox and its pod from its creation on, in the order in which they arrived.
+    ``origin`` is how far wall-clock time is ahead of the times of the load."""
+
+    def lines() -> list[bytes]:
+        with log.open("rb") as file:
+            return file.readlines()
+
+    found = timeline(lines, Cast(namespace, frozenset({claim.name}), frozenset({claim.sandbox})), writes_only=True)
+    calls = [step.call for step in found]
+    created = next((call for call in calls if str(call.asked) == _CREATED), None)
+    if created is None:
+        return []
+    begin = created.started.timestamp() - origin
+    if not claim.sent <= begin <= (claim.answered or begin):
+        origin += begin - claim.sent
+    return [_told(call, writer, origin) for call in calls if call.started >= created.started]
+
+
+def _told(call: Call, writer: Callable[[Asked], str], origin: float) -> ServerCall:
+    what, begin = str(call.asked), call.started.timestamp() - origin
+    return ServerCall(PURPOSES.get(what, what), writer(call.asked), begin, begin + call.seconds, call.asked.code)

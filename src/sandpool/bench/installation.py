@@ -1,0 +1,138 @@
+"""A real Kubernetes with Sandpool installed in it, every part a process of its own whose costs are known.
+
+etcd, kube-apiserver and kube-controller-manager run as in a cluster, and what is installed is what ``sandpool install``
+puts into any. Its Deployment has nobody who would run it, so ``sandpool controller`` is started beside, as the service
+account that was installed and with the same arguments. Pods are run by a node that runs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
+from sandpool.bench.load import Tell
+from sandpool.bench.places import Place, free_port
+from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
+from sandpool.bench.usage import Usage, usage_in
+from sandpool.engine.clock import Clock
+from sandpool.install import manifests, names
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice
+from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes
+from sandpool.testing.cluster import ACCOUNT, Cluster
+from sandpool.testing.component import Component
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.endpoint import HttpDoor
+from sandpool.testing.users import ADMIN
+from sandpool.testing.watching import until
+
+#: What the process of the controllers is called in figures; the others are called by their programs.
+CONTROLLER: Final = "controller"
+LOAD: Final = "the load"
+_NODE: Final = "node"
+_USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
+_WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _NODE: NODES}
+# Seconds until a process answers.
+_PATIENCE: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Installation:
+    """``place`` is where a load is put. ``controller`` may be ended and started at any time."""
+
+    plane: ControlPlane
+    controller: Component
+    node: Component
+    place: Place
+
+
+@asynccontextmanager
+async def installation(directory: Path, clock: Clock, tell: Tell) -> AsyncIterator[Installation]:
+    """Logs are written to ``directory``. Everything is durable: etcd syncs every write."""
+    tell("starting etcd, kube-apiserver and kube-controller-manager")
+    async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
+        admin = door.client_for(ADMIN)
+        tell("installing")
+        chosen = Choice()
+        objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
+        await Installer(admin, clock, lambda line: None).install(objects)
+        # The garbage collector looks for new kinds when it starts, and then only every half a minute.
+        plane.restart(plane.controller_manager)
+        audit = Audit(plane.audit_log, asked_of_kubernetes)
+        plane.tokens[ACCOUNT] = await Cluster(plane, admin, audit).token()
+        metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        kubeconfigs = {who: plane.write_kubeconfig(directory / name, who) for who, name in _KUBECONFIGS.items()}
+        controller = Component(
+            "sandpool controller",
+            [
+                *(sys.executable, "-m", "sandpool.cli.main", "controller", "--leader-elect=true"),
+                *("--kubeconfig", kubeconfigs[ACCOUNT], "--leader-election-namespace", names.NAMESPACE),
+                *("--metrics-bind-address", metrics, "--health-probe-bind-address", health),
+            ],
+            directory / "controller.log",
+        )
+        node = Component(
+            "node", [sys.executable, "-m", "sandpool.bench.kubelet", kubeconfigs[_NODE]], directory / "node.log"
+        )
+        async with aiohttp.ClientSession() as session:
+
+            async def usage() -> Usage:
+                async with session.get(f"http://{metrics}/metrics") as answer:
+                    told = usage_in(await answer.text(), CONTROLLER)
+                return _used(plane, controller, node, told)
+
+            async def ready() -> bool:
+                try:
+                    async with session.get(f"http://{health}/readyz") as answer:
+                        return answer.status == 200
+                except aiohttp.ClientConnectionError:
+                    if not controller.running:
+                        raise RuntimeError(f"the controller has ended\n{controller.tail()}") from None
+                    return False
+
+            controller.start()
+            node.start()
+            try:
+                await until(ready, within=_PATIENCE)
+                place = Place("kubernetes", door.client_for(CLIENT), audit, writer, usage)
+                yield Installation(plane, controller, node, place)
+            finally:
+                node.stop()
+                controller.stop()
+
+
+_KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig"}
+
+
+def writer(asked: Asked) -> str:
+    """Everybody is another user here."""
+    return _WRITERS.get(asked.user, OTHERS)
+
+
+@asynccontextmanager
+async def _door(plane: ControlPlane) -> AsyncIterator[HttpDoor]:
+    door = HttpDoor(plane.url, plane.ca, plane.tokens)
+    try:
+        yield door
+    finally:
+        await door.close()
+
+
+def _used(plane: ControlPlane, controller: Component, node: Component, told: Usage) -> Usage:
+    components = {CONTROLLER: controller, _NODE: node, **{each.name: each for each in plane.components}}
+    processes = {name: component.pid for name, component in components.items()} | {LOAD: os.getpid()}
+    return Usage(
+        told.reconciles,
+        {name: cpu_seconds(pid) for name, pid in processes.items()} | {LOAD: time.process_time()},
+        {name: starved_seconds(pid) for name, pid in processes.items()},
+        {name: resident_bytes(pid) for name, pid in processes.items()},
+    )
