@@ -2,8 +2,8 @@
 
 One after the other on one control plane: a warm burst whose claims are then deleted, a pool that brings the cluster to
 a thousand sandboxes, claims all the time, and a restart of the controller among thousands of sandboxes. What each
-leaves behind stays for the next. Targets that are missed are said to be missed; what makes the run fail is only what must not
-happen on any machine.
+leaves behind stays for the next. Targets that are missed are said to be missed; what makes the run fail is only what
+must not happen on any machine.
 """
 
 from __future__ import annotations
