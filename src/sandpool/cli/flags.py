@@ -23,10 +23,15 @@ def switch(name: str, default: bool, help: str) -> Callable[[F], F]:
     return click.option(name, type=bool, is_flag=False, flag_value=True, default=default, help=f"{help} [{shown}]")
 
 
-def duration(name: str, default: str, help: str, *, positive: bool = False) -> Callable[[F], F]:
-    """An option that is a time such as ``300ms`` or ``1h15m30s``; a float of seconds, for the command."""
+def duration(
+    name: str, default: str, help: str, *, positive: bool = False, automatic: str | None = None
+) -> Callable[[F], F]:
+    """An option that is a time such as ``300ms`` or ``1h15m30s``; a float of seconds, for the command. ``automatic`` is
+    the word for leaving it to the program, which is told None."""
 
-    def read(context: click.Context, option: click.Parameter, value: str) -> float:
+    def read(context: click.Context, option: click.Parameter, value: str) -> float | None:
+        if value == automatic:
+            return None
         seconds = _seconds(value)
         if seconds is None:
             raise click.BadParameter(f"{value!r} is not a time: it should look like 30s, 5m or 1h30m")

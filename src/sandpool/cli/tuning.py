@@ -19,6 +19,11 @@ from sandpool.controllers.warmpool import settings as warmpool
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+#: The value that leaves a time to the controllers.
+AUTOMATIC: Final = "auto"
+#: What is best where one machine does everything: claims go first, because their sandboxes need the processors, too.
+ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC}
+
 _POSITIVE: Final = click.IntRange(min=1)
 _DEFAULT: Final = Settings()
 
@@ -40,7 +45,13 @@ _FLAGS: Final = (
         _DEFAULT.warm_pool.max_batch_size,
         "Sandboxes a pool creates, or deletes because they are too many, at a time.",
     ),
-    duration("--sandbox-warm-pool-replenish-delay", "0", "How long after the last claim a pool is refilled."),
+    duration(
+        "--sandbox-warm-pool-replenish-delay",
+        "0",
+        "How long after the last claim a pool is refilled; auto: the longer the larger it is, at most 2s, and not so "
+        "long that it runs empty.",
+        automatic=AUTOMATIC,
+    ),
     click.option(
         "--sandbox-warm-pool-max-refill-rate",
         type=click.FloatRange(min=0, max=1e9),
@@ -98,7 +109,7 @@ def settings(
     sandbox_warm_pool_concurrent_workers: int,
     sandbox_template_concurrent_workers: int,
     sandbox_warm_pool_max_batch_size: int,
-    sandbox_warm_pool_replenish_delay: float,
+    sandbox_warm_pool_replenish_delay: float | None,
     sandbox_warm_pool_max_refill_rate: float,
     sandbox_warm_pool_readiness_grace_period: float,
     sandbox_warm_pool_unschedulable_recheck_interval: float,

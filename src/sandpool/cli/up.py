@@ -30,7 +30,7 @@ from sandpool.server.daemon import Settings as ServerSettings
 _LOCAL = "127.0.0.1:0"
 
 
-@click.command(cls=tuning.TunedCommand)
+@click.command(cls=tuning.TunedCommand, context_settings={"default_map": tuning.ONE_MACHINE})
 @serving.server_options
 @click.option(
     "--metrics-bind-address",

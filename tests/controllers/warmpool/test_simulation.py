@@ -316,7 +316,7 @@ strategies = st.sampled_from(["OnReplenish", "Recreate", "RollingUpdate"])
 bounds = st.none() | st.integers(0, 3) | st.sampled_from(["0%", "25%", "50%", "100%"])
 shaping = st.builds(
     Settings,
-    replenish_delay=st.sampled_from([0.0, 0.0, 5.0]),
+    replenish_delay=st.sampled_from([0.0, 0.0, 5.0, None]),
     max_refill_rate=st.sampled_from([0.0, 0.0, 0.5, 3.0]),
     max_batch_size=st.sampled_from([300, 2]),
 )

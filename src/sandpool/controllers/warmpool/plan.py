@@ -19,6 +19,7 @@ from sandpool.api.views import PodView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.hold import Patience
 from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.orphans import vet
@@ -138,7 +139,8 @@ def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulab
 def _remember(memory: Memory, seen: Seen, settings: Settings, census: Census, stuck: Sequence[SandboxView]) -> Memory:
     """The memory with what this pass sees, before anything is decided."""
     pool = seen.pool
-    hold = memory.supply.hold.observe(census.members, pool.replicas, seen.now, settings.replenish_delay)
+    patience = Patience.of(settings.replenish_delay, pool.replicas)
+    hold = memory.supply.hold.observe(census.members, pool.replicas, seen.now, patience)
     memory = replace(memory, supply=replace(memory.supply, hold=hold))
     if seen.blueprint is None:
         return memory

@@ -10,7 +10,8 @@ class Settings:
     """Times are in seconds. The defaults are those of the flags of the same names."""
 
     max_batch_size: int = 300  # sandboxes created, or deleted because they are too many, at a time
-    replenish_delay: float = 0.0  # how long after the last claim a pool is refilled
+    # How long after the last claim a pool is refilled; None: the longer the larger it is, see ``hold``.
+    replenish_delay: float | None = 0.0
     max_refill_rate: float = 0.0  # sandboxes created per second and pool; 0 is no limit
     readiness_grace_period: float = 300.0
     unschedulable_recheck_interval: float = 60.0
