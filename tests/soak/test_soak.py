@@ -1,0 +1,35 @@
+"""Real sandboxes for a long time: nothing leaks, nothing acknowledged is lost, every command ran once or said not."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import SystemRandom
+
+import pytest
+
+from sandpool.testing.soak.soak import soak
+
+pytestmark = [pytest.mark.isolation, pytest.mark.long]
+
+MINUTES = float(os.environ.get("SANDPOOL_SOAK_MINUTES", "30"))
+SEED = int(os.environ.get("SANDPOOL_SEED", "0")) or SystemRandom().randrange(1, 1 << 32)
+
+
+async def lived_through(directory: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nsoak of {seconds:g} s: SANDPOOL_SEED={seed}", flush=True)  # noqa: T201 - whoever waits is told
+        deeds = await soak(directory, seed, seconds)
+        print(f"soak with SANDPOOL_SEED={seed}: {deeds}", flush=True)  # noqa: T201
+    assert deeds["kill"] > 2
+    assert deeds["commands done"] > deeds.get("commands unknown", 0)
+    assert {"claim", "command", "execute", "write", "sleep", "deletion"} <= deeds.keys()
+
+
+async def test_a_minute(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await lived_through(tmp_path, 4711, 60.0, capsys)
+
+
+async def test_half_an_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Or as long as SANDPOOL_SOAK_MINUTES says, from the seed SANDPOOL_SEED or another one each time."""
+    await lived_through(tmp_path, SEED, MINUTES * 60, capsys)
