@@ -51,9 +51,10 @@ def test_an_answer_that_was_lost(ledger: Ledger) -> None:
         ledger.check_file("file", content)
     for maybe in (None, b"4"):
         ledger.check_file("new", maybe)
-    for name, content in (("file", None), ("file", b"3"), ("new", b"1")):
+    wrong: list[tuple[str, bytes | None]] = [("file", None), ("file", b"3"), ("new", b"1")]
+    for name, found in wrong:
         with pytest.raises(Broken):
-            ledger.check_file(name, content)
+            ledger.check_file(name, found)
 
 
 def test_what_went_with_its_pod_is_not_looked_for(ledger: Ledger) -> None:
