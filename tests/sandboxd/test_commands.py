@@ -3,11 +3,18 @@ from __future__ import annotations
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from sandpool.sandboxd.commands import NotStarted, Outcome, arguments, run
+
+
+@pytest.fixture(autouse=True)
+def _come_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A command takes the process that starts it to its directory."""
+    monkeypatch.chdir(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_what_cannot_be_split_is_said(command: str, why: str) -> None:
 
 def test_output_and_code(tmp_path: Path) -> None:
     outcome = run(["sh", "-c", "pwd; echo oops >&2; exit 3"], str(tmp_path))
-    assert outcome == Outcome(3, f"{tmp_path}\n".encode(), b"oops\n")
+    assert _said(outcome) == (3, f"{tmp_path}\n".encode(), b"oops\n", False)
 
 
 def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
@@ -61,7 +68,7 @@ def test_a_signal_is_a_negative_code(tmp_path: Path) -> None:
 
 
 def test_there_is_nothing_to_read(tmp_path: Path) -> None:
-    assert run(["cat"], str(tmp_path)) == Outcome(0, b"", b"")
+    assert _said(run(["cat"], str(tmp_path))) == (0, b"", b"", False)
 
 
 def test_a_missing_program_is_said(tmp_path: Path) -> None:
@@ -96,6 +103,37 @@ def test_a_directory_can_be_a_handle(tmp_path: Path) -> None:
     handle = os.open(tmp_path, os.O_RDONLY | os.O_DIRECTORY)
     assert run(["pwd"], handle).stdout == f"{tmp_path}\n".encode()
     os.close(handle)
+
+
+def test_variables_that_are_given_are_all_there_are(tmp_path: Path) -> None:
+    program = tmp_path / "mine"
+    program.write_text("#!/bin/sh\necho $A $HOME\n")
+    program.chmod(0o755)
+    assert run(["mine"], "/", {"A": "b", "PATH": str(tmp_path)}).stdout == b"b\n"
+    with pytest.raises(NotStarted, match="No such file or directory: 'mine'"):
+        run(["mine"], "/", {"A": "b"})
+
+
+def test_nothing_of_ours_is_open_in_a_command(tmp_path: Path) -> None:
+    assert run(["ls", "/proc/self/fd"], str(tmp_path)).stdout.split() == [b"0", b"1", b"2", b"3"], "3 is its own"
+
+
+def test_signals_are_as_a_program_expects_them(tmp_path: Path) -> None:
+    ignored = int(run(["grep", "^SigIgn", "/proc/self/status"], str(tmp_path)).stdout.split()[1], 16)
+    assert [number for number in (signal.SIGPIPE, signal.SIGXFSZ) if ignored & 1 << number - 1] == []
+
+
+def test_commands_are_started_where_they_belong_however_many_at_once(tmp_path: Path) -> None:
+    places = [tmp_path / str(number) for number in range(8)]
+    for place in places:
+        place.mkdir()
+    with ThreadPoolExecutor(8) as threads:
+        said = threads.map(lambda place: run(["pwd"], str(place)).stdout.decode().strip(), places * 5)
+    assert list(said) == [str(place) for place in places * 5]
+
+
+def _said(outcome: Outcome) -> tuple[int, bytes, bytes, bool]:
+    return outcome.code, outcome.stdout, outcome.stderr, outcome.timed_out
 
 
 def _gone(pid: int) -> None:

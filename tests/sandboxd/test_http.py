@@ -7,7 +7,8 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sandboxd.http import File, Request, Response, decoded
+from sandpool.sandboxd.encoding import decoded
+from sandpool.sandboxd.http import File, Request, Response
 from sandpool.testing.talking import serving
 
 

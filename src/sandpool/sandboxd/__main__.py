@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
 import sys
-import threading
-from types import FrameType
+from _signal import SIGINT, SIGTERM, signal  # type: ignore[import-not-found]
+from _socket import AF_INET, SO_REUSEADDR, SOCK_STREAM, SOL_SOCKET, socket
 
 from sandpool.sandboxd.http import Server
 from sandpool.sandboxd.root import Root
@@ -16,24 +14,25 @@ from sandpool.sandboxd.runtime_api import RuntimeApi
 PORT = 8888
 DEFAULT_DIRECTORY = "/app"
 DEFAULT_TIMEOUT = 300.0
+_WAITING = 512  # connections that are not accepted yet
 
 
 def main() -> int:
     root = Root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
     api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")))
-    host = os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"
-    server = Server(socket.create_server((host, PORT), backlog=512, reuse_port=False), api.answer)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        # Not in the handler itself: it may have interrupted whoever holds a lock.
-        threading.Thread(target=server.stop).start()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    serving = threading.Thread(target=server.serve)
-    serving.start()
-    serving.join()
+    server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.answer)
+    for number in (SIGTERM, SIGINT):
+        signal(number, lambda number, frame: server.stop())
+    server.serve()
     return 0
+
+
+def _listening(host: str) -> socket:
+    listening = socket(AF_INET, SOCK_STREAM)
+    listening.setsockopt(SOL_SOCKET, SO_REUSEADDR, 1)
+    listening.bind((host, PORT))
+    listening.listen(_WAITING)
+    return listening
 
 
 def _timeout(text: str) -> float:

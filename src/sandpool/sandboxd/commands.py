@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import os
 import select
-import shlex
-import signal
-import subprocess
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import NamedTuple
+from _signal import SIGKILL, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
+from _thread import allocate_lock
 
-#: What a shell would treat in a special way. A command without any of it means the same with and without a shell.
-_SHELL_SYNTAX = frozenset("|&;<>()$`*?[]#~=%{}!\n")
+from sandpool.sandboxd import words
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from subprocess import Popen
+
 TIMED_OUT = 124
 _LONGEST_LOOK = 0.25  # seconds between looks whether the answer is still wanted
+_going = allocate_lock()  # held by who has this process go where a command is to be started
 
 
-class Outcome(NamedTuple):
+class Outcome:
     """``code`` is negative if a signal ended the command."""
 
-    code: int
-    stdout: bytes
-    stderr: bytes
-    timed_out: bool = False
+    def __init__(self, code: int, stdout: bytes, stderr: bytes, timed_out: bool = False) -> None:
+        self.code = code
+        self.stdout = stdout
+        self.stderr = stderr
+        self.timed_out = timed_out
 
 
 class NotStarted(Exception):
@@ -37,10 +40,10 @@ class NotStarted(Exception):
 
 def arguments(command: str) -> list[str]:
     """Split as a shell would, but run without one; a command that uses what only a shell can do gets a shell."""
-    if _SHELL_SYNTAX.intersection(_outside_quotes(command)):
+    if words.needs_shell(command):
         return ["/bin/sh", "-c", command]
     try:
-        split = shlex.split(command)
+        split = words.split(command)
     except ValueError as error:
         raise NotStarted(str(error)) from error
     if not split:
@@ -55,45 +58,85 @@ def run(
     timeout: float | None = None,
     is_wanted: Callable[[], bool] = lambda: True,
 ) -> Outcome:
-    """Run to the end, to the time-out, or until nobody wants the answer."""
+    """Run to the end, to the time-out, or until nobody wants the answer. This process itself is in ``cwd`` afterwards:
+    nothing here depends on where it is, and a command is started most quickly where we are."""
     output, errors = os.memfd_create("stdout"), os.memfd_create("stderr")
     try:
-        process = start(argv, cwd, env, subprocess.DEVNULL, output, errors)
+        pid = _spawned(argv, cwd, env, output, errors)
+        status: int | None = None
         try:
-            timed_out = not _ended(process, timeout, is_wanted)
+            status = _ended(pid, timeout, is_wanted)
         finally:
-            if process.poll() is None:
-                end_group(process.pid)
-                process.wait()
-        code = TIMED_OUT if timed_out else process.returncode
-        return Outcome(code, _content(output), _content(errors), timed_out)
+            if status is None:
+                end_group(pid)
+                os.waitpid(pid, 0)
+        code = TIMED_OUT if status is None else os.waitstatus_to_exitcode(status)
+        return Outcome(code, _content(output), _content(errors), status is None)
     finally:
         os.close(output)
         os.close(errors)
 
 
 def start(
-    argv: Sequence[str], cwd: str | int, env: Mapping[str, str] | None, stdin: int, stdout: int, stderr: int
-) -> subprocess.Popen[bytes]:
-    """In a session of its own, so that a signal to its group reaches what it has started and nothing else."""
-    where = f"/proc/self/fd/{cwd}" if isinstance(cwd, int) else cwd
-    kept = (cwd,) if isinstance(cwd, int) else ()
+    argv: Sequence[str], cwd: int, env: Mapping[str, str] | None, stdin: int, stdout: int, stderr: int
+) -> Popen[bytes]:
+    """In a directory that is open. In a session of its own, so that a signal to its group reaches what it has started
+    and nothing else."""
+    import subprocess
+
+    where = f"/proc/self/fd/{cwd}"
     try:
         return subprocess.Popen(
-            argv, cwd=where, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, pass_fds=kept
+            argv, cwd=where, env=env, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True, pass_fds=(cwd,)
         )
     except (OSError, ValueError) as error:
         raise NotStarted(str(error)) from error
 
 
 def end_group(pid: int) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(pid, signal.SIGKILL)
+    try:  # noqa: SIM105 - contextlib is not imported
+        os.killpg(pid, SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
-def _ended(process: subprocess.Popen[bytes], timeout: float | None, is_wanted: Callable[[], bool]) -> bool:
-    """False if it had to be given up. Waiting on a handle answers at once, where ``Popen.wait`` would doze."""
-    handle = os.pidfd_open(process.pid)
+def _spawned(argv: Sequence[str], cwd: str | int, env: Mapping[str, str] | None, stdout: int, stderr: int) -> int:
+    streams = [
+        (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+        (os.POSIX_SPAWN_DUP2, stdout, 1),
+        (os.POSIX_SPAWN_DUP2, stderr, 2),
+    ]
+    try:
+        with _going:
+            os.chdir(cwd)
+            # Python ignores two signals that others do not expect to be ignored.
+            return os.posix_spawnp(
+                argv[0] if env is None else _found(argv[0], env),
+                list(argv),
+                os.environ if env is None else env,
+                file_actions=streams,
+                setsid=True,
+                setsigdef=(SIGPIPE, SIGXFSZ),
+            )
+    except (OSError, ValueError) as error:
+        raise NotStarted(str(error)) from error
+
+
+def _found(program: str, env: Mapping[str, str]) -> str:
+    """Where the program is that is meant by who has these variables."""
+    if "/" in program or "\0" in program:
+        return program  # it is what it is, or will be refused
+    from shutil import which
+
+    found = which(program, path=env.get("PATH", os.defpath))
+    if found is None:
+        raise FileNotFoundError(2, os.strerror(2), program)
+    return found
+
+
+def _ended(pid: int, timeout: float | None, is_wanted: Callable[[], bool]) -> int | None:
+    """The wait status, None if it had to be given up. Waiting on a handle answers at once."""
+    handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
         poll.register(handle, select.POLLIN)
@@ -101,40 +144,15 @@ def _ended(process: subprocess.Popen[bytes], timeout: float | None, is_wanted: C
         while True:
             look = _LONGEST_LOOK if left is None else min(left, _LONGEST_LOOK)
             if poll.poll(look * 1000):
-                process.wait()
-                return True
+                return os.waitpid(pid, 0)[1]
             if left is not None:
                 left -= look
                 if left <= 0:
-                    return False
+                    return None
             if not is_wanted():
-                return False
+                return None
     finally:
         os.close(handle)
-
-
-def _outside_quotes(command: str) -> str:
-    """The command without what stands in single quotes, which means nothing to a shell, and with what stands in double
-    quotes only as far as it does."""
-    kept: list[str] = []
-    quote = ""
-    position = 0
-    while position < len(command):
-        letter = command[position]
-        if letter == "\\" and quote != "'":
-            position += 2
-            continue
-        if quote:
-            if letter == quote:
-                quote = ""
-            elif quote == '"' and letter in "$`":
-                kept.append(letter)
-        elif letter in "'\"":
-            quote = letter
-        else:
-            kept.append(letter)
-        position += 1
-    return "".join(kept)
 
 
 def _content(file: int) -> bytes:

@@ -16,8 +16,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import formatdate
 
+from sandpool.sandboxd.encoding import decoded
 from sandpool.sandboxd.forms import NotAForm, file_of
-from sandpool.sandboxd.http import File, Request, Response, decoded
+from sandpool.sandboxd.http import File, Request, Response
 from sandpool.sandboxd.root import Escape, Place, Root
 from sandpool.sandboxd.writing import written
 

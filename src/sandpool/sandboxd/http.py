@@ -6,18 +6,17 @@ does so through a router or a tunnel that has all of it.
 
 from __future__ import annotations
 
-import json
 import os
 import select
-import socket
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from urllib.parse import unquote
+from _socket import AF_INET, IPPROTO_TCP, MSG_MORE, MSG_PEEK, SHUT_RDWR, SOCK_STREAM, TCP_NODELAY, socket
+from _thread import allocate_lock, start_new_thread
 
-from httptools.parser.errors import HttpParserError
-from httptools.parser.parser import HttpRequestParser
+from sandpool.sandboxd.encoding import decoded, to_json
+from sandpool.sandboxd.parser import HttpParserError, HttpRequestParser
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
 
 _PIECE = 1 << 18
 _MOST_CONNECTIONS = 256
@@ -54,7 +53,7 @@ class Request:
         self.query: dict[str, str] = {}
         self.headers: dict[str, str] = {}
         self.complete = False  # nothing of the body is still to come
-        self.pieces: deque[bytes] = deque()  # of the body, that have come and were not read
+        self.pieces: list[bytes] = []  # of the body, that have come and were not read
 
     def body(self) -> Iterator[bytes]:
         """What was sent, piece by piece."""
@@ -62,7 +61,7 @@ class Request:
             self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         while True:
             while self.pieces:
-                yield self.pieces.popleft()
+                yield self.pieces.pop(0)
             if self.complete:
                 return
             self._connection.receive()
@@ -100,20 +99,17 @@ class Response:
     @classmethod
     def of(cls, value: object, status: int = 200) -> Response:
         """JSON."""
-        return cls(status, json.dumps(value).encode(), {"Content-Type": "application/json"})
-
-
-Handler = Callable[[Request], Response]
+        return cls(status, to_json(value).encode(), {"Content-Type": "application/json"})
 
 
 class Server:
     """Answers on a socket that listens already. ``serve`` returns after ``stop``."""
 
-    def __init__(self, listening: socket.socket, handler: Handler) -> None:
+    def __init__(self, listening: socket, handler: Callable[[Request], Response]) -> None:
         self.listening = listening
         self.handler = handler
-        self._room = threading.Semaphore(_MOST_CONNECTIONS)
-        self._stopping = threading.Event()
+        self._room = _Room(_MOST_CONNECTIONS)
+        self._stopping = False
 
     @property
     def port(self) -> int:
@@ -123,45 +119,70 @@ class Server:
     def serve(self) -> None:
         while True:
             try:
-                sock, _ = self.listening.accept()
+                descriptor, _ = self.listening._accept()  # type: ignore[attr-defined]  # beneath ``accept``
             except OSError:
-                if self._stopping.is_set():
+                if self._stopping:
                     return
                 continue
-            self._room.acquire()
-            threading.Thread(target=self._converse, args=(sock,), daemon=True).start()
+            self._room.enter()
+            start_new_thread(self._converse, (socket(AF_INET, SOCK_STREAM, 0, descriptor),))
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._stopping = True
         # Closing alone does not wake a thread that waits in accept.
-        with suppress(OSError):
-            self.listening.shutdown(socket.SHUT_RDWR)
+        try:  # noqa: SIM105 - contextlib is not imported
+            self.listening.shutdown(SHUT_RDWR)
+        except OSError:
+            pass
         self.listening.close()
 
-    def _converse(self, sock: socket.socket) -> None:
+    def _converse(self, sock: socket) -> None:
         try:
-            with sock:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.settimeout(_IDLE)
-                _Connection(sock).answer(self.handler)
+            sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
+            sock.settimeout(_IDLE)
+            _Connection(sock).answer(self.handler)
         except (Lost, OSError):
             pass  # whoever asked is gone
         finally:
-            self._room.release()
+            sock.close()
+            self._room.leave()
+
+
+class _Room:
+    """For so many; whoever enters one that is full waits. One thread enters, any may leave."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self._counting = allocate_lock()
+        self._full = allocate_lock()  # held while nobody may enter
+
+    def enter(self) -> None:
+        with self._full:
+            pass
+        with self._counting:
+            self.left -= 1
+            if not self.left:
+                self._full.acquire()
+
+    def leave(self) -> None:
+        with self._counting:
+            if not self.left:
+                self._full.release()
+            self.left += 1
 
 
 class _Connection:
     """One connection. The parser calls the ``on_`` methods while it is fed."""
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket) -> None:
         self.sock = sock
         self.parser = HttpRequestParser(self)
-        self.requests: deque[Request] = deque()  # that have begun to arrive, oldest first
+        self.requests: list[Request] = []  # that have begun to arrive, oldest first
         self.current: Request | None = None  # that is arriving
         self._url = b""
         self._head = 0  # bytes of the head that is arriving
 
-    def answer(self, handler: Handler) -> None:
+    def answer(self, handler: Callable[[Request], Response]) -> None:
         while True:
             try:
                 request = self._next()
@@ -196,7 +217,7 @@ class _Connection:
         if not poll.poll(0):
             return True
         try:
-            return self.sock.recv(1, socket.MSG_PEEK) != b""
+            return self.sock.recv(1, MSG_PEEK) != b""
         except OSError:
             return False
 
@@ -206,7 +227,7 @@ class _Connection:
                 self.receive()
             except (Lost, TimeoutError, ConnectionError):
                 return None
-        return self.requests.popleft()
+        return self.requests.pop(0)
 
     def _is_drained(self, request: Request) -> bool:
         """What the handler has not read of a body is in the way of the next request. A little is skipped."""
@@ -234,7 +255,7 @@ class _Connection:
 
     def _send_file(self, head: bytes, file: File, *, with_content: bool) -> None:
         try:
-            self.sock.sendall(head, socket.MSG_MORE if with_content else 0)
+            self.sock.sendall(head, MSG_MORE if with_content else 0)
             offset, left = file.offset, file.size if with_content else 0
             while left:
                 sent = self._push(file.handle, offset, left)
@@ -294,11 +315,6 @@ class _Connection:
         self._head += len(data)
         if self._head > _LONGEST_HEAD:
             raise HttpParserError("the head is too long")
-
-
-def decoded(path: str) -> str:
-    """A path as a file has it. What is not UTF-8 comes back as the file system would give it."""
-    return unquote(path, errors="surrogateescape")
 
 
 def _query(text: str) -> dict[str, str]:

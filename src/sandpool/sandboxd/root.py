@@ -8,7 +8,6 @@ in turn, and whatever leads above the root is refused. What comes back is an ope
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as the kernel has it
@@ -122,15 +121,18 @@ class _Walk:
 
     def _link(self, name: str) -> str | None:
         """Where a link points; None if it is none, or nothing."""
-        with suppress(OSError):
+        try:
             return os.readlink(name, dir_fd=self.handles[-1])
-        return None
+        except OSError:
+            return None
 
     def _enter(self, name: str) -> None:
         here = self.handles[-1]
         if self.create:
-            with suppress(FileExistsError):
+            try:  # noqa: SIM105 - contextlib is not imported
                 os.mkdir(name, 0o755, dir_fd=here)
+            except FileExistsError:
+                pass
         self.handles.append(os.open(name, _DIRECTORY, dir_fd=here))
 
     def _place(self, name: str) -> Place:

@@ -7,16 +7,18 @@ memory, and no path leads out of the base directory while nobody looks.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-from collections.abc import Iterator
-from typing import Any
 
 from sandpool.sandboxd import commands
-from sandpool.sandboxd.http import File, Request, Response, decoded
+from sandpool.sandboxd.encoding import decoded, from_json
+from sandpool.sandboxd.http import File, Request, Response
 from sandpool.sandboxd.root import Escape, Root
-from sandpool.sandboxd.writing import written
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Any
 
 _DENIED = Response.of({"message": "Access denied"}, 403)
 _LONGEST_COMMAND = 8 << 20
@@ -62,7 +64,7 @@ class RuntimeApi:
         if body is None:
             return Response.of({"detail": "the request is too long"}, 413)
         try:
-            asked: Any = json.loads(body)
+            asked: Any = from_json(body)
         except ValueError as error:
             return _unprocessable("json_invalid", ["body"], f"JSON decode error: {error}")
         command = asked.get("command") if isinstance(asked, dict) else None
@@ -98,6 +100,8 @@ class RuntimeApi:
         return Response.of({"message": f"File '{name}' uploaded successfully."})
 
     def _write(self, path: str, pieces: Iterator[bytes]) -> None:
+        from sandpool.sandboxd.writing import written
+
         with self.root.find(path, create_parents=True) as place, written(place, 0o644) as file:
             for piece in pieces:
                 file.write(piece)

@@ -6,11 +6,11 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sandpool.sandboxd.http import Handler, Server
+from sandpool.sandboxd.http import Request, Response, Server
 
 
 class Answer:
@@ -49,7 +49,7 @@ class Talker:
 
 
 @contextmanager
-def serving(handler: Handler) -> Iterator[Talker]:
+def serving(handler: Callable[[Request], Response]) -> Iterator[Talker]:
     server = Server(socket.create_server(("127.0.0.1", 0)), handler)
     thread = threading.Thread(target=server.serve)
     thread.start()

@@ -19,6 +19,8 @@ from typing import Final
 _PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
 _GRPC: Final = ("grpc", "typing_extensions")
 _NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
+# What these import at once is not needed, and every sandbox would wait for it.
+_EMPTIED: Final = ("httptools/__init__.py", "httptools/parser/__init__.py")
 
 _START: Final = """import sys
 sys.path.insert(0, __file__.rpartition("/")[0])
@@ -43,6 +45,8 @@ def lay_out(directory: Path, *, grpc: bool = False) -> Path:
     (incoming / "sandboxd.py").write_text(_START.format(module="daemon" if grpc else "__main__"))
     for package in (*_PACKAGES, *(_GRPC if grpc else ())):
         _copy(package, incoming)
+    for name in _EMPTIED:
+        (incoming / name).write_text("")
     compileall.compile_dir(incoming, quiet=2, stripdir=str(incoming))
     target = directory / _digest(incoming)
     if target.exists():

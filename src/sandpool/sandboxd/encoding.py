@@ -1,0 +1,73 @@
+"""JSON and the encoding of paths in URLs, without what ``json`` and ``urllib`` import.
+
+The work is done by the C module that ``json`` does its work with, too.
+"""
+
+from __future__ import annotations
+
+from _json import encode_basestring_ascii, make_scanner
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+_HEXADECIMAL = frozenset("0123456789abcdefABCDEF")
+_BLANK = " \t\n\r"
+
+
+class _Reading:
+    """How ``make_scanner`` is told what to make of what it finds: the defaults of ``json.loads``."""
+
+    strict = True
+    object_hook = None
+    object_pairs_hook = None
+    parse_float = float
+    parse_int = int
+    parse_constant = float  # NaN and the infinities
+
+
+_scan = make_scanner(_Reading())  # type: ignore[arg-type]  # it asks for no more than these
+
+
+def from_json(text: bytes) -> Any:
+    """Raises ``ValueError``."""
+    content = text.decode().strip(_BLANK)
+    try:
+        value, end = _scan(content, 0)
+    except StopIteration as error:
+        raise ValueError(f"Expecting value: char {error.value}") from None
+    if end != len(content):
+        raise ValueError(f"Extra data: char {end}")
+    return value
+
+
+def to_json(value: object) -> str:
+    """Of what our answers are made of."""
+    match value:
+        case str():
+            return encode_basestring_ascii(value)
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return repr(value)
+        case dict():
+            return "{" + ", ".join([f"{to_json(str(name))}: {to_json(each)}" for name, each in value.items()]) + "}"
+        case list() | tuple():
+            return "[" + ", ".join([to_json(each) for each in value]) + "]"
+    raise TypeError(f"{type(value).__name__} has no JSON")
+
+
+def decoded(path: str) -> str:
+    """A path as a file has it. What is not UTF-8 comes back as the file system would give it."""
+    first, *rest = path.split("%")
+    if not rest:
+        return path
+    parts = [first.encode()]
+    for part in rest:
+        if len(part) >= 2 and part[0] in _HEXADECIMAL and part[1] in _HEXADECIMAL:
+            parts += [bytes((int(part[:2], 16),)), part[2:].encode()]
+        else:
+            parts += [b"%", part.encode()]
+    return b"".join(parts).decode(errors="surrogateescape")
