@@ -165,8 +165,10 @@ class Exchange:
             self._out.append(LAST_CHUNK)
         self.answer_paused()
         up, self._up = self._up, None
-        if up is not None:
+        if up is not None and self.is_received:
             self.down.router.upstreams.give_back(up)
+        elif up is not None:
+            up.close()  # the sandbox waits for the rest of this request, and would take the next one for it
         self._finish(keep=self.keep)
 
     def answer_raw(self, data: bytes) -> None:
