@@ -1,7 +1,8 @@
 """Network namespaces: made, given a name in the file system, entered by a thread.
 
 A namespace belongs to a thread. Whatever is done in one is done by a thread that was made for it and does nothing else
-afterwards, because a thread that comes back to other work in the wrong namespace is a hole in every wall we build.
+afterwards, because a thread that comes back to other work in the wrong namespace is a hole in every wall we build. One
+thing is done without such a thread, because somebody waits for it many times a second: making a socket.
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ class Namespace:
 
 async def connect_inside(namespace: Namespace, address: tuple[str, int]) -> socket.socket:
     """A connected, non-blocking socket: made inside, usable anywhere."""
-    sock = await asyncio.to_thread(namespace.call, lambda: socket.socket(socket.AF_INET, socket.SOCK_STREAM))
+    sock = _socket_inside(namespace)
     sock.setblocking(False)
     try:
         await asyncio.get_running_loop().sock_connect(sock, address)
@@ -93,6 +94,28 @@ async def connect_inside(namespace: Namespace, address: tuple[str, int]) -> sock
         sock.close()
         raise
     return sock
+
+
+def _socket_inside(namespace: Namespace) -> socket.socket:
+    """By the calling thread, which is back when this returns: a thread of its own would take fifty times as long, and
+    wait for its turn with the others twice."""
+    home = os.open(_MINE, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        namespace.enter()
+        try:
+            return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        finally:
+            _return(home)
+    finally:
+        os.close(home)
+
+
+def _return(home: int) -> None:
+    try:
+        kernel.setns(home, kernel.CLONE_NEWNET)
+    except BaseException:  # noqa: BLE001 - nothing may go on here
+        # Whatever this thread did next, it would do in the pod's network.
+        os.abort()
 
 
 @contextlib.contextmanager
