@@ -21,7 +21,7 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import pod
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.wire import Wire
+from sandpool.testing.wire import Fault, Wire
 
 
 class Rig:
@@ -184,6 +184,22 @@ async def test_a_report_that_fails_is_made_later(rig: Rig) -> None:
     assert await rig.conditions() == {"PodScheduled": "True"}
     await rig.passes(1)
     await rig.passes(1)
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_binding_whose_answer_is_lost_is_one(rig: Rig) -> None:
+    lost: list[Request] = []
+
+    def lose_the_first(request: Request) -> Fault | None:
+        if request.path.endswith("/binding") and not lost:
+            lost.append(request)
+            return Fault.LOSE
+        return None
+
+    rig.wire.fault = lose_the_first
+    await rig.create()
+    await rig.passes(1)
+    assert lost
     assert (await rig.conditions())["Ready"] == "True"
 
 

@@ -173,18 +173,16 @@ class SimulatedNode:
         if seconds > 0:
             await self.clock.sleep(seconds)
 
-    async def insist(self, request: Callable[[], Awaitable[Object]]) -> None:
+    async def insist(self, request: Callable[[], Awaitable[Object]]) -> Object:
         """Send until the API has said yes or no."""
         while True:
             try:
-                await request()
+                return await request()
             except (ConnectionError, TimeoutError):
                 pass
             except ApiError as error:
                 if error.code < 500 and error.code != 429:
                     raise
-            else:
-                return
             await self.clock.sleep(_PAUSE)
 
 
@@ -211,7 +209,10 @@ class _Reports:
                     lambda: node.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
                 )
             except Conflict:
-                return False
+                # It may be ours all the same: the answer to a binding that was carried out can be lost.
+                found = await node.insist(lambda: node.client.get(POD, pod.name, pod.namespace))
+                if (found["metadata"]["uid"], found["spec"].get("nodeName")) != (pod.uid, node.name):
+                    return False
         self._set(POD_SCHEDULED, TRUE)
         return True
 
