@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -161,72 +159,3 @@ def test_what_has_no_owner_and_no_readiness_is_logged_without(log: AuditLog, met
     log.record(made, 200, "", 0)
     log.flush()
     assert lines(log.path)[0].keys() & {"owner", "ready", "readyReason"} == set()
-
-
-def test_the_log_is_private_and_continued(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    for _ in range(2):
-        log = AuditLog(path)
-        log.record(turn(), 200, "", 0)
-        log.close()
-    assert len(lines(path)) == 2
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-
-
-def test_rotation_keeps_a_few(tmp_path: Path) -> None:
-    log = AuditLog(tmp_path / "audit.log", rotate_bytes=1, keep=2)
-    for code in range(200, 205):
-        log.record(turn(), code, "", 0)
-        log.flush()
-    log.close()
-    assert [[line["code"] for line in lines(path)] for path in sorted(tmp_path.iterdir())] == [[204], [203], [202]]
-
-
-def test_an_unwritable_place_is_refused_at_once(tmp_path: Path) -> None:
-    with pytest.raises(OSError, match="No such file"):
-        AuditLog(tmp_path / "missing" / "audit.log")
-
-
-def test_a_full_disk_drops_and_recovers(
-    log: AuditLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    write = os.write
-
-    def full(descriptor: int, data: Any) -> int:
-        if len(data) < 20:
-            raise OSError(28, "No space left on device")
-        return write(descriptor, data[: len(data) - 15])
-
-    monkeypatch.setattr("sandpool.server.audit.os.write", full)
-    log.record(turn(), 200, "", 0)
-    log.flush()
-    log.record(turn(), 201, "", 0)
-    log.flush()
-    assert log.dropped == 2
-    assert caplog.text.count("cannot write the audit log") == 1
-    monkeypatch.undo()
-    log.record(turn(), 202, "", 0)
-    log.flush()
-    assert orjson.loads(log.path.read_bytes().splitlines()[-1])["code"] == 202, "a torn line does not spoil the next"
-
-
-def test_a_pile_of_records_is_cut(log: AuditLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.server.audit._MOST_WAITING", 3)
-    with log._writing:  # the thread cannot get at the file, and nobody who records waits for that
-        for _ in range(5):
-            log.record(turn(), 200, "", 0)
-    log.flush()
-    assert log.dropped == 2
-    assert len(lines(log.path)) == 3
-
-
-def test_the_thread_writes_on_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sandpool.server.audit._WAKE_AT", 2)
-    log = AuditLog(tmp_path / "audit.log")
-    for _ in range(10):
-        log.record(turn(), 200, "", 0)
-    log._closing = True
-    log._wake.set()
-    log._thread.join()
-    assert len(lines(log.path)) == 10
-    log.close()
