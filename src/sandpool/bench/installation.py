@@ -2,19 +2,20 @@
 
 etcd, kube-apiserver and kube-controller-manager run as in a cluster, and what is installed is what ``sandpool install``
 puts into any. Its Deployment has nobody who would run it, so ``sandpool controller`` is started beside, as the service
-account that was installed and with the same arguments. Pods are run by a node that runs nothing.
+account that was installed. Pods are run by a node that runs nothing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import aiohttp
 
@@ -29,11 +30,13 @@ from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes
 from sandpool.testing.cluster import ACCOUNT, Cluster
-from sandpool.testing.component import Component
+from sandpool.testing.component import Component, ComponentFailed
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.endpoint import HttpDoor
 from sandpool.testing.users import ADMIN
 from sandpool.testing.watching import until
+
+T = TypeVar("T")
 
 #: What the process of the controllers is called in figures; the others are called by their programs.
 CONTROLLER: Final = "controller"
@@ -41,8 +44,15 @@ LOAD: Final = "the load"
 _NODE: Final = "node"
 _USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
 _WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _NODE: NODES}
-# Seconds until a process answers.
+# The arguments of the Deployment, and longer terms of the lease: where all of a control plane shares the machine with
+# whatever else runs on it, a renewal may take seconds, and it is claims that are to be measured.
+_ARGUMENTS: Final = (
+    *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
+    *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
+)
+# Seconds until a process answers, and between two looks whether it is still there.
 _PATIENCE: Final = 60.0
+_PAUSE: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -53,11 +63,35 @@ class Installation:
     controller: Component
     node: Component
     place: Place
+    clock: Clock
+
+    async def working(self, work: Coroutine[None, None, T]) -> T:
+        """What ``work`` returns. Raises ``ComponentFailed`` if a process ends before."""
+        task, watching = asyncio.create_task(work), asyncio.create_task(self._ended())
+        try:
+            await asyncio.wait([task, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await watching
+            return await task
+        finally:
+            task.cancel()
+            watching.cancel()
+            await asyncio.gather(task, watching, return_exceptions=True)
+
+    async def _ended(self) -> None:
+        while True:
+            for each in (self.controller, self.node, *self.plane.components):
+                if not each.running:
+                    raise ComponentFailed(f"{each.name} has ended\n{each.tail()}")
+            await self.clock.sleep(_PAUSE)
 
 
 @asynccontextmanager
-async def installation(directory: Path, clock: Clock, tell: Tell) -> AsyncIterator[Installation]:
-    """Logs are written to ``directory``. Everything is durable: etcd syncs every write."""
+async def installation(
+    directory: Path, clock: Clock, tell: Tell, flags: Sequence[str] = ()
+) -> AsyncIterator[Installation]:
+    """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd syncs
+    every write."""
     tell("starting etcd, kube-apiserver and kube-controller-manager")
     async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
         admin = door.client_for(ADMIN)
@@ -74,9 +108,8 @@ async def installation(directory: Path, clock: Clock, tell: Tell) -> AsyncIterat
         controller = Component(
             "sandpool controller",
             [
-                *(sys.executable, "-m", "sandpool.cli.main", "controller", "--leader-elect=true"),
-                *("--kubeconfig", kubeconfigs[ACCOUNT], "--leader-election-namespace", names.NAMESPACE),
-                *("--metrics-bind-address", metrics, "--health-probe-bind-address", health),
+                *(sys.executable, "-m", "sandpool.cli.main", *_ARGUMENTS, "--kubeconfig", kubeconfigs[ACCOUNT]),
+                *("--metrics-bind-address", metrics, "--health-probe-bind-address", health, *flags),
             ],
             directory / "controller.log",
         )
@@ -104,7 +137,7 @@ async def installation(directory: Path, clock: Clock, tell: Tell) -> AsyncIterat
             try:
                 await until(ready, within=_PATIENCE)
                 place = Place("kubernetes", door.client_for(CLIENT), audit, writer, usage)
-                yield Installation(plane, controller, node, place)
+                yield Installation(plane, controller, node, place, clock)
             finally:
                 node.stop()
                 controller.stop()

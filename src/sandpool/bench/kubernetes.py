@@ -9,8 +9,10 @@ must not happen on any machine.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import shlex
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -36,17 +38,19 @@ CENSUS: Final = 1000
 
 
 async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
-    clock, random = SystemClock(), Random(options.seed)
+    clock, random, task = SystemClock(), Random(options.seed), asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     pool = options.warmpool_size
 
     def telling(name: str) -> Tell:
         return lambda text: tell(f"{name}: {text}")
 
-    async with installation(directory, clock, tell) as there:
+    async with installation(directory, clock, tell, options.controller_flag) as there:
         place = there.place
 
         async def measured(scenario: Scenario) -> Report:
-            return await measure(place, scenario, clock, random, telling(scenario.name))
+            return await there.working(measure(place, scenario, clock, random, telling(scenario.name)))
 
         burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, depart=True))
         fill = await measured(Scenario("fill", Bursts(0), max(CENSUS - await count(place.client), 1)))
@@ -67,6 +71,13 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--sandboxes", type=int, default=5000, help="in the cluster when the controller starts anew")
     parser.add_argument("--restart-claims", type=int, default=30, help="that wait for it")
     parser.add_argument("--seed", type=int, default=1, help="of the times at which claims are made")
+    parser.add_argument(
+        "--controller-flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="for sandpool controller; may be repeated",
+    )
     parser.add_argument("--json", type=Path, help="store everything here")
     parser.add_argument("--html", type=Path, help="draw it here, as one page that needs nothing else")
     return parser
