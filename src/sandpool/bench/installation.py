@@ -90,8 +90,8 @@ class Installation:
 async def installation(
     directory: Path, clock: Clock, tell: Tell, flags: Sequence[str] = ()
 ) -> AsyncIterator[Installation]:
-    """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd syncs
-    every write."""
+    """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd
+    syncs every write."""
     tell("starting etcd, kube-apiserver and kube-controller-manager")
     async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
         admin = door.client_for(ADMIN)

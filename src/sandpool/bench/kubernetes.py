@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any
 
 import uvloop
 
@@ -32,9 +32,6 @@ from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.bench.targets import Measured, failures, figures
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
-
-#: At which number of sandboxes the controller's memory is judged.
-CENSUS: Final = 1000
 
 
 async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
@@ -53,7 +50,7 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
             return await there.working(measure(place, scenario, clock, random, telling(scenario.name)))
 
         burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, depart=True))
-        fill = await measured(Scenario("fill", Bursts(0), max(CENSUS - await count(place.client), 1)))
+        fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))
         census = await count(place.client)
         sustained = await measured(Scenario("sustained", Stream(options.qps, options.seconds), pool))
         again = await restart(
@@ -68,6 +65,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--warmpool-size", type=int, default=600, help="replicas of the pools")
     parser.add_argument("--qps", type=float, default=30.0, help="claims per second, all the time")
     parser.add_argument("--seconds", type=float, default=60.0, help="for how long")
+    parser.add_argument("--census", type=int, default=1000, help="sandboxes at which memory is judged")
     parser.add_argument("--sandboxes", type=int, default=5000, help="in the cluster when the controller starts anew")
     parser.add_argument("--restart-claims", type=int, default=30, help="that wait for it")
     parser.add_argument("--seed", type=int, default=1, help="of the times at which claims are made")
