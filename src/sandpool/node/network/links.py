@@ -14,23 +14,26 @@ A pod's wire dies with the pod's namespace, and everything dies with the switchy
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final
 
-from pyroute2 import IPRoute
-
+from sandpool.node.network import netlink
 from sandpool.node.network.namespaces import Namespace, open_namespace
+from sandpool.node.network.netlink import LOOPBACK, Netlink
 
 #: What a pod calls its end.
 POD_LINK: Final = "eth0"
 UPLINK: Final = "uplink"
 
-_LOOPBACK: Final = 1
+# What pods' links are numbered by, so that nobody has to ask: a pod's own, and the switchyard's ends by the pod's
+# address. The kernel itself begins at 1 and does not get this far.
+_POD_LINK: Final = 1 << 19
+_WIRES: Final = 1 << 20
 _FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
-_SCOPE_LINK: Final = 253
 _SWITCHYARD: Final[Mapping[str, str]] = {
     "ipv4/ip_forward": "1",
     # A packet must come in by the wire its source is at.
@@ -76,23 +79,33 @@ def make_switchyard(path: Path, plan: Plan, host: Path | None) -> Namespace:
 
         def prepare() -> None:
             _write(_SWITCHYARD)
-            with IPRoute() as ip:
-                ip.link("set", index=_LOOPBACK, state="up")
-                ip.addr("add", index=_LOOPBACK, address=str(plan.gateway), prefixlen=32)
-                ip.link("add", ifname=UPLINK, kind="veth", peer={"ifname": plan.uplink, "net_ns_fd": handle})
-                _connect(ip, UPLINK, plan.inner, plan.node)
-                ip.route("add", dst="default", gateway=str(plan.node))
-                # Who asks for a pod that is gone is told so, rather than sent back to where the question came from.
-                ip.route("add", dst=str(plan.pods), type="unreachable")
+            with Netlink() as link:
+                link.ask(
+                    netlink.up(LOOPBACK),
+                    netlink.address(LOOPBACK, plan.gateway),
+                    # The node numbers its end itself: there are others' links.
+                    netlink.veth(UPLINK, 0, plan.uplink, 0, handle),
+                )
+                index = socket.if_nametoindex(UPLINK)
+                link.ask(
+                    *_end(index, plan.inner, plan.node),
+                    netlink.route_by_gateway(None, plan.node),
+                    # Who asks for a pod that is gone is told so, rather than sent back to where the question came from.
+                    netlink.unreachable(plan.pods),
+                )
 
         return Namespace.make(path, prepare)[0]
 
 
 def connect_node(plan: Plan) -> None:
     """The node's end of the uplink; to be called in the node's namespace."""
-    with IPRoute() as ip:
-        _connect(ip, plan.uplink, plan.node, plan.inner)
-        ip.route("add", dst=str(plan.pods), gateway=str(plan.inner))
+    index = socket.if_nametoindex(plan.uplink)
+    with Netlink() as link:
+        link.ask(
+            netlink.up(index),
+            *_end(index, plan.node, plan.inner),
+            netlink.route_by_gateway(plan.pods, plan.inner),
+        )
     _write({f"ipv6/conf/{plan.uplink}/disable_ipv6": "1"})
 
 
@@ -105,16 +118,15 @@ def set_forwarding(value: str) -> str:
 
 
 def disconnect_node(plan: Plan) -> None:
-    with IPRoute() as ip:
-        for index in ip.link_lookup(ifname=plan.uplink):
-            ip.link("del", index=index)
+    with Netlink() as link:
+        _remove(link, plan.uplink)
 
 
 def raise_loopback() -> None:
     """In the namespace this thread is in."""
     _write(_POD)
-    with IPRoute() as ip:
-        ip.link("set", index=_LOOPBACK, state="up")
+    with Netlink() as link:
+        link.ask(netlink.up(LOOPBACK))
 
 
 def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> Namespace:
@@ -122,11 +134,13 @@ def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> 
 
         def prepare() -> None:
             _write(_POD)
-            with IPRoute() as ip:
-                ip.link("set", index=_LOOPBACK, state="up")
-                ip.link("add", ifname=POD_LINK, kind="veth", peer={"ifname": wire(address), "net_ns_fd": handle})
-                _connect(ip, POD_LINK, address, plan.gateway)
-                ip.route("add", dst="default", gateway=str(plan.gateway))
+            with Netlink() as link:
+                link.ask(
+                    netlink.up(LOOPBACK),
+                    netlink.veth(POD_LINK, _POD_LINK, wire(address), _number(address, plan), handle),
+                    *_end(_POD_LINK, address, plan.gateway),
+                    netlink.route_by_gateway(None, plan.gateway),
+                )
 
         return Namespace.make(path, prepare)[0]
 
@@ -134,21 +148,20 @@ def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> 
 class Switchboard:
     """The switchyard's ends of the wires; to be made and used by one thread inside it."""
 
-    def __init__(self) -> None:
-        self._ip = IPRoute()
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._link = Netlink()
 
     def connect(self, address: IPv4Address) -> None:
-        (index,) = self._ip.link_lookup(ifname=wire(address))
-        self._ip.link("set", index=index, state="up")
-        self._ip.route("add", dst=f"{address}/32", oif=index)
+        number = _number(address, self.plan)
+        self._link.ask(netlink.up(number), netlink.route_by_link(address, number))
 
     def disconnect(self, address: IPv4Address) -> None:
         """Both ends go at once. The kernel would get round to it too, some time after the namespace is gone."""
-        for index in self._ip.link_lookup(ifname=wire(address)):
-            self._ip.link("del", index=index)
+        _remove(self._link, wire(address))
 
     def close(self) -> None:
-        self._ip.close()
+        self._link.close()
 
 
 def wire(address: IPv4Address) -> str:
@@ -156,11 +169,22 @@ def wire(address: IPv4Address) -> str:
     return f"pod-{int(address):08x}"
 
 
-def _connect(ip: IPRoute, link: str, address: IPv4Address, other: IPv4Address) -> None:
-    (index,) = ip.link_lookup(ifname=link)
-    ip.addr("add", index=index, address=str(address), prefixlen=32)
-    ip.link("set", index=index, state="up")
-    ip.route("add", dst=f"{other}/32", oif=index, scope=_SCOPE_LINK)
+def _number(address: IPv4Address, plan: Plan) -> int:
+    """Of a pod's wire in the switchyard."""
+    return _WIRES + int(address) - int(plan.pods.network_address)
+
+
+def _end(index: int, address: IPv4Address, other: IPv4Address) -> tuple[bytes, bytes]:
+    """One end of a wire, which is up: its address, and who is at the other."""
+    return netlink.address(index, address), netlink.route_by_link(other, index, on_link=True)
+
+
+def _remove(link: Netlink, name: str) -> None:
+    try:
+        link.ask(netlink.remove(name))
+    except OSError as error:
+        if not netlink.is_missing(error):
+            raise
 
 
 def _write(settings: Mapping[str, str]) -> None:

@@ -22,8 +22,6 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final, TypeVar
 
-from pyroute2.netlink.exceptions import NetlinkError
-
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache
 from sandpool.node.network import links, ruleset
@@ -113,8 +111,8 @@ class Network:
         """Find what an earlier process has left, or begin anew. Pods that were attached still are."""
         try:
             await self._threaded(self._open)
-        except (OSError, NetlinkError) as error:
-            with contextlib.suppress(OSError, NetlinkError):
+        except OSError as error:
+            with contextlib.suppress(OSError):
                 await self._threaded(self._close)
             raise NetworkUnavailable(f"pods cannot have a network of their own: {error}") from error
         self._adopt()
@@ -147,7 +145,7 @@ class Network:
         try:
             place = self._places.get(uid) or await self._connect(uid)
             await self.enforcer.add(uid, endpoint_of(pod, place.address))
-        except (OSError, NetlinkError, NoAddressLeft) as error:
+        except (OSError, NoAddressLeft) as error:
             raise NetworkFailure(f"the pod could not be connected: {error}") from error
         return place.attachment
 
@@ -223,7 +221,7 @@ class Network:
         rules = ruleset.node_rules(self.settings.table, self.plan.uplink, self.settings.pods, self.settings.uid)
         self._on_node(lambda: _nft(rules))
         self._inside = self._switchyard.executor()
-        self._board = self._inside.submit(links.Switchboard).result()
+        self._board = self._inside.submit(links.Switchboard, self.plan).result()
 
     def _close(self) -> None:
         self._on_node(lambda: links.disconnect_node(self.plan))
