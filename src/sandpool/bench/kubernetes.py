@@ -86,7 +86,11 @@ def main() -> None:
     logs.configure(logs.TEXT)
     command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
-        measured = uvloop.run(run(given, Path(directory), say))
+        try:
+            measured = uvloop.run(run(given, Path(directory), say))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            say("interrupted")
+            sys.exit(1)
     found, wrong = figures(measured), failures(measured)
     reports = [measured.burst, measured.fill, measured.sustained]
     sys.stdout.write(f"{table(found)}\n\n{tables(reports)}\n")
