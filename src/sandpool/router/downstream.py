@@ -11,7 +11,7 @@ import httptools
 from sandpool.router import heads
 from sandpool.router.contract import Refusal
 from sandpool.router.exchange import Exchange
-from sandpool.router.heads import Header
+from sandpool.router.heads import Header, RequestHeaders
 
 if TYPE_CHECKING:
     from sandpool.router.router import Router
@@ -29,7 +29,10 @@ class Downstream(asyncio.Protocol):
         self._exchanges: deque[Exchange] = deque()
         self._target = b""
         self._headers: list[Header] = []
+        self._known = RequestHeaders([])  # of the last request
         self._head_size = 0
+        # One for the connection, because arming one for each request costs more than finding that it came too early.
+        self._alarm: asyncio.TimerHandle | None = None
         self._raw = False
         self._closing = False
 
@@ -46,11 +49,16 @@ class Downstream(asyncio.Protocol):
             self._exchanges[0].raw(data)
             return
         self._feed(data)
+        # Now, and not when its head was complete: what has come of the body by now goes with it.
+        if self._exchanges and not self._exchanges[0].has_begun and not self.transport.is_closing():
+            self._exchanges[0].begin()
         if len(self._exchanges) > 1:
             self.transport.pause_reading()  # they wait their turn, and so does their sender
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.router.connections.discard(self)
+        if self._alarm is not None:
+            self._alarm.cancel()
         for exchange in self._exchanges:
             exchange.client_gone()
         self._exchanges.clear()
@@ -71,9 +79,31 @@ class Downstream(asyncio.Protocol):
         if not keep or self._closing or not exchange.is_received:
             self.transport.close()
         elif self._exchanges:
-            self._exchanges[0].begin()
+            # Not from here: answers of our own would pile up on the stack, as many as were asked for.
+            asyncio.get_running_loop().call_soon(self._exchanges[0].begin)
         if len(self._exchanges) < 2 and not self.transport.is_closing():
             self.transport.resume_reading()
+
+    def answer_within(self, seconds: float) -> float:
+        """See to it that the exchange in service is told when that has passed; the time when it has."""
+        loop = asyncio.get_running_loop()
+        at = loop.time() + seconds
+        if self._alarm is not None and self._alarm.when() > at:
+            self._alarm.cancel()
+            self._alarm = None
+        if self._alarm is None:
+            self._alarm = loop.call_at(at, self._look_at_the_time)
+        return at
+
+    def _look_at_the_time(self) -> None:
+        self._alarm = None
+        if not self._exchanges or (at := self._exchanges[0].deadline) is None:
+            return
+        loop = asyncio.get_running_loop()
+        if loop.time() >= at:
+            self._exchanges[0].too_late()
+        else:
+            self._alarm = loop.call_at(at, self._look_at_the_time)
 
     def switched(self) -> None:
         self._raw = True
@@ -98,21 +128,25 @@ class Downstream(asyncio.Protocol):
 
     def on_url(self, url: bytes) -> None:
         self._target += url
-        self._count(len(url))
+        self._head_size += len(url)
+        if self._head_size > _LONGEST_HEAD:
+            self._too_long()
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
-        self._count(len(name) + len(value))
+        self._head_size += len(name) + len(value)
+        if self._head_size > _LONGEST_HEAD:
+            self._too_long()
 
     def on_headers_complete(self) -> None:
-        parser, headers = self._parser, self._headers
+        parser = self._parser
+        if self._headers != self._known.raw:
+            self._known = RequestHeaders(self._headers)
         exchange = Exchange(
-            self, parser.get_method(), self._target, headers, self._client, keep=parser.should_keep_alive()
+            self, parser.get_method(), self._target, self._known, self._client, keep=parser.should_keep_alive()
         )
         self._target, self._headers, self._head_size = b"", [], 0
         self._exchanges.append(exchange)
-        if len(self._exchanges) == 1:
-            exchange.begin()
 
     def on_body(self, body: bytes) -> None:
         if self._exchanges:
@@ -122,10 +156,8 @@ class Downstream(asyncio.Protocol):
         if self._exchanges:
             self._exchanges[-1].body_ended()
 
-    def _count(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > _LONGEST_HEAD:
-            self._refuse(Refusal(400, "The head of the request is too long."))
+    def _too_long(self) -> None:
+        self._refuse(Refusal(400, "The head of the request is too long."))
 
     def _refuse(self, refusal: Refusal) -> None:
         self.transport.write(heads.answer(refusal.status, refusal.detail, keep=False))

@@ -10,8 +10,9 @@ import asyncio
 from typing import TYPE_CHECKING, Final
 
 from sandpool.router import heads
-from sandpool.router.contract import Refusal
-from sandpool.router.heads import CHUNKED, LAST_CHUNK, Header
+from sandpool.router.contract import Destination, Refusal
+from sandpool.router.heads import CHUNKED, LAST_CHUNK, RequestHeaders, ResponseHeaders
+from sandpool.router.targets import Target
 from sandpool.router.upstream import Upstream
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class Exchange:
     """One request and its answer."""
 
     def __init__(
-        self, down: Downstream, method: bytes, target: bytes, headers: list[Header], client: str, *, keep: bool
+        self, down: Downstream, method: bytes, target: bytes, headers: RequestHeaders, client: str, *, keep: bool
     ) -> None:
         self.down = down
         self.method = method
@@ -34,11 +35,10 @@ class Exchange:
         self.client = client
         self.keep = keep
         self.is_received = False  # the whole request
-        self.named = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in headers}
+        self.has_begun = False
+        self.deadline: float | None = None  # in the time of the event loop; then the answer must have come
         self.status = 0  # of the answer, once it has begun
         self.sent = 0  # bytes of the answer's body
-        self._chunked_in = "content-length" not in self.named and "transfer-encoding" in self.named
-        self._upgrade = self.named.get("upgrade", "").encode() if "connection" in self.named else b""
         self._rest = b""  # what came behind a request for another protocol
         self._early: list[bytes] = []  # of the body, before there was somebody to give it to
         self._early_size = 0
@@ -46,13 +46,20 @@ class Exchange:
         self._chunked_out = False
         self._out: list[bytes] = []  # of the answer, to be written together
         self._task: asyncio.Task[None] | None = None
-        self._deadline: asyncio.TimerHandle | None = None
         self._done = False
         self._namespace = ""  # of the sandbox that was found
         self._started = self.down.router.clock.monotonic()
 
     def begin(self) -> None:
-        self._task = asyncio.create_task(self._connect())
+        """Pass it on; at once, if there is nothing to wait for."""
+        if self._done or self.has_begun:
+            return
+        self.has_begun = True
+        try:
+            if not self._pass_on_at_once():
+                self._task = asyncio.create_task(self._connect())
+        except Refusal as refusal:
+            self._refuse(refusal)
 
     # --- the request -------------------------------------------------------------------------------------------------
 
@@ -65,11 +72,11 @@ class Exchange:
             if self._early_size > _ENOUGH:
                 self.down.transport.pause_reading()
         else:
-            self._up.write(heads.chunk(data) if self._chunked_in else data)
+            self._up.write(heads.chunk(data) if self.headers.is_chunked else data)
 
     def body_ended(self) -> None:
         self.is_received = True
-        if self._up is not None and self._chunked_in and not self._done:
+        if self._up is not None and self.headers.is_chunked and not self._done:
             self._up.write(LAST_CHUNK)
 
     def upgrade_offered(self, rest: bytes) -> None:
@@ -77,16 +84,29 @@ class Exchange:
         self._rest = rest
         self.down.transport.pause_reading()
 
+    def _pass_on_at_once(self) -> bool:
+        """If everybody may pass and a connection waits, as for most requests."""
+        router = self.down.router
+        wanted = router.wanted(self.method, self.target, self.headers)
+        if wanted is None:
+            self._own_answer(heads.plain(200, b'{"status":"ok"}', keep=self.keep), 200)
+            return True
+        if not router.is_open:
+            return False
+        found = self._found(wanted)
+        up = router.upstreams.idle(found, wanted.port, repeatable=self._is_repeatable)
+        if up is None:
+            return False
+        self._pass_on(up, f"{found.address}:{wanted.port}")
+        return True
+
     async def _connect(self) -> None:
         router = self.down.router
         try:
-            place = await router.route(self.method, self.target, self.named)
-            if place is None:
-                self._own_answer(heads.plain(200, b'{"status":"ok"}', keep=self.keep), 200)
-                return
-            wanted, found = place
-            self._namespace = found.namespace
-            self._deadline = asyncio.get_running_loop().call_later(wanted.timeout, self._too_late)
+            wanted = router.wanted(self.method, self.target, self.headers)
+            assert wanted is not None, "what is for the router itself was answered at once"
+            await router.check(self.headers, wanted)
+            found = self._found(wanted)
             try:
                 up = await router.reach(wanted, found, repeatable=self._is_repeatable)
             except OSError as error:
@@ -96,10 +116,21 @@ class Exchange:
         except Refusal as refusal:
             self._refuse(refusal)
 
+    def _found(self, wanted: Destination) -> Target:
+        """Where it goes, from now on with a deadline. Raises ``Refusal``."""
+        router = self.down.router
+        if self.deadline is None:
+            router.metrics.decided(True)
+        found = router.targets.find(wanted)
+        self._namespace = found.namespace
+        if self.deadline is None:
+            self.deadline = self.down.answer_within(wanted.timeout)
+        return found
+
     @property
     def _is_repeatable(self) -> bool:
         """A used connection may turn out to be dead, and then the request is sent again, which not every one may be."""
-        return self.method in (b"GET", b"HEAD", b"OPTIONS") and not self._upgrade
+        return self.method in (b"GET", b"HEAD", b"OPTIONS") and not self.headers.upgrade
 
     def _pass_on(self, up: Upstream, host: str) -> None:
         if self._done:
@@ -107,27 +138,15 @@ class Exchange:
             return
         self._up = up
         up.begin(self, head_only=self.method == b"HEAD")
-        framing = b""
-        if self._chunked_in:
-            framing = CHUNKED
-        elif (size := self.named.get("content-length")) is not None:
-            framing = heads.length(size.encode())
-        up.write(
-            heads.request_head(
-                self.method,
-                self.target,
-                self.headers,
-                host=host,
-                client=self.client,
-                framing=framing,
-                upgrade=self._upgrade,
-            )
-        )
-        if self.named.get("expect", "").lower() == "100-continue":
+        head = self.headers.head(self.method, self.target, host=host, client=self.client)
+        if len(self._early) == 1 and not self.headers.is_chunked:
+            head += self._early.pop()  # a second write would be a second wake-up of the sandbox
+        up.write(head)
+        if self.headers.text.get("expect", "").lower() == "100-continue":
             self.down.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         for data in self._early:
-            up.write(heads.chunk(data) if self._chunked_in else data)
-        if self.is_received and self._chunked_in:
+            up.write(heads.chunk(data) if self.headers.is_chunked else data)
+        if self.is_received and self.headers.is_chunked:
             up.write(LAST_CHUNK)
         if self._early_size > _ENOUGH:
             self.down.transport.resume_reading()
@@ -135,19 +154,18 @@ class Exchange:
 
     # --- the answer --------------------------------------------------------------------------------------------------
 
-    def answer_began(self, status: int, reason: bytes, headers: list[Header]) -> None:
+    def answer_began(self, status: int, reason: bytes, headers: ResponseHeaders) -> None:
         self.status = status
         if status == 101:
             self._switch(headers)
             return
-        named = {name.lower(): value for name, value in headers}
         framing = b""
-        if (size := named.get(b"content-length")) is not None:
-            framing = heads.length(size)
+        if headers.size is not None:
+            framing = heads.length(headers.size)
         elif self.method != b"HEAD" and status not in (204, 304):
             self._chunked_out = True
             framing = CHUNKED
-        self._out.append(heads.response_head(status, reason, headers, framing=framing, keep=self.keep))
+        self._out.append(headers.head(status, reason, framing=framing, keep=self.keep))
 
     def answer_data(self, data: bytes) -> None:
         self.sent += len(data)
@@ -192,9 +210,9 @@ class Exchange:
 
     # --- after the agreement to speak something else -----------------------------------------------------------------
 
-    def _switch(self, headers: list[Header]) -> None:
-        self._cancel_deadline()
-        self.down.transport.write(heads.switching_head(headers, self._upgrade))
+    def _switch(self, headers: ResponseHeaders) -> None:
+        self.deadline = None
+        self.down.transport.write(heads.switching_head(headers, self.headers.upgrade))
         self.down.switched()
         if self._rest and self._up is not None:
             self._up.write(self._rest)
@@ -213,7 +231,6 @@ class Exchange:
     def client_gone(self) -> None:
         """Nobody waits for the answer: the sandbox is told by the end of its connection."""
         self._done = True
-        self._cancel_deadline()
         if self._task is not None:
             self._task.cancel()
         if self._up is not None:
@@ -222,7 +239,8 @@ class Exchange:
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
-    def _too_late(self) -> None:
+    def too_late(self) -> None:
+        """The deadline has passed."""
         if self._task is not None:
             self._task.cancel()
         if self._up is not None:
@@ -249,12 +267,6 @@ class Exchange:
         if self._done:
             return
         self._done = True
-        self._cancel_deadline()
         router = self.down.router
         router.metrics.answered(self.method, self.status, router.clock.monotonic() - self._started, self._namespace)
         self.down.finished(keep=keep)
-
-    def _cancel_deadline(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None

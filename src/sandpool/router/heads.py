@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Final
 
 import orjson
+
+from sandpool.router.contract import Destination
 
 #: What one connection says to its other end, and nobody else.
 _NEIGHBOURLY: Final = frozenset(
@@ -24,6 +26,9 @@ _NEIGHBOURLY: Final = frozenset(
 _OURS: Final = (b"x-sandbox-",)
 #: Who asks is for us to know, and the sandbox has no business with it.
 _PRIVATE: Final = frozenset({b"authorization", b"x-forwarded-for", b"host", b"content-length", b"expect"})
+_PRIVATE_OF_UPGRADES: Final = _PRIVATE | {b"origin"}
+#: Is said anew, in our own words.
+_LENGTH: Final = frozenset({b"content-length"})
 
 Header = tuple[bytes, bytes]
 
@@ -39,38 +44,65 @@ _REASONS: Final = {
 }
 
 
-def request_head(
-    method: bytes, target: bytes, headers: Iterable[Header], *, host: str, client: str, framing: bytes, upgrade: bytes
-) -> bytes:
-    """What is sent to the sandbox. ``framing`` says how long the body is, ``upgrade`` what is to be spoken instead."""
-    kept = list(_kept(headers, _PRIVATE))
-    lines = [method, b" ", target, b" HTTP/1.1\r\nHost: ", host.encode(), b"\r\n"]
-    for name, value in kept:
-        if not upgrade or name.lower() != b"origin":
-            lines += (name, b": ", value, b"\r\n")
-    lines += (b"X-Forwarded-For: ", client.encode(), b"\r\n", framing)
-    if upgrade:
-        lines += (b"Connection: Upgrade\r\nUpgrade: ", upgrade, b"\r\n")
-    lines.append(b"\r\n")
-    return b"".join(lines)
+class Headers:
+    """Of one message, looked through once. ``lines`` are those that are passed on, as they are sent.
+
+    A client and a sandbox that talk to each other say the same thing again and again, so whoever reads a head keeps the
+    headers of the last one, and compares first."""
+
+    __slots__ = ("lines", "named", "raw")
+
+    def __init__(self, raw: list[Header], dropped: frozenset[bytes]) -> None:
+        self.raw = raw
+        self.named = {name.lower(): value for name, value in raw}  # of several with one name, the last
+        self.lines = b"".join([b"%b: %b\r\n" % header for header in _kept(raw, dropped)])
 
 
-def response_head(status: int, reason: bytes, headers: Iterable[Header], *, framing: bytes, keep: bool) -> bytes:
-    lines = [b"HTTP/1.1 %d " % status, reason, b"\r\n"]
-    for name, value in _kept(headers, frozenset({b"content-length"})):
-        lines += (name, b": ", value, b"\r\n")
-    lines.append(framing)
-    if not keep:
-        lines.append(b"Connection: close\r\n")
-    lines.append(b"\r\n")
-    return b"".join(lines)
+class RequestHeaders(Headers):
+    """``text`` is for those who decide where a request goes, ``upgrade`` what is to be spoken instead of HTTP, and
+    ``framing`` how long the body is, in the words in which it is passed on. ``wanted`` is what the router has read."""
+
+    __slots__ = ("framing", "is_chunked", "text", "upgrade", "wanted")
+
+    def __init__(self, raw: list[Header]) -> None:
+        upgrade = _upgrade(raw)
+        super().__init__(raw, _PRIVATE_OF_UPGRADES if upgrade else _PRIVATE)
+        self.upgrade = upgrade
+        self.wanted: Destination | None = None
+        self.text = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.named.items()}
+        size = self.named.get(b"content-length")
+        self.is_chunked = size is None and b"transfer-encoding" in self.named
+        self.framing = CHUNKED if self.is_chunked else length(size) if size is not None else b""
+
+    def head(self, method: bytes, target: bytes, *, host: str, client: str) -> bytes:
+        """What is sent to the sandbox."""
+        switch = b"Connection: Upgrade\r\nUpgrade: %b\r\n" % self.upgrade if self.upgrade else b""
+        return b"%b %b HTTP/1.1\r\nHost: %b\r\n%bX-Forwarded-For: %b\r\n%b%b\r\n" % (
+            *(method, target, host.encode(), self.lines),
+            *(client.encode(), self.framing, switch),
+        )
 
 
-def switching_head(headers: Iterable[Header], upgrade: bytes) -> bytes:
-    lines = [b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: ", upgrade, b"\r\n"]
-    for name, value in _kept(headers, frozenset()):
-        lines += (name, b": ", value, b"\r\n")
-    return b"".join([*lines, b"\r\n"])
+class ResponseHeaders(Headers):
+    """``size`` is how long the body says it is, None if it does not."""
+
+    __slots__ = ("is_framed", "size")
+
+    def __init__(self, raw: list[Header]) -> None:
+        super().__init__(raw, _LENGTH)
+        self.size = self.named.get(b"content-length")
+        self.is_framed = self.size is not None or b"transfer-encoding" in self.named
+
+    def head(self, status: int, reason: bytes, *, framing: bytes, keep: bool) -> bytes:
+        end = b"\r\n" if keep else b"Connection: close\r\n\r\n"
+        return b"HTTP/1.1 %d %b\r\n%b%b%b" % (status, reason, self.lines, framing, end)
+
+
+def switching_head(headers: ResponseHeaders, upgrade: bytes) -> bytes:
+    return b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: %b\r\n%b\r\n" % (
+        upgrade,
+        headers.lines,
+    )
 
 
 def answer(status: int, detail: str, *, keep: bool) -> bytes:
@@ -98,12 +130,16 @@ def length(size: bytes) -> bytes:
     return b"Content-Length: %b\r\n" % size
 
 
-def _kept(headers: Iterable[Header], dropped: frozenset[bytes]) -> Iterable[Header]:
-    found = list(headers)
+def _upgrade(headers: list[Header]) -> bytes:
+    named = {name.lower(): value for name, value in headers}
+    return named.get(b"upgrade", b"") if b"connection" in named else b""
+
+
+def _kept(headers: list[Header], dropped: frozenset[bytes]) -> Iterator[Header]:
     named = {
-        word.strip().lower() for name, value in found if name.lower() == b"connection" for word in value.split(b",")
+        word.strip().lower() for name, value in headers if name.lower() == b"connection" for word in value.split(b",")
     }
-    for name, value in found:
+    for name, value in headers:
         lowered = name.lower()
         if lowered in _NEIGHBOURLY or lowered in dropped or lowered in named or lowered.startswith(_OURS):
             continue

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from sandpool.engine.clock import Clock
 from sandpool.router.contract import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, Refusal, destination
 from sandpool.router.downstream import Downstream
+from sandpool.router.heads import RequestHeaders
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Dial, Upstream, Upstreams
@@ -93,22 +94,28 @@ class Router:
             await asyncio.gather(self._sweeping, return_exceptions=True)
         self.upstreams.close()
 
-    async def route(
-        self, method: bytes, target: bytes, headers: Mapping[str, str]
-    ) -> tuple[Destination, Target] | None:
-        """Where a request goes; None if it is for the router itself. Raises ``Refusal``."""
+    @property
+    def is_open(self) -> bool:
+        """Whether everybody may pass."""
+        return self.guard is everybody
+
+    def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
+        """Where a request is to go; None if it is for the router itself. Raises ``Refusal``."""
         if target == _HEALTH and method in (b"GET", b"HEAD"):
             return None
         if not target.startswith(b"/") and target != b"*":
             raise Refusal(400, "Only a path can be asked for here.")
-        wanted = destination(headers, self.longest)
+        if headers.wanted is None:
+            headers.wanted = destination(headers.text, self.longest)
+        return headers.wanted
+
+    async def check(self, headers: RequestHeaders, wanted: Destination) -> None:
+        """Raises ``Refusal`` unless its sender may go there."""
         try:
-            await self.guard(headers.get(AUTHORIZATION, ""), wanted)
+            await self.guard(headers.text.get(AUTHORIZATION, ""), wanted)
         except Refusal:
             self.metrics.decided(False)
             raise
-        self.metrics.decided(True)
-        return wanted, self.targets.find(wanted)
 
     async def reach(self, wanted: Destination, found: Target, *, repeatable: bool) -> Upstream:
         """A connection to the sandbox. Raises ``OSError``, or ``Refusal`` if the sandbox is gone meanwhile."""

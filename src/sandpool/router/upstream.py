@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from sandpool.engine.clock import Clock
-from sandpool.router.heads import Header
+from sandpool.router.heads import Header, ResponseHeaders
 from sandpool.router.targets import Target
 
 #: Connections that wait for another request, to one port of one sandbox, and for how many seconds.
@@ -27,7 +27,7 @@ Dial = Callable[[Target, int], Awaitable[socket.socket]]
 class Reader(Protocol):
     """Who is told what the sandbox answers."""
 
-    def answer_began(self, status: int, reason: bytes, headers: list[Header]) -> None: ...
+    def answer_began(self, status: int, reason: bytes, headers: ResponseHeaders) -> None: ...
 
     def answer_data(self, data: bytes) -> None: ...
 
@@ -64,6 +64,7 @@ class Upstream(asyncio.Protocol):
         self._raw = False
         self._reason = b""
         self._headers: list[Header] = []
+        self._known = ResponseHeaders([])  # of the last answer
         self._no_body = False  # the request asked for a head only
         self._until_close = False  # an answer without a length ends with the connection
 
@@ -134,9 +135,10 @@ class Upstream(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if self.reader is not None and (status >= 200 or status == 101):
-            named = {name.lower() for name, _ in self._headers}
-            self._until_close = status >= 200 and not named & {b"content-length", b"transfer-encoding"}
-            self.reader.answer_began(status, self._reason, self._headers)
+            if self._headers != self._known.raw:
+                self._known = ResponseHeaders(self._headers)
+            self._until_close = status >= 200 and not self._known.is_framed
+            self.reader.answer_began(status, self._reason, self._known)
             if self._no_body:
                 self._end(reusable=False)  # the parser expects the body that was announced
 
@@ -176,8 +178,19 @@ class Upstreams:
         self._idle: dict[Place, deque[Upstream]] = {}
 
     async def take(self, target: Target, port: int, *, repeatable: bool) -> Upstream:
-        """Raises ``OSError``. A request that cannot be sent twice gets a connection that was in use a moment ago, or a
-        new one: one that has waited may be about to be closed by the sandbox."""
+        """Raises ``OSError``."""
+        waiting = self.idle(target, port, repeatable=repeatable)
+        if waiting is not None:
+            return waiting
+        sock = await self.dial(target, port)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        place = (target.uid, port)
+        _, made = await asyncio.get_running_loop().create_connection(lambda: Upstream(place), sock=sock)
+        return made
+
+    def idle(self, target: Target, port: int, *, repeatable: bool) -> Upstream | None:
+        """A connection that waits for a request. One that cannot be sent twice gets a connection that was in use a
+        moment ago, or none: one that has waited may be about to be closed by the sandbox."""
         place = (target.uid, port)
         waiting = self._idle.get(place)
         earliest = 0.0 if repeatable else self.clock.monotonic() - _A_MOMENT
@@ -188,10 +201,7 @@ class Upstreams:
             if upstream.is_open:
                 upstream.is_fresh = False
                 return upstream
-        sock = await self.dial(target, port)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _, made = await asyncio.get_running_loop().create_connection(lambda: Upstream(place), sock=sock)
-        return made
+        return None
 
     def give_back(self, upstream: Upstream) -> None:
         if not upstream.is_open:
