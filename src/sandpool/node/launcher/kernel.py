@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import platform
 from typing import Final
@@ -120,8 +121,11 @@ def open_within(root: int, path: str, flags: int = _O_PATH, mode: int = 0, *, re
     """Open ``path`` as if ``root`` were the root directory: no link, of whoever made it, leads out of it. With
     RESOLVE_BENEATH a link that would is an error instead."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve | RESOLVE_NO_MAGICLINKS)
-    found: int = _checked(_libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)), path)
-    return found
+    while True:
+        found: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+        # A path with .. in it cannot be followed safely while anything is renamed or mounted, anywhere.
+        if found >= 0 or ctypes.get_errno() != errno.EAGAIN:
+            return _checked(found, path)
 
 
 def clone_mount(descriptor: int) -> int:
