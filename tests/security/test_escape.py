@@ -29,10 +29,19 @@ async def other_sandbox(boxes: Rig, neighbours: Neighbourhood) -> Container:
     return await boxes.start("sleep", "1000", pod=pod, mounts=(Bind(neighbours.volume, "/data"),))
 
 
-def leaks(output: str) -> dict[str, Any]:
+# What a kernel of the sandbox's own may say of itself: none of this is the host's. That it is not is shown below.
+ITS_OWN = {
+    "settings_of_the_kernel_are_written", "controls_of_the_machine_are_open", "devices_are_open",
+    "the_user_is_root_of_the_host", "other_users_are_mapped", "precedence_is_taken",
+}  # fmt: skip
+
+
+def leaks(output: str, boxes: Rig) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(output)
     assert len(found) > 20, "the probes did not run"
-    return {name: what for name, what in found.items() if what is not None}
+    ignored = ITS_OWN if boxes.has_own_kernel else set()
+    assert ignored <= found.keys()
+    return {name: what for name, what in found.items() if what is not None and name not in ignored}
 
 
 @pytest.mark.parametrize("network", ["alone", "pod"])
@@ -46,7 +55,7 @@ async def test_the_program_of_a_container_is_confined(
     argv = neighbours.with_facts(network_is_own=alone).argv()
     result, output, errors = await boxes.run(*argv, pod=pod, uid=uid, gid=uid)
     assert result.code == 0, errors
-    assert leaks(output) == {}
+    assert leaks(output, boxes) == {}
     assert os.listdir(neighbours.writable) == []
 
 
@@ -56,7 +65,7 @@ async def test_a_command_in_a_container_is_confined_as_well(boxes: Rig, neighbou
     container = await boxes.start("sleep", "1000", pod=await boxes.pod(netns=boxes.network()), uid=uid, gid=uid)
     code, output = await boxes.execute(container, *neighbours.argv())
     assert code == 0, output
-    assert leaks(output) == {}
+    assert leaks(output, boxes) == {}
     assert os.listdir(neighbours.writable) == []
 
 
@@ -64,7 +73,7 @@ async def test_a_command_looks_like_the_program_from_inside(boxes: Rig) -> None:
     """Whatever no probe looks for: all the kernel says about the two is the same."""
     container = await boxes.start("cat", stdin=True)
     assert container.pid is not None
-    program = inner_pid(container.pid)
+    program = 1 if boxes.has_own_kernel else inner_pid(container.pid)
     alike = ("Uid", "Gid", "Groups", "Cap", "NoNewPrivs", "Seccomp:", "Speculation")
 
     async def shown(pid: str) -> list[str]:
@@ -74,7 +83,7 @@ async def test_a_command_looks_like_the_program_from_inside(boxes: Rig) -> None:
         return [*before.splitlines(), *(line for line in status.splitlines() if line.startswith(alike))]
 
     of_command, of_program = await shown("$$"), await shown(str(program))
-    assert len(of_command) > 40
+    assert len(of_command) >= 40
     assert of_command == of_program
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 
 import pytest
 
 from sandpool.node.runtimes.container import LaunchedContainer
-from sandpool.testing.isolation import Rig
+from sandpool.node.runtimes.runtime import PodSandbox
+from sandpool.testing.isolation import Rig, alive
 
 pytestmark = pytest.mark.isolation
 
@@ -36,21 +36,10 @@ time.sleep(1000)
 """
 
 
-def alive(uid: int) -> list[int]:
-    found = []
-    for directory in Path("/proc").glob("[0-9]*"):
-        try:
-            if directory.stat().st_uid == uid and "State:\tZ" not in (directory / "status").read_text():
-                found.append(int(directory.name))
-        except OSError:
-            continue
-    return found
-
-
-async def gone(uid: int) -> bool:
+async def gone(pod: PodSandbox) -> bool:
     """A process that has left its cgroup is still to be seen until the kernel has taken it apart."""
     for _ in range(500):
-        if not alive(uid):
+        if not alive(pod):
             return True
         await asyncio.sleep(0.01)
     return False
@@ -60,9 +49,9 @@ async def test_daemons_that_ignore_every_signal(boxes: Rig) -> None:
     pod = await boxes.pod()
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
     await boxes.output_of(container).until("ready")
-    assert len(alive(pod.host_uid)) >= 2
+    assert len(alive(pod)) >= 2
     await container.delete()
-    assert await gone(pod.host_uid)
+    assert await gone(pod)
 
 
 async def test_daemons_of_a_command(boxes: Rig) -> None:
@@ -71,9 +60,9 @@ async def test_daemons_of_a_command(boxes: Rig) -> None:
     code, _ = await boxes.execute(
         container, "sh", "-c", "setsid sleep 1000 >/dev/null 2>&1 & setsid sleep 1000 >/dev/null 2>&1 &"
     )
-    assert code == 0 and len(alive(pod.host_uid)) >= 3
+    assert code == 0 and len(alive(pod)) >= 3
     await container.delete()
-    assert await gone(pod.host_uid)
+    assert await gone(pod)
 
 
 async def test_frozen_ones(boxes: Rig) -> None:
@@ -82,7 +71,7 @@ async def test_frozen_ones(boxes: Rig) -> None:
     await boxes.output_of(container).until("ready")
     await container.pause()
     await container.delete()
-    assert await gone(pod.host_uid)
+    assert await gone(pod)
 
 
 async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
@@ -95,7 +84,7 @@ async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
     assert watcher is not None
     os.kill(watcher, signal.SIGKILL)
     assert (await container.wait()).code == 137
-    assert await gone(pod.host_uid)
+    assert await gone(pod)
 
 
 async def test_the_watcher_cannot_be_reached_from_inside(boxes: Rig) -> None:
@@ -110,4 +99,4 @@ async def test_closing_a_pod_ends_all_its_containers(boxes: Rig) -> None:
     for name in ("one", "two"):
         await boxes.start("python3", "-c", DAEMONS, pod=pod, name=name)
     await boxes.runtime.close_pod(pod)
-    assert await gone(pod.host_uid)
+    assert await gone(pod)

@@ -41,6 +41,7 @@ from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.crun import CrunRuntime
+from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.known import with_aliases, with_unsupported
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.runtime import Runtime
@@ -207,6 +208,7 @@ class Node:
         found: list[Runtime] = [
             BwrapRuntime(cgroups, self.launcher, self.clock, directory=directory),
             CrunRuntime(cgroups, self.launcher, self.clock, directory=directory),
+            GvisorRuntime(cgroups, self.launcher, self.clock, directory=directory),
         ]
         if self.settings.unsafe_processes:
             found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))

@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from glob import glob
@@ -18,10 +18,12 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import discover
 from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.confined import ConfinedRuntime, Unusable
 from sandpool.node.runtimes.crun import CrunRuntime
+from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorRuntime
 from sandpool.node.runtimes.launched import LaunchedRuntime
 from sandpool.node.runtimes.runtime import (
     Command,
@@ -30,7 +32,6 @@ from sandpool.node.runtimes.runtime import (
     Exit,
     PodSandbox,
     Process,
-    Runtime,
     Stdio,
 )
 
@@ -40,7 +41,8 @@ _UIDS_EACH = 1_000
 # Seconds to wait for what will not come.
 _PATIENCE = 120.0
 # Every runtime of which there can be real sandboxes, by name.
-RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime}
+RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime, "gvisor": GvisorRuntime}
+_BUILDER = Path(__file__).parents[3] / "dev" / "runsc"  # there in a checkout, not in an installed package
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 
 
@@ -56,7 +58,7 @@ class Remains:
     @classmethod
     def of(cls, rig: str, uids: range) -> Remains:
         return cls(
-            processes=frozenset(_processes_of(uids)),
+            processes=frozenset(name for uid, name in processes() if uid in uids or uid - ROOTS in uids),
             mounts=frozenset(
                 line
                 for line in Path("/proc/self/mountinfo").read_text().splitlines()
@@ -88,7 +90,7 @@ class Rig:
     """Real pods and containers of one runtime, and ways to look into them."""
 
     def __init__(
-        self, name: str, directory: Path, cgroups: Cgroups, launcher: LauncherClient, runtime: Runtime
+        self, name: str, directory: Path, cgroups: Cgroups, launcher: LauncherClient, runtime: LaunchedRuntime
     ) -> None:
         self.name = name
         self.directory = directory
@@ -103,6 +105,11 @@ class Rig:
         self._holders: list[subprocess.Popen[bytes]] = []
         self._captured: dict[Container, Captured] = {}
         self._open: list[int] = []
+
+    @property
+    def has_own_kernel(self) -> bool:
+        """Whether the kernel that programs inside talk to is not the host's."""
+        return isinstance(self.runtime, GvisorRuntime)
 
     async def pod(
         self, *, netns: Path | None = None, limits: Limits | None = None, hostname: str = "box"
@@ -236,6 +243,8 @@ class NotHere(Exception):
 async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Rig]:
     """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
     the program the runtime needs is not installed."""
+    if runtime is GvisorRuntime:
+        _point_to_runsc()
     name = f"sandpool-rig-{os.getpid()}"
     before = Remains.of(name, _uids())
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -264,19 +273,32 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     assert after == before, f"left behind: {_difference(before, after)}"
 
 
+def _point_to_runsc() -> None:
+    """To the one that was built for tests, unless there is another."""
+    if RUNSC_PATH in os.environ or shutil.which("runsc") is not None or not _BUILDER.exists():
+        return
+    found = subprocess.run([_BUILDER, "--check"], check=False, capture_output=True, text=True)
+    if found.returncode == 0:
+        os.environ[RUNSC_PATH] = found.stdout.strip()
+
+
 def _uids() -> range:
     first = _FIRST_UID + os.getpid() % 1_000 * _UIDS_EACH
     return range(first, first + _UIDS_EACH)
 
 
-def _processes_of(uids: range) -> list[str]:
-    found = []
+def alive(pod: PodSandbox) -> list[str]:
+    """The processes of a pod on the host, found by their users: those that have left its cgroup too."""
+    return [name for uid, name in processes() if uid in (pod.host_uid, ROOTS + pod.host_uid)]
+
+
+def processes() -> Iterator[tuple[int, str]]:
+    """User and name of every process that has not ended."""
     for status in glob("/proc/[0-9]*/status"):
         with suppress(OSError):
             fields = dict(line.partition(":")[::2] for line in Path(status).read_text().splitlines())
-            if int(fields["Uid"].split()[0]) in uids and not fields["State"].strip().startswith("Z"):
-                found.append(f"{fields['Name'].strip()} ({fields['Pid'].strip()})")
-    return found
+            if not fields["State"].strip().startswith("Z"):
+                yield int(fields["Uid"].split()[0]), f"{fields['Name'].strip()} ({fields['Pid'].strip()})"
 
 
 def _difference(before: Remains, after: Remains) -> str:

@@ -86,7 +86,7 @@ async def test_a_working_directory_that_is_not_there_is_made(boxes: Rig) -> None
 
 
 async def test_a_program_that_cannot_be_executed(boxes: Rig) -> None:
-    with pytest.raises(RuntimeFailure, match="Permission denied"):
+    with pytest.raises(RuntimeFailure, match=r"(?i)permission denied"):
         await boxes.start("/etc/passwd", captured=False)
 
 
@@ -266,9 +266,11 @@ async def test_a_command_ends_with_its_container(boxes: Rig) -> None:
 
 async def test_no_more_processes_than_allowed(boxes: Rig) -> None:
     bomb = "for i in $(seq 100); do sleep 100 & done; echo made"
-    container = await boxes.start("bash", "-c", bomb, limits=Limits(pids=16, memory=64 << 20))
+    limits = Limits(pids=16, memory=64 << 20)
+    allowed = boxes.runtime.limits(limits).pids
+    container = await boxes.start("bash", "-c", bomb, limits=limits)
     usage = await container.usage()
-    assert usage.pids <= 16
+    assert allowed is not None and usage.pids <= allowed
     await container.kill()
 
 
@@ -323,6 +325,8 @@ async def test_programs_start_with_all_signals_as_they_should_be(boxes: Rig) -> 
     """Python ignores some, and what is ignored is inherited: without the one for pipes ``yes | head`` goes on."""
     show = "grep -E 'Sig(Blk|Ign)' /proc/self/status; cat /proc/self/oom_score_adj"
     expected = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n500\n"
+    if boxes.runtime.name == "gvisor":
+        expected = "0\n"  # its kernel says nothing of signals, and has no need to sacrifice anybody
     assert await sh(boxes, show) == expected
     container = await boxes.start("sleep", "100")
     assert await boxes.execute(container, "sh", "-c", show) == (0, expected)

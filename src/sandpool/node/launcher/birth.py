@@ -1,5 +1,5 @@
 """From a forked child of the launcher to a container: what happens before bwrap is executed, and with which arguments.
-(Or before crun is, for which see ``bundle``.)
+(Or before an OCI runtime is, for which see ``bundle`` and ``gvisor``.)
 
 bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root that was put on the
 stage, drops every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root:
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from sandpool.node.launcher import kernel
-from sandpool.node.launcher.bundle import crun_script, write_bundle
+from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
+from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
 
@@ -28,6 +29,7 @@ _SHARED_MEMORY: Final = 64 << 20
 _STATUS, _ARGUMENTS, _FILTER = 3, 4, 5
 BWRAP: Final = "bwrap"
 CRUN: Final = "crun"
+GVISOR: Final = "gvisor"
 # When the machine itself runs out of memory, sandboxes go before everything else does.
 _SACRIFICE: Final = "500"
 _EVERY_DESCRIPTOR: Final = (1 << 31) - 1
@@ -39,7 +41,8 @@ class Birth(NamedTuple):
     entrances: list[str]  # of its cgroups
     programs: Path  # a directory with the program that confines, and its libraries
     program: str  # where it is in that directory
-    kind: str  # BWRAP or CRUN
+    kind: str  # BWRAP, CRUN or GVISOR
+    platform: str  # how gVisor gets at system calls
     status: str  # the file it reports to
     stdio: list[int]  # three descriptors
     filter: bytes  # for system calls
@@ -63,18 +66,26 @@ def become_container(order: Birth, report: int) -> None:
     if spec.tty:
         take_terminal(order.stdio[0])
     program = f"{PROGRAMS}/{order.program}"
+    if order.kind == GVISOR:
+        limit_resources()  # its kernel opens files for everybody in it, and limits those itself
+        write_bundle(gvisor_config(pod, spec, stage))
+        _become_script(gvisor_script(program, order.platform, pod), [*order.stdio, status], report)
     limit_resources(spec.nofile)
     if order.kind == CRUN:
-        write_bundle(pod, spec, stage)
-        arrange([*order.stdio, status], report)
-        os.setgroups([])
-        os.execve("/bin/sh", ["sh", "-c", crun_script(program)], {})
-    arguments = _memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
-    arrange([*order.stdio, status, arguments, _memory(order.filter)], report)
+        write_bundle(oci_config(pod, spec, stage))
+        _become_script(crun_script(program), [*order.stdio, status], report)
+    arguments = in_memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
+    arrange([*order.stdio, status, arguments, in_memory(order.filter)], report)
     os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
     os.setresuid(pod.host_uid, pod.host_uid, pod.host_uid)
     os.execve(program, ["bwrap", "--args", str(_ARGUMENTS), "--", *spec.argv], {})
+
+
+def _become_script(script: str, descriptors: Sequence[int], report: int) -> None:
+    arrange(descriptors, report)
+    os.setgroups([])
+    os.execve("/bin/sh", ["sh", "-c", script], {})
 
 
 def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> list[str]:
@@ -122,12 +133,13 @@ def enter_network(netns: Path) -> None:
     os.close(descriptor)
 
 
-def limit_resources(nofile: int) -> None:
+def limit_resources(nofile: int | None = None) -> None:
     with open("/proc/self/oom_score_adj", "w") as file:
         file.write(_SACRIFICE)
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    bound = nofile if most == resource.RLIM_INFINITY else min(nofile, most)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
+    if nofile is not None:
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        bound = nofile if most == resource.RLIM_INFINITY else min(nofile, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (bound, bound))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
@@ -146,8 +158,10 @@ def take_terminal(descriptor: int) -> None:
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
 
 
-def _memory(content: bytes) -> int:
+def in_memory(content: bytes) -> int:
     descriptor = os.memfd_create("sandpool")
-    os.write(descriptor, content)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor

@@ -22,8 +22,8 @@ from sandpool.node.runtimes.seccomp import profile
 BUNDLE: Final = "/bundle"
 # How the runtime knows the container. Each has a state directory of its own, so any name will do.
 NAME: Final = "sandbox"
-# Where the roots of pods whose containers are not root are on the host: beyond what anybody allocates.
-_ROOTS: Final = 1 << 30
+#: Where the roots of pods whose containers are not root are on the host: beyond what anybody allocates.
+ROOTS: Final = 1 << 30
 _SHARED_MEMORY: Final = 64 << 20
 _MASKED: Final = ("acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list")
 # Read now: when it is needed the host's files are out of reach.
@@ -44,12 +44,12 @@ def crun_script(program: str) -> str:
     return _SCRIPT.format(program=program, bundle=BUNDLE, name=NAME)
 
 
-def write_bundle(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> None:
+def write_bundle(config: dict[str, Any]) -> None:
     # It looks there before it hears that cgroups are none of its business.
     for directory in (BUNDLE, "/state", "/sys/fs/cgroup"):
         os.makedirs(directory, 0o700)
     with open(f"{BUNDLE}/config.json", "w") as file:
-        json.dump(oci_config(pod, spec, stage), file)
+        json.dump(config, file)
 
 
 def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[str, Any]:
@@ -86,7 +86,7 @@ def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[str, 
 def _mappings(inside: int, outside: int) -> list[dict[str, int]]:
     mappings = [{"containerID": inside, "hostID": outside, "size": 1}]
     if inside != 0:
-        mappings.insert(0, {"containerID": 0, "hostID": _ROOTS + outside, "size": 1})
+        mappings.insert(0, {"containerID": 0, "hostID": ROOTS + outside, "size": 1})
     return mappings
 
 

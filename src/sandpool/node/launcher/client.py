@@ -12,10 +12,8 @@ from itertools import count
 from typing import Any
 
 from sandpool.node.descriptors import writable
-from sandpool.node.launcher.birth import Birth
-from sandpool.node.launcher.entry import Entry
-from sandpool.node.launcher.orders import LONGEST, encode, in_memory
-from sandpool.node.launcher.plain import Plain
+from sandpool.node.launcher.birth import in_memory
+from sandpool.node.launcher.orders import LONGEST, Order, encode
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 
@@ -50,7 +48,7 @@ class LauncherClient:
         """Of the launcher, if there is one."""
         return self._process.pid if self._process is not None else None
 
-    async def launch(self, order: Birth | Entry | Plain) -> Child:
+    async def launch(self, order: Order) -> Child:
         """Raises ``NoSuchCommand`` if there is no such program in the container, ``RuntimeFailure`` if anything else is
         in the way."""
         number = next(self._numbers)

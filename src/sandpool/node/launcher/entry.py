@@ -45,7 +45,7 @@ def become_command(order: Entry, report: int) -> None:
     """Does not return: the process that becomes the command is a child of the caller's parent, and the caller exits.
     ``report`` is where its PID goes first, and which is closed when the command is executed."""
     target = os.pidfd_open(order.pid)
-    if not _belongs(order.pid, order.cgroup):
+    if not belongs(order.pid, order.cgroup):
         raise ProcessLookupError("the container does not run")
     enter_cgroups(order.entrances)
     limit_resources(order.nofile)
@@ -80,6 +80,6 @@ def become_command(order: Entry, report: int) -> None:
         raise NoSuchCommand(f'exec: "{program}": {error.strerror}') from error
 
 
-def _belongs(pid: int, cgroup: str) -> bool:
+def belongs(pid: int, cgroup: str) -> bool:
     with open(f"/proc/{pid}/cgroup") as file:
         return any(line.rstrip("\n") == f"0::/{cgroup}" for line in file)

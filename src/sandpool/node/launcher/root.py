@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from sandpool.node.launcher import kernel
-from sandpool.node.runtimes.runtime import RuntimeFailure
+from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 
 class Root:
@@ -65,6 +65,16 @@ class Root:
         except (FileNotFoundError, NotADirectoryError):
             return False
         return True
+
+    def check_program(self, program: str, cwd: str, path: str) -> None:
+        """Raise ``NoSuchCommand`` if it is not there. Whether it can be executed is found out by trying."""
+        if "/" in program:
+            found, why = [PurePosixPath(cwd, program)], "no such file or directory"
+        else:
+            found = [PurePosixPath(cwd, each, program) for each in path.split(":")]
+            why = "executable file not found in $PATH"
+        if not any(self.exists(str(each)) for each in found):
+            raise NoSuchCommand(f'exec: "{program}": {why}')
 
     def _make(self, above: str, name: str, *, directory: bool) -> None:
         parent = kernel.open_within(self.descriptor, above)

@@ -19,6 +19,7 @@ from typing import Any
 
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.birth import Birth, become_container
+from sandpool.node.launcher.call import Call, become_call
 from sandpool.node.launcher.entry import Entry, become_command
 from sandpool.node.launcher.orders import LONGEST, decode
 from sandpool.node.launcher.plain import Plain, become_plain
@@ -65,7 +66,7 @@ class Launcher:
                     self._bury(key.fd, *key.data)
 
     def _take_order(self) -> bool:
-        message, descriptors, _, _ = socket.recv_fds(self.agent, LONGEST, 4, socket.MSG_CMSG_CLOEXEC)
+        message, descriptors, _, _ = socket.recv_fds(self.agent, LONGEST, 5, socket.MSG_CMSG_CLOEXEC)
         if not message:
             return False
         number = int(message)
@@ -134,6 +135,8 @@ def _child(order: Any, pipe: int) -> None:
                 become_command(order, pipe)
             case Plain():
                 become_plain(order, pipe)
+            case Call():
+                become_call(order, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
         text = " ".join(str(part) for part in error.args if part is not None) if error.args else str(error)
         if isinstance(error, OSError) and error.strerror:

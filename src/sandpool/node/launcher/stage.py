@@ -33,7 +33,6 @@ from sandpool.node.runtimes.runtime import (
     DataFile,
     HostToolchain,
     ImageLayers,
-    NoSuchCommand,
     PodSandbox,
     RuntimeFailure,
     Tmpfs,
@@ -91,17 +90,9 @@ class Stage:
         self._leave_host()
 
     def check(self) -> None:
-        """Raise if the program is not there. (Whether it can be executed is found out by trying.)"""
+        """Raise if the program is not there."""
         self.root = self._open_root(SANDBOX)
-        cwd, program = self.spec.cwd, self.spec.argv[0]
-        if "/" in program:
-            if not self.root.exists(str(PurePosixPath(cwd, program))):
-                raise NoSuchCommand(f'exec: "{program}": no such file or directory')
-        elif not any(
-            self.root.exists(str(PurePosixPath(cwd, directory, program)))
-            for directory in self.spec.env.get("PATH", os.defpath).split(":")
-        ):
-            raise NoSuchCommand(f'exec: "{program}": executable file not found in $PATH')
+        self.root.check_program(self.spec.argv[0], self.spec.cwd, self.spec.env.get("PATH", os.defpath))
 
     def _open_sources(self) -> None:
         """Before the stage covers what may be beneath it."""

@@ -25,12 +25,13 @@ class Unusable(Exception):
 @dataclass(frozen=True, slots=True)
 class Confiner:
     """``program`` is a path in ``directory``, which also holds what libraries of its own the program has. ``kind`` is
-    how it wants to be called (see ``launcher.birth``)."""
+    how it wants to be called (see ``launcher.birth``), ``platform`` how gVisor gets at system calls."""
 
     directory: Path
     program: str
     version: tuple[int, ...]
     kind: str
+    platform: str = ""
 
 
 class ConfinedRuntime(LaunchedRuntime):
@@ -84,6 +85,7 @@ class ConfinedRuntime(LaunchedRuntime):
             programs=confiner.directory,
             program=confiner.program,
             kind=confiner.kind,
+            platform=confiner.platform,
             status=str(container.trace.status),
             stdio=stdio,
             filter=b"",

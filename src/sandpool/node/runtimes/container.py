@@ -67,7 +67,7 @@ class LaunchedContainer:
         for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
-        self.cgroup.create(self.spec.limits)
+        self.cgroup.create(self.runtime.limits(self.spec.limits))
         if self.spec.tty:
             self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
 
@@ -100,13 +100,18 @@ class LaunchedContainer:
         return await asyncio.shield(self._exit)
 
     async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
+        init = self.check_running()
+        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, init, command, stdio)))
+
+    def check_running(self) -> int:
+        """Its first process. Raises ``RuntimeFailure`` if nothing can be executed in it now."""
         init = self.trace.init()
         # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
         if init is None or self.trace.program() is None or self._exit is None or self._exit.done():
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         if self.cgroup.is_frozen():
             raise RuntimeFailure(f"container {self.spec.name} is paused")
-        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, init, command, stdio)))
+        return init
 
     async def signal(self, number: int) -> None:
         pid = self.trace.program()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.group import Group, Groups
+from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.entry import Entry
@@ -46,11 +47,15 @@ class LaunchedRuntime(ABC):
     def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Entry | Plain:
         """The order for a command in a container, of which this is a process."""
 
+    def limits(self, limits: Limits) -> Limits:
+        """What a cgroup is given, if that is more than what was asked for."""
+        return limits
+
     def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
         return LaunchedContainer(self, pod, spec)
 
     async def open_pod(self, pod: PodSandbox) -> None:
-        self.cgroups.group(pod.uid).create(pod.limits)
+        self.cgroups.group(pod.uid).create(self.limits(pod.limits))
 
     async def close_pod(self, pod: PodSandbox) -> None:
         await self.cgroups.group(pod.uid).remove()

@@ -1,0 +1,194 @@
+"""Containers with a kernel of their own, gVisor's. See ``launcher.gvisor`` for what they are given.
+
+To pause, to kill and to count is the cgroup's business as for all others: the container's kernel, and whatever runs on
+it, are processes in there. What concerns single processes of the container goes through runsc, which asks that kernel:
+to the host they are not what they are inside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from sandpool.node.cgroups.group import Group
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.descriptors import readable
+from sandpool.node.launcher.birth import GVISOR
+from sandpool.node.launcher.bundle import NAME
+from sandpool.node.launcher.call import Call
+from sandpool.node.launcher.client import Child
+from sandpool.node.launcher.gvisor import STATE_FILE, runsc
+from sandpool.node.launcher.stage import PROGRAMS
+from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
+from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, NoSuchCommand, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.trace import Trace
+
+#: Names runsc where it is not in PATH, as for other programs that use it.
+RUNSC_PATH: Final = "RUNSC_PATH"
+# How gVisor may get at system calls, the best first.
+_PLATFORMS: Final = ("systrap", "ptrace")
+# Threads of the host for one inside, and those of gVisor's own and of calls about a container.
+_EACH: Final = 4
+_OWN_THREADS: Final = 128
+# The descriptors of a call: where the PID inside is written to, and what is executed.
+_PID, _PROCESS = 3, 4
+_RUNNING: Final = "running"
+
+
+class GvisorRuntime(ConfinedRuntime):
+    @property
+    def name(self) -> str:
+        return GVISOR
+
+    def find_confiner(self) -> Confiner:
+        path = os.environ.get(RUNSC_PATH) or shutil.which("runsc")
+        if path is None or not os.access(path, os.X_OK):
+            raise Unusable("runsc is not installed")
+        real = Path(path).resolve()
+        return Confiner(real.parent, real.name, _version(real), GVISOR, _PLATFORMS[0])
+
+    async def probe(self) -> str | None:
+        failure = await super().probe()
+        for platform in _PLATFORMS[1:]:
+            if failure is not None and self._confiner is not None:
+                self._confiner = replace(self._confiner, platform=platform)
+                failure = await super().probe()
+        return failure
+
+    def trace(self, status: Path, cgroup: Group) -> Trace:
+        return GvisorTrace(status, cgroup)
+
+    def limits(self, limits: Limits) -> Limits:
+        """A process inside is up to four of the host's, and how many there may be inside is the kernel's to see to."""
+        return limits if limits.pids is None else replace(limits, pids=limits.pids * _EACH + _OWN_THREADS)
+
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
+        return GvisorContainer(self, pod, spec)
+
+
+class GvisorContainer(LaunchedContainer):
+    def __init__(self, runtime: GvisorRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+        super().__init__(runtime, pod, spec)
+        self._runsc = f"{PROGRAMS}/{runtime.confiner.program}"
+
+    async def execute(self, command: Command, stdio: Stdio) -> GvisorProcess:
+        self.check_running()
+        arguments = ("exec", f"--process=/proc/self/fd/{_PROCESS}", f"--internal-pid-file=/proc/self/fd/{_PID}", NAME)
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            try:
+                descriptors = [stdio.stdin, stdio.stdout, stdio.stderr, theirs]
+                child = await self._call(self._process(command), descriptors, *arguments)
+            finally:
+                os.close(theirs)
+            await readable(ours)  # told, or at its end because the call has failed
+            pid = os.read(ours, 32)
+        finally:
+            os.close(ours)
+        if not pid:
+            await child.ended
+            child.close()
+            self.check_running()
+            raise NoSuchCommand(f'exec: "{command.argv[0]}": permission denied')
+        return GvisorProcess(self, child, int(pid))
+
+    async def signal(self, number: int) -> None:
+        await self.send(number)
+
+    async def send(self, number: int, *which: str) -> None:
+        """A signal, by way of the container's kernel. Does nothing if there is nobody to get it."""
+        nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        try:
+            child = await self._call({}, [nothing] * 3, "kill", *which, NAME, str(number))
+        except RuntimeFailure:
+            return  # it has ended
+        finally:
+            os.close(nothing)
+        await child.ended
+        child.close()
+
+    async def _call(self, process: dict[str, Any], stdio: list[int], *arguments: str) -> Child:
+        watcher = self.trace.watcher()
+        if watcher is None:
+            raise RuntimeFailure(f"container {self.spec.name} does not run")
+        return await self.runtime.launcher.launch(
+            Call(
+                pid=watcher,
+                cgroup=self.cgroup.path,
+                entrances=[str(file) for file in self.cgroup.entrances()],
+                argv=runsc(self._runsc, *arguments),
+                process=process,
+                stdio=stdio,
+                filter=b"",
+            )
+        )
+
+    def _process(self, command: Command) -> dict[str, Any]:
+        spec = self.spec
+        env = spec.env if command.env is None else command.env
+        return {
+            "terminal": command.tty,
+            "user": {"uid": spec.uid, "gid": spec.gid},
+            "args": list(command.argv),
+            "env": [f"{name}={value}" for name, value in env.items()],
+            "cwd": spec.cwd if command.cwd is None else command.cwd,
+            "capabilities": {},
+            "noNewPrivileges": True,
+        }
+
+
+class GvisorProcess(LaunchedProcess):
+    """``pid`` is that of the call on the host, ``inner`` that of the process in the container."""
+
+    def __init__(self, container: GvisorContainer, child: Child, inner: int) -> None:
+        super().__init__(child)
+        self.container = container
+        self.inner = inner
+
+    async def signal(self, number: int) -> None:
+        await self.container.send(number, f"--pid={self.inner}")
+
+
+class GvisorTrace(Trace):
+    """The watcher is the shell that runs runsc. *init* and the program are one to the host: the container's kernel.
+    What has become of it is what runsc has written down, on the stage that the watcher sees."""
+
+    def watcher(self) -> int | None:
+        pid = self._reported("watcher")
+        return pid if pid is not None and pid in self.cgroup.processes() else None
+
+    def init(self) -> int | None:
+        pid = (self._state().get("sandbox") or {}).get("pid")
+        return pid if pid in self.cgroup.processes() else None
+
+    def program(self) -> int | None:
+        return self.init() if self.is_executed() else None
+
+    def is_executed(self) -> bool:
+        return self._state().get("status") == _RUNNING
+
+    def _state(self) -> dict[str, Any]:
+        watcher = self.watcher()
+        if watcher is not None:
+            with suppress(OSError, ValueError):
+                found: dict[str, Any] = json.loads(Path(f"/proc/{watcher}/root{STATE_FILE}").read_bytes())
+                return found
+        return {}
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """A date: gVisor's versions have no other numbers."""
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Unusable(f"{path} does not say its version: {error}") from error
+    found = re.search(r"20\d{6}", said)
+    return (int(found.group()),) if found else ()
