@@ -131,14 +131,19 @@ class ControlPlane(Rig):
     def audit_log(self) -> Path:
         return self.directory / "audit.log"
 
-    def write_kubeconfig(self, path: Path, user: str = ADMIN, namespace: str = "default") -> Path:
-        """A kubeconfig that reaches this API as ``user``; JSON, which every reader of kubeconfigs accepts as YAML."""
-        cluster = {"server": self.url, "certificate-authority-data": base64.b64encode(self.ca.encode()).decode()}
+    def write_kubeconfig(
+        self, path: Path, user: str = ADMIN, namespace: str = "default", *, token: str = "", server: str = ""
+    ) -> Path:
+        """A kubeconfig that reaches this API as ``user``; JSON, which every reader of kubeconfigs accepts as YAML.
+
+        Whoever is none of the ``users`` has a ``token``; ``server`` is another way to the API."""
+        authority = base64.b64encode(self.ca.encode()).decode()
+        cluster = {"server": server or self.url, "certificate-authority-data": authority}
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "control-plane", "cluster": cluster}],
-            "users": [{"name": user, "user": {"token": self.tokens[user]}}],
+            "users": [{"name": user, "user": {"token": token or self.tokens[user]}}],
             "contexts": [
                 {"name": user, "context": {"cluster": "control-plane", "user": user, "namespace": namespace}},
             ],

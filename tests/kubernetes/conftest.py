@@ -1,0 +1,60 @@
+"""A real Kubernetes with Sandpool installed, for tests that break it: it gets restarted, stopped and starved."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice
+from sandpool.testing.assets import Assets
+from sandpool.testing.audit import Audit, asked_of_kubernetes
+from sandpool.testing.cluster import ACCOUNT, Cluster
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.crowd import Crowd
+from sandpool.testing.endpoint import HttpDoor
+from sandpool.testing.ledger import Ledger
+from sandpool.testing.node import SimulatedNode
+from sandpool.testing.users import ADMIN
+
+SIZE = 12  # of the pool
+
+
+@pytest.fixture(scope="session")
+def plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
+    with ControlPlane(kubernetes_assets, fsync=False, audit=(ACCOUNT,)) as plane:
+        yield plane
+
+
+@pytest.fixture
+async def cluster(plane: ControlPlane) -> AsyncIterator[Cluster]:
+    door = HttpDoor(plane.url, plane.ca, plane.tokens)
+    client = door.client_for(ADMIN)
+    told: list[str] = []
+    await Installer(client, SystemClock(), told.append).install(chosen(Choice(), router=False, monitored=False))
+    if any(line.endswith(" created") for line in told):
+        # The garbage collector looks for new kinds every half a minute, and when it starts.
+        plane.restart(plane.controller_manager)
+    yield Cluster(plane, client, Audit(plane.audit_log, asked_of_kubernetes))
+    await door.close()
+
+
+@pytest.fixture
+async def crowd(cluster: Cluster) -> AsyncIterator[Crowd]:
+    """People with a pool, and a node that runs nothing for their pods. That no sandbox changes hands is held for all of
+    the test, and that nothing is left of it at its end."""
+    crowd = Crowd(cluster.client, f"t-{secrets.token_hex(4)}", SIZE)
+    await crowd.settle_down()
+    running = SimulatedNode(cluster.client, SystemClock(), namespace=crowd.namespace, brief=True)
+    node = asyncio.create_task(running.run())
+    async with Ledger(cluster.client, crowd.namespace) as ledger:
+        yield crowd
+        await ledger.complete()
+    node.cancel()
+    await asyncio.gather(node, return_exceptions=True)
+    ledger.check()

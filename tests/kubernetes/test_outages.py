@@ -1,0 +1,212 @@
+"""Whatever breaks in the middle of a burst, on a real Kubernetes with the controllers as processes of their own: every
+claim is served once, nothing is bound twice, nothing leaks, and the pool is full again."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sandpool.api.resource import ResourceType
+from sandpool.install import names
+from sandpool.kube.client import Client
+from sandpool.testing.cluster import Cluster
+from sandpool.testing.crowd import Crowd
+from sandpool.testing.deployed import Deployed
+from sandpool.testing.objects import new
+from sandpool.testing.strait import Strait
+
+pytestmark = [
+    pytest.mark.kubernetes,
+    pytest.mark.timeout(300),
+    # Of a server that is killed while a client of these tests shakes hands with it: asyncio forgets the socket.
+    pytest.mark.filterwarnings("ignore:Exception ignored in. <(socket|function _Selector)"),
+]
+
+BURST: Final = 30  # more than the pool has
+# A lease that is soon anybody's, for tests that kill its holder; and one that outlives every pause of these tests.
+SHORT: Final = (
+    "--leader-elect-lease-duration=4s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+)
+LONG: Final = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=100s")
+_FAIRNESS: Final = "flowcontrol.apiserver.k8s.io"
+_FLOW: Final = ResourceType(_FAIRNESS, "v1", "FlowSchema", "flowschemas", namespaced=False)
+_LEVEL: Final = ResourceType(
+    _FAIRNESS, "v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", namespaced=False
+)
+
+
+async def burst(crowd: Crowd, breaking: Callable[[], Awaitable[None]], name: str = "a", before: int = 0) -> None:
+    """Claims at once; when some of them are served, something breaks. In the end all is as if nothing had happened."""
+    await crowd.claim(f"{name}-{number}" for number in range(BURST))
+    await crowd.served(before + 3, at_least=True)
+    await breaking()
+    await crowd.served(before + BURST)
+    await crowd.filled()
+    await crowd.check()
+
+
+async def test_controllers_killed_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    async with Deployed(cluster, tmp_path, replicas=2, options=SHORT) as deployed:
+        leader = await deployed.leading()
+        await crowd.filled()
+
+        async def kill_all() -> None:
+            for replica in deployed.replicas:
+                replica.kill()
+
+        async def kill_leader() -> None:
+            mark = deployed.mark()
+            leader.kill()
+            await deployed.leading(mark)
+
+        await burst(crowd, kill_leader)
+        await burst(crowd, kill_all, "b", BURST)
+        assert deployed.restarts >= 3
+        await crowd.leave()
+
+
+@pytest.mark.parametrize("crash", [False, True], ids=["stopped", "killed"])
+async def test_kube_apiserver_restarted_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path, crash: bool) -> None:
+    plane = cluster.plane
+    async with Deployed(cluster, tmp_path) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+
+        async def restart() -> None:
+            plane.restart(plane.apiserver, crash=crash)
+
+        await burst(crowd, restart)
+        await crowd.leave()
+
+
+async def test_connections_cut_again_and_again_in_a_burst(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    """Watches and requests alike, so answers to writes that were carried out are lost, too."""
+    async with _strait(cluster) as strait, Deployed(cluster, tmp_path, server=_through(strait)) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+
+        async def cut() -> None:
+            for served in range(3, BURST, 3):
+                await crowd.served(served, at_least=True)
+                strait.cut()
+
+        passages = strait.passages
+        await burst(crowd, cut)
+        assert strait.passages > passages + BURST // 3, "new connections were made"
+        assert "watching again from version" in deployed.said()
+        assert deployed.restarts == 0
+        await crowd.leave()
+
+
+async def test_history_that_is_gone_is_listed_again(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    """The controllers hear nothing while claims come, and the API forgets what it would have told them: 410."""
+    plane, audit = cluster.plane, cluster.audit
+    async with (
+        _strait(cluster) as strait,
+        Deployed(cluster, tmp_path, server=_through(strait), options=LONG) as deployed,
+    ):
+        await deployed.leading()
+        await crowd.filled()
+
+        strait.hold()
+        await crowd.claim(f"a-{number}" for number in range(BURST))
+        plane.compact()
+        plane.restart(plane.apiserver)
+        asked = len(audit)
+        strait.open()
+        await crowd.served(BURST)
+        await crowd.filled()
+        await crowd.check()
+        assert "too old resource version" in deployed.said()
+        listed = {each.resource for each in audit.asked(since=asked) if each.verb == "list"}
+        assert {"sandboxclaims", "sandboxes", "pods"} <= listed
+        assert deployed.restarts == 0
+        await crowd.leave()
+
+
+async def test_an_api_that_refuses_most_requests(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    """429 for whatever comes while a handful of requests are being answered: the API's own fairness, turned against
+    the controllers. A request that is told to come back comes back, and the lease is kept all the while."""
+    async with Deployed(cluster, tmp_path, options=LONG) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+        asked = len(cluster.audit)
+
+        async with _starved(cluster.client, names.CONTROLLER):
+            await burst(crowd, _nothing)
+        refused = Counter(each.code for each in cluster.audit.asked(since=asked))[429]
+        assert refused > BURST, "the storm was one"
+        assert deployed.restarts == 0
+        await crowd.leave()
+
+
+async def test_etcd_stopped_for_half_a_minute(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    """Longer than the lease: whoever led cannot renew it, ends, and is started again."""
+    plane = cluster.plane
+    async with Deployed(cluster, tmp_path) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+
+        async def stop() -> None:
+            mark, end = deployed.mark(), time.monotonic() + 30
+            plane.etcd.pause()
+            try:
+                await crowd.eventually(lambda: _past(end))
+            finally:
+                plane.etcd.resume()
+            await deployed.leading(mark)
+
+        await burst(crowd, stop)
+        assert "not leading any more" in deployed.said()
+        assert deployed.restarts >= 1
+        await crowd.leave()
+
+
+async def _nothing() -> None:
+    pass
+
+
+@asynccontextmanager
+async def _starved(client: Client, account: str) -> AsyncIterator[None]:
+    """A service account gets one share of what the API can do at a time, and what is more is refused."""
+    limited = {
+        "nominalConcurrencyShares": 1,
+        "lendablePercent": 0,
+        "borrowingLimitPercent": 0,
+        "limitResponse": {"type": "Reject"},
+    }
+    subject = {"kind": "ServiceAccount", "serviceAccount": {"namespace": names.NAMESPACE, "name": account}}
+    everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+    rule = {"subjects": [subject], "resourceRules": [everything]}
+    flow = {
+        "priorityLevelConfiguration": {"name": "starved"},
+        "matchingPrecedence": 2,
+        "rules": [rule],
+    }
+    await client.create(_LEVEL, new(_LEVEL, "starved", spec={"type": "Limited", "limited": limited}))
+    await client.create(_FLOW, new(_FLOW, "starved", spec=flow))
+    try:
+        yield
+    finally:
+        await client.delete(_FLOW, "starved")
+        await client.delete(_LEVEL, "starved")
+
+
+async def _past(end: float) -> bool:
+    return time.monotonic() > end
+
+
+def _strait(cluster: Cluster) -> Strait:
+    return Strait("127.0.0.1", int(cluster.plane.url.rpartition(":")[2]))
+
+
+def _through(strait: Strait) -> str:
+    return f"https://127.0.0.1:{strait.port}"

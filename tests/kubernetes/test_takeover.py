@@ -1,0 +1,95 @@
+"""Two processes of ``sandpool controller`` on a real Kubernetes: one works, one takes over, nothing is bound twice."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from sandpool.api.kinds import LEASE
+from sandpool.install import names
+from sandpool.testing.cluster import Cluster
+from sandpool.testing.component import Component
+from sandpool.testing.crowd import Crowd
+from sandpool.testing.deployed import Deployed
+
+pytestmark = pytest.mark.kubernetes
+
+DURATION: Final = 4  # seconds a lease lasts here
+OPTIONS: Final = (
+    f"--leader-elect-lease-duration={DURATION}s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+)
+
+
+def two(cluster: Cluster, directory: Path) -> Deployed:
+    return Deployed(cluster, directory, replicas=2, options=OPTIONS, kept=False)
+
+
+async def transitions(cluster: Cluster) -> int:
+    lease = await cluster.client.get(LEASE, names.LEASE, names.NAMESPACE)
+    count: int = lease["spec"]["leaseTransitions"]
+    return count
+
+
+async def waiting(replica: Component) -> None:
+    await asyncio.to_thread(replica.wait_for, "waiting for the lease")
+
+
+async def served(crowd: Crowd, count: int) -> None:
+    await crowd.served(count)
+    await crowd.filled()
+    await crowd.check()
+
+
+async def test_takeover_in_the_middle_of_bursts(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    """The leader is told to stop in the middle of a burst, then its successor is killed in the middle of another."""
+    async with two(cluster, tmp_path) as deployed:
+        first = await deployed.leading()
+        await crowd.filled()
+        (second,) = (replica for replica in deployed.replicas if replica is not first)
+        await waiting(second)
+        before = await transitions(cluster)
+
+        mark = deployed.mark()
+        await crowd.claim(f"a-{number}" for number in range(12))
+        assert await asyncio.to_thread(first.end) == 0
+        stopped = time.monotonic()
+        assert await deployed.leading(mark) is second
+        # A released lease is looked for every 0.45 s with this retry period; the rest is for a busy machine.
+        assert time.monotonic() - stopped < DURATION, "it was released, so nobody waited for it to run out"
+        await served(crowd, 12)
+        assert "released the lease" in first.tail()
+
+        mark = deployed.mark()
+        first.start()
+        await asyncio.to_thread(first.wait_for, "waiting for the lease", since=mark[deployed.replicas.index(first)])
+        await crowd.claim(f"b-{number}" for number in range(12))
+        mark = deployed.mark()
+        second.kill()
+        killed = time.monotonic()
+        assert await deployed.leading(mark) is first
+        assert time.monotonic() - killed < DURATION + 10, "it ran out"
+        await served(crowd, 24)
+        assert await transitions(cluster) >= before + 2
+
+
+async def test_a_frozen_leader_writes_nothing_more(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    async with two(cluster, tmp_path) as deployed:
+        first = await deployed.leading()
+        await crowd.filled()
+        (second,) = (replica for replica in deployed.replicas if replica is not first)
+        await waiting(second)
+        await crowd.claim(f"a-{number}" for number in range(6))
+        mark = deployed.mark()
+        first.pause()
+        assert await deployed.leading(mark) is second
+        await served(crowd, 6)
+        first.resume()
+        assert await asyncio.to_thread(first.wait) == 1
+        assert "ended, because another process may lead now" in first.tail()
+        await crowd.check()
