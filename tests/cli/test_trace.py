@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.explain.audit_lines import ours
+from tests.explain.audit_lines import ours, passed
 
 from sandpool.cli.main import main
 from sandpool.cli.trace import who
@@ -20,12 +20,12 @@ LOG = [
     ours(1020, "patch", "sandboxclaims/status", "mine", ready="True", readyReason="DependenciesReady"),
 ]
 TABLE = """\
-STEP  DELTA MS  TOOK MS  METHOD  RESOURCE                   CODE  WHO                        WHY
-   1       0.0      2.5  create  sandboxes/box               201  sandpool-admin (sandpool)  member of pool pool created
-   2    1000.0      2.5  create  sandboxclaims/mine          201  sandpool-admin (kubectl)   claim arrived
-   3      10.2      2.5  patch   sandboxes/box               200  sandpool-admin (sandpool)  adopted for claim mine
-   4       9.8      2.5  patch   sandboxclaims/mine/status   200  sandpool-admin (sandpool)  Ready=True
-"""
+STEP  DELTA MS  TOOK MS  METHOD  RESOURCE                   RESULT  WHO                        WHY
+   1       0.0      2.5  create  sandboxes/box                 201  sandpool-admin (sandpool)  member of pool pool created
+   2    1000.0      2.5  create  sandboxclaims/mine            201  sandpool-admin (kubectl)   claim arrived
+   3      10.2      2.5  patch   sandboxes/box                 200  sandpool-admin (sandpool)  adopted for claim mine
+   4       9.8      2.5  patch   sandboxclaims/mine/status     200  sandpool-admin (sandpool)  Ready=True
+"""  # noqa: E501 - as wide as it is printed
 
 
 @pytest.fixture
@@ -48,6 +48,46 @@ def test_the_table(log: Path, subject: tuple[str, str]) -> None:
 def test_looks_are_told_unless_they_are_not_wanted(log: Path) -> None:
     told = run("claim", "mine", "-n", "ns", SANDPOOL_AUDIT_LOG=str(log))
     assert told.output.count("looked at it") == 1
+
+
+WITH_PASSES = """\
+STEP  DELTA MS  TOOK MS  METHOD     RESOURCE                   RESULT  WHO                        WHY
+   1       0.0      2.5  create     sandboxes/box                 201  sandpool-admin (sandpool)  member of pool pool created
+   2    1000.0      2.5  create     sandboxclaims/mine            201  sandpool-admin (kubectl)   claim arrived
+   3       1.0      2.5  get        sandboxclaims/mine            200  sandpool-admin (sandpool)  looked at it
+   4       1.0      1.5  reconcile  sandboxclaims/mine          error  controller sandboxclaim    failed, and will be tried again: no answer
+   5       6.0      1.5  reconcile  sandboxclaims/mine             ok  controller sandboxclaim    done until something changes
+   6       2.2      2.5  patch      sandboxes/box                 200  sandpool-admin (sandpool)  adopted for claim mine
+   7       9.8      2.5  patch      sandboxclaims/mine/status     200  sandpool-admin (sandpool)  Ready=True
+"""  # noqa: E501 - as wide as it is printed
+CONTROLLER_LOG = [
+    b"Defaulted container\n",
+    b'{"time":"2026-01-01T00:00:00Z","level":"info","logger":"l","message":"leading mine"}\n',
+    passed(1002, "sandboxclaim", "mine", problem="no answer"),
+    passed(1008, "sandboxclaim", "mine"),
+]
+
+
+def test_passes_are_read_from_a_controllers_log_whatever_else_it_says(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "controller.log").write_bytes(b"".join(CONTROLLER_LOG))
+    controller = ("--controller-log", str(tmp_path / "controller.log"))
+    told = run("claim", "mine", "-n", "ns", "--audit-log", str(log), *controller)
+    assert (told.exit_code, told.output) == (0, WITH_PASSES)
+    assert run("claim", "mine", "-n", "ns", "--writes", "--audit-log", str(log), *controller).output == TABLE
+
+
+def test_passes_in_the_audit_log_itself(log: Path) -> None:
+    log.write_bytes(b"".join([*CONTROLLER_LOG[2:], *LOG]))
+    assert run("claim", "mine", "-n", "ns", "--audit-log", str(log)).output == WITH_PASSES
+
+
+def test_a_controllers_log_without_passes_is_told(log: Path, tmp_path: Path) -> None:
+    (tmp_path / "controller.log").write_bytes(b"".join(CONTROLLER_LOG[:2]))
+    told = run(
+        "claim", "mine", "-n", "ns", "--audit-log", str(log), "--controller-log", str(tmp_path / "controller.log")
+    )
+    assert told.exit_code == 0
+    assert "the controllers note them with --pass-log" in told.stderr
 
 
 def test_a_claim_without_a_sandbox_may_be_due_to_the_log(log: Path) -> None:
@@ -76,7 +116,11 @@ def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
     (tmp_path / "notes").write_text("no log\n")
     for arguments, code, said in (
         (("claim", "mine"), 2, "Missing option '--audit-log'"),
-        (("claim", "mine", "--audit-log", str(tmp_path / "none")), 1, "`sandpool up --audit-log FILE` writes one"),
+        (
+            ("claim", "mine", "--audit-log", str(tmp_path / "none")),
+            1,
+            "`sandpool up --audit-log FILE` writes an audit log",
+        ),
         (("claim", "mine", "--audit-log", str(tmp_path / "notes")), 1, "notes: line 1 is not a line of an audit log"),
         (("claim", "mine", "--audit-log", str(log)), 1, 'is about claim "mine" in namespace "default"'),
         (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'is about sandbox "mine" in namespace "ns"'),

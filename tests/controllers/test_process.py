@@ -9,12 +9,14 @@ from pathlib import Path
 from random import Random
 
 import aiohttp
+import orjson
 import pytest
 
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election, LeaseLost
+from sandpool.engine.line_log import LineLog
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
@@ -232,3 +234,19 @@ async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer)
     with pytest.raises(LookupError, match="a bug"):
         await process.wait()
     await process.stop()
+
+
+async def test_passes_are_noted_if_anybody_wants_to_know(server: ApiServer, tmp_path: Path) -> None:
+    log = LineLog(tmp_path / "passes.log")
+    clock = SystemClock()
+    process = Process(server.client(name="controllers").transport, clock, Random(1), passes=log)
+    node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
+    await process.start()
+    await people_want_one(server)
+    await until(lambda: served(server, "mine"))
+    await process.stop()
+    await ended(node)
+    log.close()
+    noted = [orjson.loads(line) for line in log.path.read_bytes().splitlines()]
+    assert ("sandboxclaim", "mine") in {(each["pass"], each["name"]) for each in noted}
+    assert {"sandbox", "sandboxtemplate", "sandboxwarmpool"} <= {each["pass"] for each in noted}

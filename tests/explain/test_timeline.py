@@ -8,8 +8,9 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.explain.audit_lines import ours, owned, theirs
+from tests.explain.audit_lines import ours, owned, passed, theirs
 
+from sandpool.explain.calls import Call, Pass
 from sandpool.explain.timeline import Step, claim_cast, sandbox_cast, timeline
 
 OURS = [
@@ -109,7 +110,37 @@ def test_steps_are_numbered_and_reads_can_be_left_out() -> None:
 
 def test_a_pod_of_another_name_belongs_to_its_sandbox() -> None:
     lines = [*OURS, ours(2000, "patch", "pods", "box-pod", owner="Sandbox/box")].copy
-    assert timeline(lines, claim_cast(lines, "ns", "mine"))[-1].call.asked.name == "box-pod"
+    last = timeline(lines, claim_cast(lines, "ns", "mine"))[-1].entry
+    assert isinstance(last, Call)
+    assert last.asked.name == "box-pod"
+
+
+PASSES = [
+    passed(5, "sandbox", "box", requeueAfter=30.0),
+    passed(1002, "sandboxclaim", "mine"),
+    passed(1012, "sandboxclaim", "mine", problem="cannot be reached"),
+    passed(1040, "sandboxclaim-notes", "mine", requeueAfter=0.0),
+]
+OTHER_PASSES = [
+    passed(6, "sandbox", "mine"),
+    passed(7, "sandboxclaim", "box"),
+    passed(8, "sandboxwarmpool", "box"),
+    passed(9, "sandboxclaim", "mine", namespace="elsewhere"),
+]
+
+
+def test_passes_are_between_the_calls() -> None:
+    lines = [*OURS, *OTHER_PASSES, *PASSES].copy
+    for cast in (claim_cast(lines, "ns", "mine"), sandbox_cast(lines, "ns", "box")):
+        steps = timeline(lines, cast)
+        assert story([step for step in steps if isinstance(step.entry, Pass)]) == [
+            (5, "done; looks again in 30 s"),
+            (2, "done until something changes"),
+            (2, "failed, and will be tried again: cannot be reached"),
+            (10, "looks again at once"),
+        ]
+        assert [step.purpose for step in steps if isinstance(step.entry, Call)] == [purpose for _, purpose in STORY]
+        assert story(timeline(lines, cast, writes_only=True)) == STORY
 
 
 def test_a_claim_that_had_two_sandboxes_shows_both() -> None:

@@ -59,3 +59,10 @@ def test_a_log_is_read_as_it_grows_and_never_half_a_line(tmp_path: Path) -> None
     assert len(audit.asked(namespace="b")) == 2
     assert audit.asked(user="people") == []
     assert len(flushed) == 4
+
+
+def test_passes_in_a_log_are_no_requests(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    passed = b'{"time":"2026-01-01T00:00:00Z","pass":"sandbox","namespace":"ns","name":"box","ms":1.0}\n'
+    log.write_bytes(passed + b'{"user":"node","verb":"get","resource":"pods","namespace":"ns","code":200}\n')
+    assert [str(each) for each in Audit(log, asked_of_sandpool).asked()] == ["get pods"]

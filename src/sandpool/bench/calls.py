@@ -51,7 +51,7 @@ def calls_about(
             return file.readlines()
 
     found = timeline(lines, Cast(namespace, frozenset({claim.name}), frozenset({claim.sandbox})), writes_only=True)
-    calls = [step.call for step in found]
+    calls = [step.entry for step in found if isinstance(step.entry, Call)]
     created = next((call for call in calls if str(call.asked) == _CREATED), None)
     if created is None:
         return []

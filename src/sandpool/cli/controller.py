@@ -48,6 +48,7 @@ class Options:
     terms: Terms | None  # None: work without asking anybody
     election_namespace: str
     tracing: bool
+    pass_log: Path | None
 
 
 @click.command(cls=tuning.TunedCommand)
@@ -70,6 +71,7 @@ class Options:
 )
 @tuning.tuning_flags
 @telling.trace_option
+@telling.pass_option
 @telling.log_options(logs.JSON)
 @foreign_flags
 @click.version_option(__version__, prog_name="sandpool")
@@ -86,6 +88,7 @@ def controller(
     kube_api_qps: float,
     kube_api_burst: int,
     enable_tracing: bool,
+    pass_log: Path | None,
     log_format: str,
     log_level: str,
     **flags: Any,
@@ -107,6 +110,7 @@ def controller(
         terms=terms if leader_elect else None,
         election_namespace=leader_election_namespace or connection.namespace,
         tracing=enable_tracing,
+        pass_log=pass_log,
     )
     settings = tuning.settings(**flags)
     _warn_of_throttling(options, settings)
@@ -148,6 +152,7 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     # Of its own, so that a renewal never waits behind a burst of writes.
     voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     tracing = telling.traces(options.tracing)
+    passes = telling.passes(options.pass_log)
     election = None
     if options.terms is not None:
         election = Election(
@@ -159,7 +164,15 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
         rate=Rate(options.qps, options.burst, clock) if options.qps > 0 else None,
     )
     process = Process(
-        transport, clock, Random(), settings, surroundings, metrics=metrics, election=election, tracing=tracing
+        transport,
+        clock,
+        Random(),
+        settings,
+        surroundings,
+        metrics=metrics,
+        election=election,
+        tracing=tracing,
+        passes=passes,
     )
     try:
         await process.start()
@@ -171,5 +184,7 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     finally:
         await transport.close()
         await voting.close()
+        if passes is not None:
+            await asyncio.to_thread(passes.close)
         if tracing is not None:
             await asyncio.to_thread(tracing.close)

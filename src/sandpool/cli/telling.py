@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from sandpool.cli.flags import switch
 from sandpool.engine import logs
+from sandpool.engine.line_log import LineLog
 from sandpool.engine.tracing import Tracing, open_tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -39,6 +41,20 @@ def log_options(form: str) -> Callable[[F], F]:
 
 def begin(log_format: str, log_level: str) -> None:
     logs.configure(log_format, log_level.upper())
+
+
+def pass_option(command: F) -> F:
+    """``--pass-log``: the argument of ``passes``."""
+    return click.option(
+        "--pass-log",
+        type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
+        help="Record every pass over an object here, as JSON lines for `sandpool trace`; -: standard output.",
+    )(command)
+
+
+def passes(path: Path | None) -> LineLog | None:
+    """Raises ``OSError`` if it cannot be written."""
+    return LineLog(path) if path is not None else None
 
 
 def trace_option(command: F) -> F:

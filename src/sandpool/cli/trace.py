@@ -1,28 +1,39 @@
-"""``sandpool trace``: the timeline of one claim or one sandbox, from an audit log."""
+"""``sandpool trace``: the timeline of one claim or one sandbox, from an audit log and a controller's log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
+from sandpool.api.kinds import SANDPOOL
 from sandpool.explain.asked import Asked
-from sandpool.explain.calls import NotAnAuditLog
+from sandpool.explain.calls import Call, NotAnAuditLog, is_pass
 from sandpool.explain.timeline import Cast, Lines, Step, claim_cast, sandbox_cast, timeline
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "CODE", "WHO", "WHY")
-_NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "CODE"})
+_HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "RESULT", "WHO", "WHY")
+_NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "RESULT"})
+# What the controllers look at.
+PLURALS: Final = {type.singular: type.plural for type in SANDPOOL}
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 def _options(command: F) -> F:
     for option in (
-        click.option("--writes", is_flag=True, help="Leave out what only looked."),
+        click.option("--writes", is_flag=True, help="Leave out what only looked, and passes of controllers."),
+        click.option(
+            "--controller-log",
+            "controllers",
+            type=click.Path(path_type=Path, dir_okay=False),
+            multiple=True,
+            help="What `sandpool controller --pass-log` writes, or its whole output; may be given several times. The "
+            "audit log of `sandpool up` has passes already.",
+        ),
         click.option(
             "--audit-log",
             "logs",
@@ -42,7 +53,7 @@ def _options(command: F) -> F:
 
 @click.group()
 def trace() -> None:
-    """Show every API call about one object: when, who, how it went and what for."""
+    """Show every API call and every reconcile about one object: when, who, how it went and what for."""
 
 
 @trace.command()
@@ -60,19 +71,26 @@ def sandbox(**arguments: Any) -> None:
 
 
 def _tell(
-    kind: str, cast_of: Callable[[Lines, str, str], Cast], name: str, namespace: str, logs: Sequence[Path], writes: bool
+    kind: str,
+    cast_of: Callable[[Lines, str, str], Cast],
+    name: str,
+    namespace: str,
+    logs: Sequence[Path],
+    controllers: Sequence[Path],
+    writes: bool,
 ) -> None:
     files = [file for log in logs for file in _with_rotated(log)]
+    passes = [file for log in controllers for file in _with_rotated(log)]
     try:
-        lines = partial(_lines, files)
+        lines = partial(_lines, files, passes)
         cast = cast_of(lines, namespace, name)
         steps = timeline(lines, cast, writes_only=writes)
     except NotAnAuditLog as error:
         raise click.ClickException(f"{', '.join(map(str, files))}: {error}") from None
     except OSError as error:
         raise click.ClickException(
-            f"cannot read the audit log {error.filename}: {error.strerror}\n"
-            "`sandpool up --audit-log FILE` writes one; so does kube-apiserver with --audit-log-path and "
+            f"cannot read the log {error.filename}: {error.strerror}\n"
+            "`sandpool up --audit-log FILE` writes an audit log; so does kube-apiserver with --audit-log-path and "
             "--audit-policy-file"
         ) from None
     if not steps:
@@ -86,6 +104,11 @@ def _tell(
         click.echo(
             "note: no sandbox of this claim is in the log: it was given none, or the log does not tell whose a sandbox "
             "is (kube-apiserver's audit level Metadata; Request is enough)",
+            err=True,
+        )
+    if passes and not any(True for _ in _passes(passes)):
+        click.echo(
+            f"note: no reconciles are in {', '.join(map(str, passes))}: the controllers note them with --pass-log",
             err=True,
         )
 
@@ -102,10 +125,15 @@ def table(steps: Sequence[Step]) -> Iterator[str]:
 
 
 def _row(step: Step) -> tuple[str, ...]:
-    asked = step.call.asked
-    resource = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
-    times = (f"{step.delta_ms:.1f}", f"{step.call.seconds * 1000:.1f}")
-    return (str(step.number), *times, asked.verb, resource, str(asked.code), who(asked), step.purpose)
+    entry = step.entry
+    times = (f"{step.delta_ms:.1f}", f"{entry.seconds * 1000:.1f}")
+    if isinstance(entry, Call):
+        asked = entry.asked
+        resource = "/".join(filter(None, (asked.resource, asked.name, asked.subresource)))
+        return (str(step.number), *times, asked.verb, resource, str(asked.code), who(asked), step.purpose)
+    result = "error" if entry.problem else "ok"
+    resource = f"{PLURALS[entry.kind]}/{entry.name}"
+    return (str(step.number), *times, "reconcile", resource, result, f"controller {entry.controller}", step.purpose)
 
 
 def who(asked: Asked) -> str:
@@ -123,7 +151,14 @@ def _with_rotated(log: Path) -> list[Path]:
     return [*reversed(older), log]
 
 
-def _lines(files: Iterable[Path]) -> Iterator[bytes]:
+def _lines(files: Sequence[Path], passes: Sequence[Path]) -> Iterator[bytes]:
     for path in files:
         with path.open("rb") as file:
             yield from file
+    yield from _passes(passes)
+
+
+def _passes(files: Sequence[Path]) -> Iterator[bytes]:
+    for path in files:
+        with path.open("rb") as file:
+            yield from filter(is_pass, file)

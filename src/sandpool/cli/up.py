@@ -95,7 +95,10 @@ async def _up(
         await daemon.start()
     try:
         transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
-        process = Process(transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing)
+        # Passes go into the audit log: one file has the whole story of a claim.
+        process = Process(
+            transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing, passes=daemon.audit
+        )
         async with (
             nodes(daemon.server, server.data_dir, choice) as running,
             routing.router(daemon.server, metrics, **way_in) as router,

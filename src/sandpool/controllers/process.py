@@ -22,11 +22,13 @@ from typing import Final
 from sandpool.controllers.access import find_missing
 from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.traced import noted
 from sandpool.engine.backoff import Backoff
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import Checks, Endpoint, metrics_page
 from sandpool.engine.lease import Election
 from sandpool.engine.lease_fence import FencedTransport
+from sandpool.engine.line_log import LineLog
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
 from sandpool.engine.recorder import Recorder
@@ -66,7 +68,9 @@ class Process:
         metrics: Metrics | None = None,
         election: Election | None = None,
         tracing: Tracing | None = None,
+        passes: LineLog | None = None,
     ) -> None:
+        """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
         self.clock = clock
         self.random = random
         self.settings = settings = settings or Settings()
@@ -74,6 +78,7 @@ class Process:
         self.metrics = metrics = metrics or Metrics()
         self.election = election
         self.tracing = tracing
+        self.passes = passes
         self.working = asyncio.Event()
         self._stopping = False
         self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
@@ -164,6 +169,8 @@ class Process:
             recorder=self.recorder,
             tracing=self.tracing,
         )
+        if self.passes is not None:
+            _note_passes(controllers, self.passes, self.clock)
         await controllers.start()
         self.working.set()
         try:
@@ -190,6 +197,18 @@ class Process:
             show_leadership(self.metrics, self.election)
         for reflector in self.reflection.reflectors:
             show_news(self.metrics, reflector.type.plural, reflector.age)
+
+
+def _note_passes(controllers: Controllers, log: LineLog, clock: Clock) -> None:
+    claims, pools = controllers.claims, controllers.warm_pools
+    for each in (
+        claims.controller,
+        claims.notes,
+        pools.controller,
+        controllers.sandboxes.controller,
+        controllers.templates.controller,
+    ):
+        each.reconcile = noted(each.reconcile, each.name, log, clock)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

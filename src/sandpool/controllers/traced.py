@@ -1,4 +1,4 @@
-"""Passes that leave a trace: a span each, in the trace of whoever asked for the object."""
+"""Passes that leave a trace: a span each, in the trace of whoever asked for the object; or a line in a log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 from sandpool.api.labels import TRACE_CONTEXT
 from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Result
+from sandpool.engine.line_log import LineLog
+from sandpool.engine.passes import Pass
 from sandpool.engine.tracing import Tracing
 
 Reconcile = Callable[[Key], Awaitable[Result]]
@@ -23,3 +26,20 @@ def traced(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing)
             return await reconcile(key)
 
     return traced_reconcile
+
+
+def noted(reconcile: Reconcile, controller: str, log: LineLog, clock: Clock) -> Reconcile:
+    """A pass that is cancelled is not noted: nobody knows how it would have ended."""
+
+    async def noted_reconcile(key: Key) -> Result:
+        begin = clock.monotonic()
+        try:
+            result = await reconcile(key)
+        except Exception as error:
+            problem = str(error) or type(error).__name__
+            log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
+            raise
+        log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, result.requeue_after, ""))
+        return result
+
+    return noted_reconcile

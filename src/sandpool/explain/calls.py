@@ -1,4 +1,6 @@
-"""The calls in an audit log: lines of the embedded server or of kube-apiserver (audit.k8s.io/v1), also in one file.
+"""What a log tells: calls of the embedded server or of kube-apiserver (audit.k8s.io/v1), and passes of controllers.
+
+Lines of all of them may be in one file, as they are in the embedded server's.
 
 kube-apiserver's policy decides what a line holds. From the level ``Metadata`` one learns who did what to which object;
 from ``RequestResponse`` also what became of it. The embedded server's log is in between: it tells the owner and the
@@ -21,6 +23,7 @@ from sandpool.explain.asked import Asked, asked_of_kubernetes, asked_of_sandpool
 
 _KUBERNETES_GROUP: Final = "audit.k8s.io/"
 _ANSWERED: Final = "ResponseComplete"  # the other stages tell of the same request again
+_PASS: Final = b',"pass":"'
 
 
 class NotAnAuditLog(Exception):
@@ -49,8 +52,31 @@ class Call:
         return name if found == kind else ""
 
 
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A controller has looked at one object, and done about it what was to be done."""
+
+    controller: str
+    namespace: str
+    name: str
+    started: datetime
+    seconds: float
+    requeue_after: float | None = None  # seconds until it looks again if nothing happens
+    problem: str = ""
+
+    @property
+    def kind(self) -> str:
+        """What the controller looks at, in the singular. Where two look at one kind, the second is called more."""
+        return self.controller.partition("-")[0]
+
+
 def read_calls(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Iterator[Call]:
-    """The calls of the lines, one at a time; of those only that mention one of the names, where names are given.
+    """The calls alone, see ``read_entries``."""
+    return (entry for entry in read_entries(lines, mentioning=mentioning) if isinstance(entry, Call))
+
+
+def read_entries(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Iterator[Call | Pass]:
+    """What the lines tell, one at a time; of those only that mention one of the names, where names are given.
 
     A torn line is left out: it is being written, or was when its writer was killed or its disk full. Raises
     ``NotAnAuditLog`` if the first line is no JSON, or any line the JSON of something else.
@@ -65,14 +91,19 @@ def read_calls(lines: Iterable[bytes], *, mentioning: Iterable[str] = ()) -> Ite
         if not line.strip() or not line.endswith(b"\n"):
             continue
         try:
-            entry = orjson.loads(line)
+            decoded = orjson.loads(line)
         except orjson.JSONDecodeError:
             if number == 1:
                 raise _complaint(number) from None
             continue
-        call = _call(entry, number)
-        if call is not None:
-            yield call
+        entry = _entry(decoded, number)
+        if entry is not None:
+            yield entry
+
+
+def is_pass(line: bytes) -> bool:
+    """Whether a line, of whatever log, is about a pass. No text in it can look like this: its quotes are escaped."""
+    return line.startswith(b'{"time":') and _PASS in line
 
 
 def _mentions(names: Iterable[bytes]) -> re.Pattern[bytes] | None:
@@ -81,8 +112,10 @@ def _mentions(names: Iterable[bytes]) -> re.Pattern[bytes] | None:
     return re.compile(b'["/](?:' + any_of + b')["./]') if any_of else None
 
 
-def _call(entry: Any, number: int) -> Call | None:
+def _entry(entry: Any, number: int) -> Call | Pass | None:
     try:
+        if "pass" in entry:
+            return _of_controller(entry)
         if str(entry.get("apiVersion", "")).startswith(_KUBERNETES_GROUP):
             return _of_kubernetes(entry) if entry.get("stage") == _ANSWERED and "responseStatus" in entry else None
         return _of_sandpool(entry)
@@ -94,6 +127,18 @@ def _complaint(number: int) -> NotAnAuditLog:
     return NotAnAuditLog(
         f"line {number} is not a line of an audit log: give what `sandpool up --audit-log FILE` wrote, or the file of "
         "kube-apiserver's --audit-log-path (one JSON object per line)"
+    )
+
+
+def _of_controller(entry: Any) -> Pass:
+    return Pass(
+        entry["pass"],
+        entry["namespace"],
+        entry["name"],
+        _moment(entry["time"]),
+        entry["ms"] / 1000,
+        entry.get("requeueAfter"),
+        entry.get("problem", ""),
     )
 
 

@@ -1,4 +1,4 @@
-"""What a call was for, in the words of whoever asked for a sandbox."""
+"""What a call was for and how a pass ended, in the words of whoever asked for a sandbox."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from sandpool.api.conditions import TRUE
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.explain.calls import Call
+from sandpool.explain.calls import Call, Pass
 
 _REFUSALS: Final = {
     403: "forbidden",
@@ -36,6 +36,14 @@ def purpose(call: Call, last: Call | None) -> str:
     if call.asked.subresource:
         return f"{call.asked.subresource} of the {_noun(resource)}"
     return _change(call, last)
+
+
+def outcome(entry: Pass) -> str:
+    if entry.problem:
+        return f"failed, and will be tried again: {entry.problem}"
+    if entry.requeue_after is None:
+        return "done until something changes"
+    return f"done; looks again in {entry.requeue_after:.3g} s" if entry.requeue_after else "looks again at once"
 
 
 def _refusal(call: Call) -> str:

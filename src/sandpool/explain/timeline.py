@@ -1,4 +1,5 @@
-"""The timeline of one claim or one sandbox: every call about it, its sandbox and its pod, and what each was for.
+"""The timeline of one claim or one sandbox: every call about it, its sandbox and its pod, and what each was for; and
+every pass of a controller over it, where that was noted.
 
 A log is read twice. The first pass finds out what belongs together, because a sandbox is made, and watched over by its
 pool, long before anybody knows which claim will get it; the second takes the calls about all of that.
@@ -10,8 +11,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM
-from sandpool.explain.calls import Call, read_calls
-from sandpool.explain.purpose import purpose
+from sandpool.explain.calls import Call, Pass, read_calls, read_entries
+from sandpool.explain.purpose import outcome, purpose
 
 Lines = Callable[[], Iterable[bytes]]  # the lines of a log, from its beginning each time it is called
 
@@ -29,8 +30,11 @@ class Cast:
     def names(self) -> frozenset[str]:
         return self.claims | self.sandboxes | self.pods
 
-    def concerns(self, call: Call) -> bool:
-        asked = call.asked
+    def concerns(self, entry: Call | Pass) -> bool:
+        if isinstance(entry, Pass):
+            about = {SANDBOX.singular: self.sandboxes, SANDBOX_CLAIM.singular: self.claims}.get(entry.kind, frozenset())
+            return entry.namespace == self.namespace and entry.name in about
+        asked = entry.asked
         if asked.namespace != self.namespace:
             return False
         if asked.resource == SANDBOX_CLAIM.plural:
@@ -46,7 +50,7 @@ class Cast:
 @dataclass(frozen=True, slots=True)
 class Step:
     number: int
-    call: Call
+    entry: Call | Pass
     delta_ms: float  # since the step before began
     purpose: str
 
@@ -72,20 +76,23 @@ def sandbox_cast(lines: Lines, namespace: str, name: str) -> Cast:
 
 
 def timeline(lines: Lines, cast: Cast, *, writes_only: bool = False) -> list[Step]:
-    """The calls about the cast, in the order in which they began; watches and lists are about everybody."""
-    calls = [call for call in read_calls(lines(), mentioning=cast.names) if cast.concerns(call)]
+    """The calls and passes about the cast, in the order in which they began; watches and lists are about everybody."""
+    entries = [entry for entry in read_entries(lines(), mentioning=cast.names) if cast.concerns(entry)]
     if writes_only:
-        calls = [call for call in calls if call.asked.writes]
-    calls.sort(key=lambda call: call.started)
+        entries = [entry for entry in entries if isinstance(entry, Call) and entry.asked.writes]
+    entries.sort(key=lambda entry: entry.started)
     steps: list[Step] = []
     known: dict[tuple[str, str], Call] = {}  # the last write of each object, with all that is known of it by then
-    for number, call in enumerate(calls, 1):
-        delta = (call.started - calls[max(0, number - 2)].started).total_seconds() * 1000
-        which = (call.asked.resource, call.asked.name)
+    for number, entry in enumerate(entries, 1):
+        delta = (entry.started - entries[max(0, number - 2)].started).total_seconds() * 1000
+        if isinstance(entry, Pass):
+            steps.append(Step(number, entry, delta, outcome(entry)))
+            continue
+        which = (entry.asked.resource, entry.asked.name)
         last = known.get(which)
-        steps.append(Step(number, call, delta, purpose(call, last)))
-        if call.asked.writes and call.succeeded and (call.owner or call.ready):
-            known[which] = call if last is None else _together(last, call)
+        steps.append(Step(number, entry, delta, purpose(entry, last)))
+        if entry.asked.writes and entry.succeeded and (entry.owner or entry.ready):
+            known[which] = entry if last is None else _together(last, entry)
     return steps
 
 

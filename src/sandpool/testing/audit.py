@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 
 from sandpool.explain.asked import WRITES, Asked, asked_of_kubernetes, asked_of_sandpool
+from sandpool.explain.calls import is_pass
 
 __all__ = ["WRITES", "Asked", "Audit", "asked_of_kubernetes", "asked_of_sandpool"]
 
@@ -33,7 +34,8 @@ class Audit:
             file.seek(self._read)
             complete, newline, _ = file.read().rpartition(b"\n")
         self._read += len(complete) + len(newline)
-        self._asked += [self._parse(orjson.loads(line)) for line in complete.splitlines()]
+        lines = (line for line in complete.splitlines() if not is_pass(line))
+        self._asked += [self._parse(orjson.loads(line)) for line in lines]
         return [
             each for each in self._asked[since:] if namespace in (None, each.namespace) and user in (None, each.user)
         ]

@@ -1,0 +1,32 @@
+"""The timeline of a claim on a real Kubernetes: kube-apiserver's audit log, and what the controllers noted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from sandpool.cli.main import main
+from sandpool.testing.cluster import Cluster
+from sandpool.testing.crowd import Crowd
+from sandpool.testing.deployed import Deployed
+
+pytestmark = pytest.mark.kubernetes
+
+
+async def test_calls_and_reconciles_are_one_timeline(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    passes = tmp_path / "passes.log"
+    async with Deployed(cluster, tmp_path, options=[f"--pass-log={passes}"]) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+        await crowd.claim(["mine"])
+        await crowd.served(1)
+        await crowd.filled()
+    arguments = ("trace", "claim", "mine", "-n", crowd.namespace)
+    logs = ("--audit-log", str(cluster.plane.audit_log), "--controller-log", str(passes))
+    told = CliRunner().invoke(main, (*arguments, *logs))
+    assert told.exit_code == 0, told.output
+    rows = [line.split()[3:6] for line in told.stdout.splitlines()[1:]]
+    begun = rows.index(["reconcile", "sandboxclaims/mine", "ok"])
+    assert begun < rows.index(["patch", "sandboxclaims/mine/status", "200"])
