@@ -52,7 +52,7 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
         burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, depart=True))
         fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))
         census = await count(place.client)
-        sustained = await measured(Scenario("sustained", Stream(options.qps, options.seconds), pool))
+        sustained = await measured(Scenario("sustained", Stream(options.qps, options.seconds, options.seconds), pool))
         again = await restart(
             there, clock, telling("restart"), sandboxes=options.sandboxes, claims=options.restart_claims
         )

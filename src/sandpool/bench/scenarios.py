@@ -41,10 +41,11 @@ class Bursts:
 @dataclass(frozen=True, slots=True)
 class Stream:
     """``rate`` claims per second on average for so many seconds, at random like those of people who do not know of each
-    other (a Poisson process)."""
+    other (a Poisson process). Who is behind by the claims of ``patience`` seconds does not keep up."""
 
     rate: float
     seconds: float
+    patience: float = 2.0
 
     def waves(self, random: Random) -> list[Wave]:
         arrivals: list[float] = []
@@ -60,8 +61,7 @@ class Stream:
 
     @property
     def most_waiting(self) -> float:
-        """The claims of two seconds: who is so far behind does not keep up."""
-        return 2 * self.rate
+        return self.patience * self.rate
 
 
 @dataclass(frozen=True, slots=True)
