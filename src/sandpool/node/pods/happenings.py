@@ -22,15 +22,8 @@ def refused(message: str) -> Happening:
     return _warning("UnsupportedField", "Admitting", message)
 
 
-def pulled(image: str, fetched: bool) -> Happening:
-    words = (
-        f'Successfully pulled image "{image}"' if fetched else f'Container image "{image}" already present on machine'
-    )
-    return _normal("Pulled", "Pulling", words)
-
-
-def created(container: str) -> Happening:
-    return _normal("Created", "Creating", f"Created container: {container}")
+def pulled(image: str) -> Happening:
+    return _normal("Pulled", "Pulling", f'Successfully pulled image "{image}"')
 
 
 def started(container: str) -> Happening:

@@ -218,11 +218,11 @@ class PodWorker:
         reason, image = "ErrImagePull", None
         try:
             image = await containers.image(pod, container)
-            self._happened(happenings.pulled(container.image, image.pulled))
+            if image.pulled:
+                self._happened(happenings.pulled(container.image))
             async with self.place.starting:
                 reason = "CreateContainerError"
                 await containers.create(pod, container, image)
-                self._happened(happenings.created(name))
                 reason = "RunContainerError"
                 id = await containers.start(container, image, restarts)
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
