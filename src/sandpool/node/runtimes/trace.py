@@ -60,6 +60,11 @@ class BwrapTrace(Trace):
 
     _PROGRAM: Final = 2
 
+    def __init__(self, status: Path, cgroup: Group) -> None:
+        super().__init__(status, cgroup)
+        # While the program is not executed: its process, and the file that bwrap was executed from.
+        self._becoming: tuple[int, os.stat_result] | None = None
+
     def init(self) -> int | None:
         pid = self._reported("child-pid")
         return pid if pid is not None and pid in self.cgroup.processes() else None
@@ -81,11 +86,16 @@ class BwrapTrace(Trace):
         return None
 
     def is_executed(self) -> bool:
-        init, program = self.init(), self.program()
-        if init is None or program is None:
-            return False
+        """Asked again and again while a container starts, and there may be many: once its processes are known, all
+        that is looked at is what one of them executes."""
         with suppress(OSError):
-            return not os.path.samefile(f"/proc/{init}/exe", f"/proc/{program}/exe")
+            if self._becoming is None:
+                init, program = self.init(), self.program()
+                if init is None or program is None:
+                    return False
+                self._becoming = program, os.stat(f"/proc/{init}/exe")
+            program, bwrap = self._becoming
+            return not os.path.samestat(bwrap, os.stat(f"/proc/{program}/exe"))
         return False
 
 
