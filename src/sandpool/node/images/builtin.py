@@ -33,25 +33,26 @@ class BuiltIn:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._programs: dict[str, Path] = {}  # by the name of the image
+        self._images: dict[tuple[str, str], Image] = {}  # those that are laid out, by what is meant
         self._laying_out = Lock()  # many containers may want one at once, each in a thread of its own
+
+    def known(self, reference: Reference) -> Image | None:
+        """As ``find``, but only what was found before: that takes no time."""
+        return self._images.get(_meant(reference) or ("", ""))
 
     def find(self, reference: Reference) -> Image | None:
         """The built-in image of this name, whatever its tag. Raises ``MissingPackage``."""
-        published = reference.path.split("/")[-2:]
-        if (reference.host, reference.path) == (HOST, "python"):
-            return self._image(PYTHON, "/workspace")
-        if published == [_PROJECT, _PUBLISHED]:
-            return self._image(PYTHON, "/app")
-        if (reference.host, reference.path) == (HOST, "sandboxd") or published == [_PROJECT, _PUBLISHED_DAEMON]:
-            return self._image(SANDBOXD, "/workspace")
-        return None
-
-    def _image(self, name: str, directory: str) -> Image:
+        meant = _meant(reference)
+        if meant is None:
+            return None
         with self._laying_out:
-            if name not in self._programs:
-                self._programs[name] = lay_out(self.directory, grpc=name == SANDBOXD)
-        program = self._programs[name]
+            if meant not in self._images:
+                name, directory = meant
+                program = lay_out(self.directory, grpc=name == SANDBOXD)
+                self._images[meant] = self._image(name, directory, program)
+        return self._images[meant]
+
+    def _image(self, name: str, directory: str, program: Path) -> Image:
         prefix = Path(sys.base_prefix)
         is_elsewhere = not prefix.is_relative_to("/usr")
         interpreter = f"{prefix}/bin/python3" if is_elsewhere else "/usr/bin/python3"
@@ -71,3 +72,15 @@ class BuiltIn:
             working_dir=directory,
             user="1000",
         )
+
+
+def _meant(reference: Reference) -> tuple[str, str] | None:
+    """Which of ours a name stands for, and where its commands run."""
+    published = reference.path.split("/")[-2:]
+    if (reference.host, reference.path) == (HOST, "python"):
+        return PYTHON, "/workspace"
+    if published == [_PROJECT, _PUBLISHED]:
+        return PYTHON, "/app"
+    if (reference.host, reference.path) == (HOST, "sandboxd") or published == [_PROJECT, _PUBLISHED_DAEMON]:
+        return SANDBOXD, "/workspace"
+    return None

@@ -34,6 +34,8 @@ class Images:
         except InvalidImageName as error:
             raise ImageFailure("InvalidImageName", str(error)) from error
         try:
+            if (image := self.built_in.known(reference)) is not None:
+                return image
             if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
                 return image
         except MissingPackage as error:

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 from sandpool.node.network import netlink
@@ -146,19 +147,22 @@ def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> 
 
 
 class Switchboard:
-    """The switchyard's ends of the wires; to be made and used by one thread inside it."""
+    """The switchyard's ends of the wires; to be made by a thread inside it, and used by any."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self._link = Netlink()
+        self._asking = Lock()
 
     def connect(self, address: IPv4Address) -> None:
         number = _number(address, self.plan)
-        self._link.ask(netlink.up(number), netlink.route_by_link(address, number))
+        with self._asking:
+            self._link.ask(netlink.up(number), netlink.route_by_link(address, number))
 
     def disconnect(self, address: IPv4Address) -> None:
         """Both ends go at once. The kernel would get round to it too, some time after the namespace is gone."""
-        _remove(self._link, wire(address))
+        with self._asking:
+            _remove(self._link, wire(address))
 
     def close(self) -> None:
         self._link.close()

@@ -129,7 +129,7 @@ class Network:
                 await self.detach(uid)
         await self.enforcer.close()
         if self._board is not None:
-            await self._in_switchyard(self._board.close)
+            self._board.close()
         if self._inside is not None:
             self._inside.shutdown()
         if not keep:
@@ -154,7 +154,7 @@ class Network:
         place = self._places.pop(uid, None)
         if place is None:
             return
-        await self._in_switchyard(lambda: self._require_board().disconnect(place.address))
+        await self._threaded(lambda: self._require_board().disconnect(place.address))
         await self.enforcer.remove(uid)
         await self._threaded(lambda: self._forget(uid))
         self.addresses.give_back(place.address)
@@ -178,10 +178,10 @@ class Network:
             # First the address: a namespace without one would be in nobody's books after a crash.
             (directory / _ADDRESS).write_text(str(address))
             links.make_pod(place.namespace, self.plan, self._switchyard.path, address)
+            self._require_board().connect(address)
 
         try:
             await self._threaded(make)
-            await self._in_switchyard(lambda: self._require_board().connect(address))
         except BaseException:
             await self._threaded(lambda: self._forget(uid))
             self.addresses.give_back(address)
