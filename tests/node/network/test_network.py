@@ -255,14 +255,14 @@ async def test_a_new_process_finds_the_pods_and_their_policies(yard: Yard) -> No
 
 
 async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: Namespace) -> None:
-    before = traces(host)
+    before = traces(host, tmp_path)
     yard = Yard(tmp_path / "network", host)
     await yard.network.start()
     attachments = await asyncio.gather(*(yard.network.attach(pod(f"pod-{n}")) for n in range(40)))
     assert len({attachment.addresses for attachment in attachments}) == 40
     await asyncio.gather(*(yard.network.detach(f"pod-{n}") for n in range(0, 40, 2)))
     await yard.network.stop()
-    assert traces(host) == before
+    assert traces(host, tmp_path) == before
     assert not yard.directory.exists()
 
 
@@ -311,8 +311,8 @@ def connect_world(yard: Yard, world: Namespace) -> None:
     world.call(lambda: subprocess.run(inside, shell=True, check=True))
 
 
-def traces(host: Namespace) -> tuple[object, ...]:
-    """What a network could leave behind: links, rules and settings of the node, mounts, threads, open files."""
+def traces(host: Namespace, directory: Path) -> tuple[object, ...]:
+    """What a network could leave behind: links, rules and settings of the node, mounts in its directory, open files."""
 
     def on_node() -> tuple[str, str]:
         listed = subprocess.run(
@@ -320,4 +320,5 @@ def traces(host: Namespace) -> tuple[object, ...]:
         )
         return listed.stdout, Path("/proc/sys/net/ipv4/ip_forward").read_text()
 
-    return host.call(on_node), Path("/proc/self/mountinfo").read_text(), len(os.listdir("/proc/self/fd"))
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
+    return host.call(on_node), mounts, len(os.listdir("/proc/self/fd"))
