@@ -43,6 +43,8 @@ KINDS: Final[tuple[ResourceType, ...]] = (
     NETWORK_POLICY,
 )
 _STARTS: Final = 120.0
+# Images are laid out once and kept, however many pods use them.
+_IMAGES: Final = "images"
 _LAUNCHER: Final = b"sandpool.node.launcher"
 
 
@@ -75,8 +77,10 @@ class Town:
         self.kills += 1
         self._launchers += self._children(_LAUNCHER)
         await self._in_thread(lambda: self.server.restart(crash=True, within=_STARTS))
-        await self._leave()
+        former = self.client, self.router
         self._reach()
+        for each in former:
+            await each.close()
 
     async def kill_launcher(self) -> None:
         """The process that starts programs in sandboxes, and nothing else."""
@@ -88,9 +92,10 @@ class Town:
     async def stop(self) -> None:
         """Raises ``Broken`` if anything is left of it."""
         try:
-            await self._leave()
+            await self.client.close()
+            await self.router.close()
             await self._in_thread(self.server.stop)
-            left = {what: number for what, number in self._machine().items() if number and what != "files"}
+            left = {what: number for what, number in self._machine().items() if number and not what.startswith("files")}
             self.cgroups.close()
         finally:
             self._starter.shutdown()
@@ -124,10 +129,12 @@ class Town:
             {
                 "cgroups": len(pods.children()) if pods.exists else 0,
                 "mounts": Path("/proc/self/mountinfo").read_text().count(str(node / "pods")),
-                "files": sum(1 for _ in node.rglob("*")),
                 "launchers of the dead": sum(1 for pid in self._launchers if _runs(pid, _LAUNCHER)),
             }
         )
+        for directory in node.iterdir():
+            if directory.name != _IMAGES:
+                found[f"files in {directory.name}"] = sum(1 for _ in directory.rglob("*"))
         yard = Namespace(node / "network" / "switchyard")
         if self.server.process.running:
             found["interfaces"] = len(yard.call(socket.if_nameindex))
@@ -144,10 +151,6 @@ class Town:
         self.client = Client(HttpTransport(self.connection))
         said = (line.split() for line in self.server.process.tail(1000).splitlines())
         self.router = Router([words[1] for words in said if words[:1] == ["router"]][-1])
-
-    async def _leave(self) -> None:
-        await self.client.close()
-        await self.router.close()
 
     async def _in_thread(self, work: Callable[[], Any]) -> None:
         await asyncio.get_running_loop().run_in_executor(self._starter, work)
