@@ -244,7 +244,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
     the program the runtime needs is not installed."""
     if runtime is GvisorRuntime:
-        _point_to_runsc()
+        point_to_runsc()
     name = f"sandpool-rig-{os.getpid()}"
     before = Remains.of(name, _uids())
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -273,7 +273,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     assert after == before, f"left behind: {_difference(before, after)}"
 
 
-def _point_to_runsc() -> None:
+def point_to_runsc() -> None:
     """To the one that was built for tests, unless there is another."""
     if RUNSC_PATH in os.environ or shutil.which("runsc") is not None or not _BUILDER.exists():
         return

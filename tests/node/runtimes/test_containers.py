@@ -274,6 +274,15 @@ async def test_no_more_processes_than_allowed(boxes: Rig) -> None:
     await container.kill()
 
 
+async def test_threads(boxes: Rig) -> None:
+    """Libraries try new system calls first, and go on with older ones only if they are told the right thing."""
+    script = "import threading; t = threading.Thread(target=print, args=('ran',)); t.start(); t.join()"
+    _, output, errors = await boxes.run("python3", "-c", script)
+    assert output == "ran\n", errors
+    container = await boxes.start("sleep", "100")
+    assert await boxes.execute(container, "python3", "-c", script) == (0, "ran\n")
+
+
 async def test_open_files_are_limited(boxes: Rig) -> None:
     assert await sh(boxes, "ulimit -n", nofile=64) == "64\n"
     container = await boxes.start("sleep", "100", nofile=64)

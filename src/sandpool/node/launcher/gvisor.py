@@ -15,6 +15,7 @@ kernel, in that namespace and under its rules.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import Any, Final
@@ -68,7 +69,15 @@ def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[st
         make_read_only(SANDBOX)
         config["root"]["readonly"] = False
     config["mounts"].append(_temporary(spec))
+    config["linux"]["seccomp"] = _refusals(config["linux"]["seccomp"])
     return config
+
+
+def _refusals(profile: dict[str, Any]) -> dict[str, Any]:
+    """What is refused by name. gVisor knows no answer but EPERM, which is the wrong one for calls that a program tries
+    before it falls back to others (clone3 for one); there, its kernel may say itself what it has."""
+    rules = [rule for rule in profile["syscalls"] if rule.get("errnoRet") == errno.EPERM]
+    return {**profile, "defaultAction": "SCMP_ACT_ALLOW", "defaultErrnoRet": None, "syscalls": rules}
 
 
 def _temporary(spec: ContainerSpec) -> dict[str, Any]:
