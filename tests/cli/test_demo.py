@@ -8,11 +8,14 @@ import shutil
 import subprocess
 import sys
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import yaml
 
 from sandpool.cli.demo import AFTER, BEFORE, CLAIMS
+from sandpool.cli.demo_sdk import NOTE, PUBLISHED, comparison
+from sandpool.testing.sdk.speaker import MissingSdk, find_python
 
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -26,6 +29,15 @@ def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
+def sdk() -> Path | None:
+    """Where it is installed."""
+    try:
+        return find_python().parents[1]
+    except MissingSdk:
+        return None
+
+
+SDK = sdk()
 # In a network that ends at its door: as root the demonstration runs real sandboxes.
 ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
 
@@ -33,9 +45,17 @@ ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"')
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl on the path")
 def test_every_step_does_what_it_says() -> None:
     is_root = os.geteuid() == 0
-    done = demo(*(ALONE if is_root else ()), HOME="/nonexistent")
+    done = demo(*(ALONE if is_root else ()), HOME="/nonexistent", SANDPOOL_CACHE=str(SDK.parent) if SDK else "")
     assert done.returncode == 0, done.stdout + done.stderr
     assert ("Sandboxes are real" if is_root else "Sandboxes are simulated") in done.stdout
+    if is_root and SDK is None:
+        assert "Python code in the sandboxes is left out: the SDK is not installed: run dev/sdk" in done.stdout
+    elif is_root:
+        assert re.search(rf"^500500 python-.*\n.* {CLAIMS + 1} different sandboxes$", done.stdout, re.M | re.S)
+        assert re.search(r"^\| here +\| \d+ ms +\| \d+ ms +\|$", done.stdout, re.M)
+        for each in PUBLISHED:
+            assert f"| published: {each.service}" in done.stdout
+        assert NOTE in done.stdout
     if is_root:
         assert "OSError: " in done.stdout.split("and does not reach it.")[1].split("# ")[0]
     for step in (*BEFORE, *AFTER):
@@ -63,3 +83,11 @@ def test_without_kubectl_it_says_what_to_do() -> None:
 def test_the_manifest_is_in_the_package() -> None:
     text = (files("sandpool.cli") / "manifests" / "quickstart.yaml").read_text()
     assert [each["kind"] for each in yaml.safe_load_all(text)] == ["SandboxTemplate", "SandboxWarmPool", "SandboxClaim"]
+
+
+def test_published_figures_stand_beside_ours_and_say_where_they_are_from() -> None:
+    shown = comparison([0.010, 0.020, 0.030], [0.5] * 50).splitlines()
+    assert shown[0].split("|")[2:4] == [" 3 one after the other ", " 50 at once "]
+    assert shown[2].split() == ["|", "here", "|", "20", "ms", "|", "500", "ms", "|"]
+    assert all(line.startswith("| published: ") for line in shown[3:6])
+    assert "third parties" in shown[6]

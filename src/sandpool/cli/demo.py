@@ -22,9 +22,11 @@ from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.bench.figures import grid, percentile
 from sandpool.bench.load import Load, Outcome
 from sandpool.bench.subjects import client_of
+from sandpool.cli.demo_sdk import SERIAL, Program, comparison
 from sandpool.engine.clock import SystemClock
 from sandpool.testing.assets import MissingAssets, find_assets
 from sandpool.testing.component import ComponentFailed
+from sandpool.testing.sdk.speaker import MissingSdk, ScriptFailed
 from sandpool.testing.server_process import ServerProcess
 
 # For all sandboxes to end, in seconds.
@@ -66,7 +68,7 @@ BEFORE: Final = (
 )
 AFTER: Final = (
     Step("Each of the claims has a sandbox of its own.", "get sandboxclaims", lines=6),
-    Step("The pool is being filled again.", _until(".status.readyReplicas", POOL)),
+    Step("The pool is filled again.", _until(".status.readyReplicas", POOL)),
     Step(
         "A pool can follow its template step by step; here, three quarters of it are always ready.",
         "patch swp python --type=merge -p "
@@ -112,6 +114,7 @@ def demo(keep: bool, simulated: bool) -> None:
                 show.burst()
                 if not simulated:
                     show.worlds()
+                    show.python(server)
                 show.steps(AFTER)
             if keep:
                 click.echo(
@@ -165,6 +168,40 @@ class _Show:
                 Step("and does not reach it.", f"exec {two} -- {_CALL.format(address=address)}"),
             )
         )
+
+    def python(self, server: ServerProcess) -> None:
+        """Run code in all sandboxes that were claimed, and time how long it takes to get as far with new ones."""
+        try:
+            program = Program(self.kubeconfig, server.directory, server.router)
+        except MissingSdk as error:
+            _explain(f"Python code in the sandboxes is left out: {error}\n")
+            return
+        try:
+            self._code_in_each(program)
+            self._first_results(program)
+        except ScriptFailed as error:
+            click.echo(f"{error}\n")
+            self.failed.append("Python code through the SDK.")
+        finally:
+            program.stop()
+
+    def _code_in_each(self, program: Program) -> None:
+        text = "The SDK of agent-sandbox, unmodified, runs Python code in every sandbox that was claimed."
+        _explain(text)
+        claims = self._ask("get sandboxclaims -o jsonpath={.items[*].metadata.name}").split()
+        said = program.in_each(claims)
+        click.echo("\n".join(said[:3]))
+        click.echo(f"... and {len(said) - 3} more, from {len(set(said))} different sandboxes\n")
+        if len(set(said)) < len(claims):
+            self.failed.append(text)
+
+    def _first_results(self, program: Program) -> None:
+        self.steps((Step("The pool is being filled again.", _until(".status.readyReplicas", POOL)),))
+        _explain("How long a program waits for the first result from a sandbox that it asks for now.")
+        serial = program.first_results("python", SERIAL, at_once=False)
+        self._ask(_until(".status.readyReplicas", POOL))
+        at_once = program.first_results("python", CLAIMS, at_once=True)
+        click.echo(comparison(serial, at_once) + "\n")
 
     def _ask(self, arguments: str) -> str:
         command = [self.kubectl, "--kubeconfig", str(self.kubeconfig), *shlex.split(arguments)]

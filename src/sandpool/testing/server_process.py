@@ -86,6 +86,12 @@ class ServerProcess(Rig):
         self.ca = base64.b64decode(cluster["certificate-authority-data"]).decode()
         self.tokens[ADMIN] = config["users"][0]["user"]["token"]
 
+    @property
+    def router(self) -> str:
+        """The URL of the router of ``up``, as it was printed."""
+        said = (line.split() for line in self.process.tail(1000).splitlines())
+        return next(words[1] for words in said if words[:1] == ["router"])
+
     def stop(self) -> None:
         self.process.stop(30.0)  # a node ends its sandboxes first
         shutil.rmtree(self.directory)
