@@ -35,7 +35,7 @@ async def other_sandbox(boxes: Rig, neighbours: Neighbourhood) -> Container:
 ITS_OWN = {
     "settings_of_the_kernel_are_written": r"/proc/sys/.*",
     "controls_of_the_machine_are_open": r"/proc/sysrq-trigger",
-    "devices_are_open": r"(/dev/(fuse|stdin|char/10:229)(; )?)+",
+    "devices_are_open": r"(/dev/(fuse|stdin|net/tun|char/10:(200|229))(; )?)+",
     "the_user_is_root_of_the_host": r"owner of /proc/sys",
     "other_users_are_mapped": r"uid_map .*",
     "precedence_is_taken": r"(not to be killed when memory runs out)?(; )?(priority)?",
