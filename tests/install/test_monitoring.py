@@ -9,8 +9,10 @@ import pytest
 
 from sandpool.api import metrics as api_metrics
 from sandpool.api.metrics import Metric
+from sandpool.api.resource import Object
 from sandpool.engine import metrics_controller, metrics_engine, metrics_queue, metrics_transport
-from sandpool.install import grafana, monitoring
+from sandpool.install import grafana, manifests, monitoring
+from sandpool.router import metrics as router_metrics
 
 MODULES: tuple[ModuleType, ...] = (
     api_metrics,
@@ -18,9 +20,11 @@ MODULES: tuple[ModuleType, ...] = (
     metrics_engine,
     metrics_queue,
     metrics_transport,
+    router_metrics,
 )
+ALERTS = [*monitoring.alerts(), *monitoring.router_alerts()]
 # Of Prometheus itself, of its client library, and words of its language.
-KNOWN = {"process_resident_memory_bytes", "process_cpu_seconds_total"}
+KNOWN = {"up", "process_resident_memory_bytes", "process_cpu_seconds_total"}
 ADDED = {"le", "pod", "service"}  # labels that collecting adds
 
 
@@ -34,7 +38,7 @@ def series() -> dict[str, Metric]:
     return found
 
 
-EXPRESSIONS = [(each["alert"], each["expr"]) for each in monitoring.alerts()] + [
+EXPRESSIONS = [(each["alert"], each["expr"]) for each in ALERTS] + [
     (title, expression) for title, _, drawn in grafana.PANELS for expression, _ in drawn
 ]
 
@@ -52,17 +56,39 @@ def test_expressions_ask_for_what_there_is(title: str, expression: str) -> None:
     metrics = {known[word] for word in asked - labels if word in known}
     unknown = asked - labels - known.keys() - {"__rate_interval"}
     assert not unknown, f"{title}: there is no {unknown}"
-    assert metrics or words & KNOWN, f"{title} asks for nothing"
+    assert metrics or set(re.findall(r"\w+", expression)) & KNOWN, f"{title} asks for nothing"
     for metric in metrics:
         assert labels <= {*metric.labels, *ADDED}, f"{title}: {metric.name} has no {labels - set(metric.labels)}"
 
 
 def test_alerts_say_what_to_do() -> None:
-    for alert in monitoring.alerts():
+    for alert in ALERTS:
         assert alert["annotations"]["summary"].endswith(".")
         assert alert["annotations"]["description"].endswith(".")
         assert re.fullmatch(r"\d+m", alert["for"])
-    assert len({alert["alert"] for alert in monitoring.alerts()}) == len(monitoring.alerts())
+    assert len({alert["alert"] for alert in ALERTS}) == len(ALERTS)
+
+
+@pytest.mark.parametrize(
+    ("monitored", "installed"),
+    [
+        (monitoring.objects(), manifests.controller(manifests.Choice())),
+        (monitoring.router_objects(), manifests.router(manifests.Choice())),
+    ],
+    ids=["controller", "router"],
+)
+def test_what_is_collected_is_one_port_of_one_service(monitored: list[Object], installed: list[Object]) -> None:
+    spec = monitored[0]["spec"]
+    (endpoint,) = spec["endpoints"]
+    wanted = spec["selector"]["matchLabels"].items()
+    services = [
+        each for each in installed if each["kind"] == "Service" and wanted <= each["metadata"]["labels"].items()
+    ]
+    ports = [port for each in services for port in each["spec"]["ports"] if port["name"] == endpoint["port"]]
+    deployment = next(each for each in installed if each["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert [port["targetPort"] for port in ports] == ["metrics"]
+    assert "metrics" in {port["name"] for port in container["ports"]}
 
 
 def test_panels_do_not_overlap() -> None:

@@ -65,4 +65,5 @@ def chosen(choice: Choice, *, router: bool, monitored: bool) -> list[Object]:
         *manifests.controller(choice),
         *(manifests.router(choice) if router else ()),
         *(monitoring.objects() if monitored else ()),
+        *(monitoring.router_objects() if monitored and router else ()),
     ]

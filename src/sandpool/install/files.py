@@ -35,6 +35,8 @@ def files() -> dict[str, str]:
         "kustomization.yaml": _kustomization([*kinds, "controller.yaml"]),
         "router/router.yaml": _yaml(*router(choice)),
         "router/kustomization.yaml": _kustomization(["router.yaml"]),
+        "router/monitoring/monitoring.yaml": _yaml(*monitoring.router_objects()),
+        "router/monitoring/kustomization.yaml": _kustomization(["monitoring.yaml"]),
         "monitoring/monitoring.yaml": _yaml(*monitoring.objects()),
         "monitoring/kustomization.yaml": _kustomization(["monitoring.yaml"]),
         "monitoring/grafana-dashboard.json": json.dumps(grafana.dashboard(), indent=2) + "\n",

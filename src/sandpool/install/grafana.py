@@ -1,4 +1,4 @@
-"""The Grafana dashboard: claims first, then sandboxes, then how the controllers are doing."""
+"""The Grafana dashboard: claims first, then sandboxes, then how the controllers and the router are doing."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from sandpool.engine.metrics_controller import RECONCILE_ERRORS, RECONCILE_TIME,
 from sandpool.engine.metrics_engine import LEADING, SECONDS_SINCE_NEWS
 from sandpool.engine.metrics_queue import DEPTH, WAITED
 from sandpool.engine.metrics_transport import REQUEST_TIME, REQUESTS
-from sandpool.install.names import CONTROLLER
+from sandpool.install.names import CONTROLLER, ROUTER_METRICS_SERVICE
+from sandpool.router import metrics as router
 
 _SOURCE: Final[Object] = {"type": "prometheus", "uid": "${datasource}"}
 _RATE: Final = "[$__rate_interval]"
 _IN_NAMESPACE: Final = 'namespace=~"$namespace"'
+_OURS: Final = f'service=~"{CONTROLLER}|{ROUTER_METRICS_SERVICE}"'
 _WIDTH, _HEIGHT, _COLUMNS = 8, 8, 3
 
 # Title, unit, and what is drawn: expressions with their legends.
@@ -75,8 +77,19 @@ PANELS: Final[tuple[Panel, ...]] = (
     ("How long the API takes", "s", _quantiles(REQUEST_TIME)),
     ("Age of the news", "s", [(f"max by (resource) ({SECONDS_SINCE_NEWS.name})", "{{resource}}")]),
     ("Who works", "short", [(LEADING.name, "{{pod}}")]),
-    ("Memory", "bytes", [(f'process_resident_memory_bytes{{service="{CONTROLLER}"}}', "{{pod}}")]),
-    ("Processor", "percentunit", [(f'rate(process_cpu_seconds_total{{service="{CONTROLLER}"}}{_RATE})', "{{pod}}")]),
+    (
+        "Requests through the router",
+        "reqps",
+        [(f"sum by (code) (rate({router.REQUESTS.name}{_RATE}))", "{{code}}")],
+    ),
+    ("How long requests through the router take", "s", _quantiles(router.DURATION)),
+    (
+        "Sandboxes that did not answer the router",
+        "ops",
+        [(f"sum by (reason) (rate({router.UPSTREAM_ERRORS.name}{_RATE}))", "{{reason}}")],
+    ),
+    ("Memory", "bytes", [(f"process_resident_memory_bytes{{{_OURS}}}", "{{pod}}")]),
+    ("Processor", "percentunit", [(f"rate(process_cpu_seconds_total{{{_OURS}}}{_RATE})", "{{pod}}")]),
 )
 
 

@@ -21,6 +21,7 @@ from sandpool.install.names import (
     ROUTER_ACCOUNT,
     ROUTER_LABELS,
     ROUTER_METRICS_PORT,
+    ROUTER_METRICS_SERVICE,
     ROUTER_PORT,
     ROUTER_SERVICE,
     TAG,
@@ -93,6 +94,7 @@ def router(choice: Choice) -> list[Object]:
         workload.network_policy(ROUTER_ACCOUNT, NAMESPACE, labels, [ROUTER_PORT, ROUTER_METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(ROUTER_ACCOUNT, NAMESPACE, labels),
         workload.service(ROUTER_SERVICE, NAMESPACE, labels, "http", ROUTER_PORT),
+        workload.service(ROUTER_METRICS_SERVICE, NAMESPACE, labels, "metrics", ROUTER_METRICS_PORT),
         # Requests may go on for half a minute after it was told to stop.
         workload.deployment(ROUTER, NAMESPACE, labels, ROUTER_ACCOUNT, choice.replicas, runs, grace=45),
     ]

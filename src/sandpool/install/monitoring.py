@@ -9,8 +9,18 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.metrics_controller import RECONCILE_ERRORS
 from sandpool.engine.metrics_engine import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
 from sandpool.engine.metrics_queue import WAITED
-from sandpool.install.names import CONTROLLER, CONTROLLER_LABELS, LEASE, NAMESPACE
+from sandpool.install.names import (
+    CONTROLLER,
+    CONTROLLER_LABELS,
+    LEASE,
+    NAMESPACE,
+    ROUTER,
+    ROUTER_ACCOUNT,
+    ROUTER_LABELS,
+    ROUTER_METRICS_SERVICE,
+)
 from sandpool.install.workload import manifest, selector
+from sandpool.router.metrics import DECISIONS, REQUESTS
 
 _GROUP: Final = "monitoring.coreos.com"
 SERVICE_MONITOR: Final = ResourceType(_GROUP, "v1", "ServiceMonitor", "servicemonitors")
@@ -19,27 +29,26 @@ PROMETHEUS_RULE: Final = ResourceType(_GROUP, "v1", "PrometheusRule", "prometheu
 INTERVAL: Final = "30s"
 
 
-def service_monitor() -> Object:
-    return manifest(
-        SERVICE_MONITOR,
-        CONTROLLER,
-        NAMESPACE,
-        CONTROLLER_LABELS,
-        spec={
-            "selector": {"matchLabels": selector(CONTROLLER_LABELS)},
-            "namespaceSelector": {"matchNames": [NAMESPACE]},
-            "endpoints": [{"port": "metrics", "interval": INTERVAL}],
-        },
-    )
-
-
-def prometheus_rule() -> Object:
-    groups = [{"name": "sandpool", "rules": alerts()}]
-    return manifest(PROMETHEUS_RULE, CONTROLLER, NAMESPACE, CONTROLLER_LABELS, spec={"groups": groups})
-
-
 def objects() -> list[Object]:
-    return [service_monitor(), prometheus_rule()]
+    """Of the controllers."""
+    return _monitored(CONTROLLER, CONTROLLER_LABELS, "sandpool", alerts())
+
+
+def router_objects() -> list[Object]:
+    """Of the router, for clusters that have one."""
+    return _monitored(ROUTER_ACCOUNT, ROUTER_LABELS, "sandpool-router", router_alerts())
+
+
+def _monitored(name: str, labels: dict[str, str], group: str, rules: list[Object]) -> list[Object]:
+    collected = {
+        "selector": {"matchLabels": selector(labels)},
+        "namespaceSelector": {"matchNames": [NAMESPACE]},
+        "endpoints": [{"port": "metrics", "interval": INTERVAL}],
+    }
+    return [
+        manifest(SERVICE_MONITOR, name, NAMESPACE, labels, spec=collected),
+        manifest(PROMETHEUS_RULE, name, NAMESPACE, labels, spec={"groups": [{"name": group, "rules": rules}]}),
+    ]
 
 
 def alerts() -> list[Object]:
@@ -111,6 +120,36 @@ def alerts() -> list[Object]:
             "info",
             "Things happen of which no Event tells.",
             "The API server does not take Events as fast as they come; nothing else suffers from it.",
+        ),
+    ]
+
+
+def router_alerts() -> list[Object]:
+    failed = f'{REQUESTS.name}{{code=~"5.."}}'
+    return [
+        _alert(
+            "SandpoolRouterAbsent",
+            f'absent(up{{service="{ROUTER_METRICS_SERVICE}"}} == 1)',
+            "5m",
+            "critical",
+            "No router is running: SDKs reach no sandbox.",
+            f"Look at the Deployment {ROUTER} in {NAMESPACE} and at the logs of its pods.",
+        ),
+        _alert(
+            "SandpoolRouterFails",
+            f"sum(rate({failed}[5m])) / sum(rate({REQUESTS.name}[5m])) > 0.05",
+            "10m",
+            "warning",
+            "More than one in twenty requests through the router fails.",
+            "The rate of upstream errors says why: sandboxes that are gone, do not listen or do not answer in time.",
+        ),
+        _alert(
+            "SandpoolRouterRefuses",
+            f'sum(rate({DECISIONS.name}{{decision="deny"}}[5m])) > 1',
+            "10m",
+            "info",
+            "More than one request a second is refused because of who sent it.",
+            "Somebody has a token that has run out or is for another namespace, or is trying some.",
         ),
     ]
 

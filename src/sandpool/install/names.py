@@ -17,6 +17,8 @@ HEALTH_PORT: Final = 8081  # of the router, too
 
 ROUTER: Final = "sandbox-router-deployment"
 ROUTER_SERVICE: Final = "sandbox-router-svc"
+# Beside the other, which may be exposed to the world.
+ROUTER_METRICS_SERVICE: Final = "sandbox-router-metrics"
 ROUTER_ACCOUNT: Final = "sandbox-router"
 ROUTER_PORT: Final = 8080
 ROUTER_METRICS_PORT: Final = 9090
