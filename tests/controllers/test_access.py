@@ -83,7 +83,8 @@ async def test_missing_kinds_are_named_with_the_command_that_brings_them(server:
 
     wire.fault = absent
     assert await find_missing(Client(wire)) == (
-        "the API does not serve sandboxwarmpools.extensions.agents.x-k8s.io: kubectl apply -f deploy/crds"
+        "the API does not serve sandboxwarmpools.extensions.agents.x-k8s.io: `sandpool install` brings what is "
+        "missing, and so does kubectl apply --server-side -f deploy/lean"
     )
 
 

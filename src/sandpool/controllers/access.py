@@ -103,7 +103,10 @@ async def _absent_kinds(client: Client, namespace: str | None) -> str:
     missing = [type.group_resource for type, is_absent in zip(SANDPOOL, found, strict=True) if is_absent]
     if not missing:
         return ""
-    return f"the API does not serve {', '.join(missing)}: kubectl apply -f deploy/crds"
+    return (
+        f"the API does not serve {', '.join(missing)}: `sandpool install` brings what is missing, "
+        "and so does kubectl apply --server-side -f deploy/lean"
+    )
 
 
 async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespace: str | None, name: str = "") -> str:
