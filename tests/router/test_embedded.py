@@ -15,6 +15,8 @@ import pytest
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
+from sandpool.api.views import PodView
+from sandpool.engine.cache import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.kube.client import Client, MergePatch
@@ -22,8 +24,9 @@ from sandpool.kube.door import LogQuery, NotPossible
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
-from sandpool.router.presence import NAMESPACES, POD_NAME, PORT, SERVICE_NAME
+from sandpool.router.presence import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, Presence
 from sandpool.server.app import ApiServer
+from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until
@@ -79,6 +82,41 @@ class TestPresence:
                 found = await client.get(POD, POD_NAME, "default")
                 assert found["metadata"]["uid"] in second.presence.uids
 
+    @pytest.mark.parametrize("grace", [0, None], ids=["at once", "with grace, for a node that is not there"])
+    async def test_a_pod_that_was_deleted_comes_back(self, server: ApiServer, grace: int | None) -> None:
+        client = server.client()
+        async with routed(server) as router:
+            before = await client.get(POD, POD_NAME, "default")
+            await client.delete(POD, POD_NAME, "default", grace_period_seconds=grace)
+
+            async def again() -> Object | None:
+                try:
+                    found = await client.get(POD, POD_NAME, "default")
+                except NotFound:
+                    return None
+                ready = condition_of(found, "Ready")
+                is_new = found["metadata"]["uid"] != before["metadata"]["uid"]
+                return found if is_new and ready is not None and ready["status"] == "True" else None
+
+            found = await until(again)
+            assert found is not None
+            assert (await health(await router.door(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+
+    async def test_who_has_taken_over_is_left_alone(self, server: ApiServer) -> None:
+        clock = ManualClock()
+        presence = Presence(server.client(name="router"), clock, ("default",))
+        await presence.show()
+        keeping = asyncio.create_task(presence.keep())
+        client = server.client()
+        mine = PodView.from_object(await client.get(POD, POD_NAME, "default"))
+        await client.delete(POD, POD_NAME, "default", grace_period_seconds=0)
+        other = await client.create(POD, pod(POD_NAME), "default")
+        presence.saw(Key("default", POD_NAME), mine, None)
+        await clock.advance(60)
+        assert (await client.get(POD, POD_NAME, "default"))["metadata"]["uid"] == other["metadata"]["uid"]
+        keeping.cancel()
+        await asyncio.gather(keeping, return_exceptions=True)
+
 
 class TestDoor:
     async def test_the_port_of_its_pod_is_where_it_listens(self, server: ApiServer) -> None:
@@ -132,7 +170,7 @@ async def test_a_sandbox_on_a_simulated_node_is_not_there_to_be_reached(server: 
         assert (await answer())[0] == 503
 
 
-class TestGateways:
+class Gatekeeper:
     def gateway(self, port: int, class_name: str = "sandpool", protocol: str = "HTTP") -> Object:
         listeners = [{"name": "http", "port": port, "protocol": protocol}]
         return new(GATEWAY, "door", spec={"gatewayClassName": class_name, "listeners": listeners})
@@ -157,6 +195,8 @@ class TestGateways:
         assert found is not None
         return found
 
+
+class TestGateways(Gatekeeper):
     async def test_its_address_is_one_where_the_router_listens(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
         async with routed(server):
@@ -175,7 +215,7 @@ class TestGateways:
             await client.delete(GATEWAY, "door", "default")
 
             async def closed() -> bool:
-                return port not in router.router.ports
+                return port not in router.gateways.ports
 
             await until(closed)
 
@@ -200,18 +240,102 @@ class TestGateways:
 
             await until(told)
             assert "status" not in await client.get(GATEWAY, "door", "default")
-            assert len(router.router.ports) == 2
+            assert router.gateways.ports == [port]
 
     async def test_the_kinds_are_served(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server):
             await self.made(client, self.gateway(_free_port()))
+            await self.programmed(client, "True")
             assert (await client.get(GATEWAY_CLASS, "sandpool"))["spec"]["controllerName"] == "sandpool.dev/router"
             route = new(HTTP_ROUTE, "route", spec={"parentRefs": [{"name": "door"}], "rules": [{"matches": []}]})
             kept = await client.create(HTTP_ROUTE, route, "default")
             assert kept["spec"] == route["spec"]
             with pytest.raises(Invalid):
                 await client.create(GATEWAY, new(GATEWAY, "wrong", spec={"listeners": []}), "default")
+
+
+class TestRoutes(Gatekeeper):
+    """With a Gateway called "door"."""
+
+    def route(self, name: str, prefix: str, backend: str = SERVICE_NAME) -> Object:
+        rule = {
+            "matches": [{"path": {"type": "PathPrefix", "value": prefix}}],
+            "backendRefs": [{"name": backend, "port": PORT}],
+        }
+        return new(HTTP_ROUTE, name, spec={"parentRefs": [{"name": "door"}], "rules": [rule]})
+
+    async def told(self, client: Client, name: str) -> dict[str, tuple[str, str]]:
+        """What the conditions of a route say, once there are any."""
+
+        async def parents() -> list[Object]:
+            found = await client.get(HTTP_ROUTE, name, "default")
+            return (found.get("status") or {}).get("parents") or []
+
+        (parent,) = await until(parents)
+        assert (parent["parentRef"], parent["controllerName"]) == ({"name": "door"}, "sandpool.dev/router")
+        return {each["type"]: (each["status"], each["reason"]) for each in parent["conditions"]}
+
+    async def detail(self, port: int, path: str) -> str:
+        async with (
+            aiohttp.ClientSession(f"http://127.0.0.77:{port}") as session,
+            session.get(path, headers={"X-Sandbox-ID": "none"}) as answer,
+        ):
+            assert answer.status == 404
+            text: str = (await answer.json())["detail"]
+            return text
+
+    async def test_it_says_what_is_let_in(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        no_route = "No route of the gateway leads there."
+        no_sandbox = "Sandbox none not found in namespace default."
+        async with routed(server):
+            await self.made(client, self.gateway(port))
+            await self.programmed(client, "True")
+            assert await self.detail(port, "/b") == no_sandbox  # no routes: everything
+            await client.create(HTTP_ROUTE, self.route("one", "/a"), "default")
+            accepted = {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("True", "ResolvedRefs")}
+            assert await self.told(client, "one") == accepted
+            assert [await self.detail(port, path) for path in ("/a/1", "/b")] == [no_sandbox, no_route]
+            patch = MergePatch({"spec": self.route("one", "/b")["spec"]})
+            await client.patch(HTTP_ROUTE, "one", patch, "default")
+
+            async def turned() -> bool:
+                return await self.detail(port, "/b") == no_sandbox
+
+            await until(turned)
+            assert await self.detail(port, "/a/1") == no_route
+            await client.delete(HTTP_ROUTE, "one", "default")
+
+            async def open_again() -> bool:
+                return await self.detail(port, "/a") == no_sandbox
+
+            await until(open_again)
+
+    async def test_one_that_leads_elsewhere_leads_nowhere_and_says_so(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server):
+            await self.made(client, self.gateway(port))
+            await self.programmed(client, "True")
+            await client.create(HTTP_ROUTE, self.route("one", "/", "kubernetes"), "default")
+            told = {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("False", "BackendNotFound")}
+            assert await self.told(client, "one") == told
+            assert await self.detail(port, "/") == "No route of the gateway leads there."
+
+    async def test_one_that_was_there_before_its_gateway(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server):
+
+            async def create() -> bool:
+                try:
+                    await client.create(HTTP_ROUTE, self.route("one", "/"), "default")
+                except NotFound:
+                    return False  # the kinds are being installed
+                return True
+
+            await until(create)
+            await self.made(client, self.gateway(port))
+            assert (await self.told(client, "one"))["Accepted"] == ("True", "Accepted")
 
 
 def _free_port() -> int:

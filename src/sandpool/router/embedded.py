@@ -41,6 +41,7 @@ class EmbeddedRouter:
         self.gateways = Gateways(client, self.router, clock, random)
         self._address = ("", 0)
         self._running: list[asyncio.Task[None]] = []
+        self._keeping: list[asyncio.Task[None]] = []  # what it is seen by
 
     @property
     def url(self) -> str:
@@ -57,20 +58,26 @@ class EmbeddedRouter:
         self._address = (host, self.router.ports[0])
         self._begin(self.targets.run(), "what the router knows")
         await self.targets.synced()
+        self.targets.pods.subscribe(self.presence.saw, reads=lambda pod: (pod.uid, pod.deleting))
         await self.presence.show()
+        self._keeping.append(asyncio.create_task(self.presence.keep(), name="presence of the router"))
         self._begin(self.gateways.run(), "gateways")
 
     async def wait(self) -> None:
-        done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([*self._running, *self._keeping], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
 
     async def stop(self, grace: float = 5.0) -> None:
+        await self._end(self._keeping)  # first, or it would bring back what is hidden
         await self.presence.hide()
         await self.router.stop(grace)
-        for task in self._running:
+        await self._end(self._running)
+
+    async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._running, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._running.append(asyncio.create_task(work, name=name))
