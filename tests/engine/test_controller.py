@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.kinds import POD
 from sandpool.engine.controller import DONE, NEWS, Controller, Result, Unfinished
 from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.queue import WorkQueue
-from sandpool.kube.errors import Conflict, TooManyRequests
+from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
+from sandpool.server.namespaces import check_create
 from sandpool.testing.clock import ManualClock
 
 
@@ -211,6 +213,32 @@ async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplo
         assert passes.times == [0, 0.005]
     assert caplog.messages[0].endswith("the pod is somebody else's")
     assert caplog.records[0].exc_info is None
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_a_namespace_that_goes_is_waited_for_without_a_word(
+    caplog: pytest.LogCaptureFixture, wrapped: bool
+) -> None:
+    async def refused(key: str) -> Result:
+        try:
+            check_create({"status": {"phase": "Terminating"}}, "team", POD, key)
+        except Forbidden as error:
+            raise Unfinished(str(error)) if wrapped else error from None
+        return DONE
+
+    passes = Passes(refused)
+    controller = controller_of(passes)
+    async with running(controller):
+        controller.enqueue("a")
+        await passes.clock.settle()
+        await passes.clock.advance(299)
+        assert len(passes.log) == 1
+        controller.enqueue("a")  # something has changed
+        await passes.clock.settle()
+        assert len(passes.log) == 2
+        await passes.clock.advance(300)
+        assert len(passes.log) == 3
+    assert caplog.messages == []
 
 
 async def test_success_forgets_the_failures() -> None:

@@ -6,6 +6,8 @@ seen or missed, in any order, lead to the same pass. It returns when to look aga
 * One key is never reconciled twice at once; different keys are, by up to ``workers`` workers.
 * A reconcile that fails is tried again after a pause that grows with every failure of that key. A failure is an
   exception. Having to wait for something is not one: that is a ``Result`` with a time, and its pauses do not grow.
+* In a namespace that is being deleted nothing can be made. What is there is about to go, which is a change that leads
+  to another pass; until then a failure for that reason is neither told nor tried again soon.
 * A pass decides anew when the next one is due, so timers set for the key before it are forgotten when it begins.
 * What was there before the workers began is looked at when there is no news: after a restart everything is there, and
   hardly anything of it needs a hand, while whoever comes now is waiting.
@@ -42,6 +44,12 @@ K = TypeVar("K", bound=Hashable)
 #: The priority of what has just changed, or is due; and of what was there when the controller began to work.
 NEWS: Final = 0
 BACKLOG: Final = -100
+
+
+#: What every API says of a namespace that is being deleted, where the reason of a failure is told in words.
+TERMINATING: Final = "because it is being terminated"
+# Seconds. Somebody's finalizer may keep a namespace for long, but nothing can be made in it all the while.
+_UNTIL_GONE: Final = 300.0
 
 
 class Unfinished(Exception):
@@ -205,6 +213,10 @@ class Controller(Generic[K]):
 
     def _failed(self, key: K, error: BaseException) -> None:
         self.failures += 1
+        if TERMINATING in str(error):
+            _log.debug("%s %s waits for its namespace to go: %s", self.name, key, error)
+            self._come_back(key, _UNTIL_GONE)
+            return
         asked = error.retry_after if isinstance(error, ApiError | Unfinished) else None
         pause = max(self.backoff.pause(key), asked or 0.0)
         expected = isinstance(error, _EXPECTED)
