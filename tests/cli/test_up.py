@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import subprocess
 import sys
@@ -166,3 +167,20 @@ def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
     assert done.stderr == (
         "Error: --router-token-secret-file: the secret of tokens has 5 bytes; it must have at least 32\n"
     )
+
+
+async def test_the_audit_log_tells_who_did_what(tmp_path: Path) -> None:
+    log = tmp_path / "audit.log"
+    async with ServerProcess("up", options=(*NODE, "--audit-log", str(log))) as server:
+        client = reach(server)
+        await apply(client, 1)
+        await claim(client, "mine")
+        await served(client, 1)
+        await client.close()
+    asked = [json.loads(line) for line in log.read_text().splitlines()]
+    writers = {(each["verb"], each["resource"], each["user"]) for each in asked if "verb" in each}
+    assert ("create", "sandboxclaims", "sandpool-admin") in writers
+    assert ("create", "sandboxes", "sandpool-controllers") in writers
+    assert ("create", "pods", "sandpool-controllers") in writers
+    assert ("patch", "pods", "sandpool-node") in writers
+    assert ("create", "services", "sandpool-router") in writers

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.cli.flags import switch
+from sandpool.cli.identities import NODE
 from sandpool.server.app import ApiServer
 from sandpool.testing.node import SimulatedNode
 
@@ -105,7 +106,7 @@ async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIter
 async def _simulated(server: ApiServer, count: int) -> AsyncIterator[Running]:
     made = [
         SimulatedNode(
-            server.client(name=f"simulated-{number}"),
+            server.client(NODE, name=f"simulated-{number}"),
             server.clock,
             name=f"simulated-{number}",
             brief=True,

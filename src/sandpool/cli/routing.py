@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.cli.addresses import address
+from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics import Metrics
 from sandpool.node.door import NodeDoor
@@ -66,7 +67,7 @@ async def router(
         guard = ScopedTokens(scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock)
     nodes = server.door
     agent = nodes.agent if isinstance(nodes, NodeDoor) else None
-    made = EmbeddedRouter(server.client(name="router"), agent, server.clock, Random(), metrics, guard=guard)
+    made = EmbeddedRouter(server.client(ROUTER, name="router"), agent, server.clock, Random(), metrics, guard=guard)
     try:
         await made.start(where[0] or "0.0.0.0", where[1])
     except OSError as error:

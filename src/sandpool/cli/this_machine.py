@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from sandpool.cli.identities import NODE
 from sandpool.cli.nodes import Choice, Running
 from sandpool.node.assembly import Node, Settings
 from sandpool.node.door import NodeDoor
@@ -27,7 +28,7 @@ _USERS_EACH: Final = 4096
 @asynccontextmanager
 async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
     """Runs pods for the length of the block."""
-    node = Node(server.client(name="node"), server.clock, Random(), _settings(directory, choice))
+    node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
     server.door = NodeDoor(node.agent, node.logs)
     try:

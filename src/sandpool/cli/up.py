@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, routing, serving, telling, tuning
+from sandpool.cli import foreground, identities, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodes
 from sandpool.controllers.process import Process, Surroundings
@@ -94,7 +94,8 @@ async def _up(
     with serving.complaints(server):
         await daemon.start()
     try:
-        transport = MeasuredTransport(daemon.server.client().transport, metrics, clock, daemon.server.address)
+        own = daemon.server.client(identities.CONTROLLERS).transport
+        transport = MeasuredTransport(own, metrics, clock, daemon.server.address)
         # Passes go into the audit log: one file has the whole story of a claim.
         process = Process(
             transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing, passes=daemon.audit
