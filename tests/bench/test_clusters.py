@@ -26,6 +26,7 @@ from sandpool.testing.audit import Asked
         ("system:serviceaccount:kube-system:generic-garbage-collector", "kube-controller-manager/v1.36", OTHERS),
         ("system:kube-controller-manager", "kube-controller-manager/v1.36", OTHERS),
         ("system:apiserver", "kube-apiserver/v1.36", OTHERS),
+        ("admin", "kube-controller-manager/v1.36", OTHERS),
     ],
 )
 def test_who_made_a_request(user: str, agent: str, expected: str) -> None:

@@ -29,6 +29,7 @@ NO_USAGE = "reconciles, processor time and memory are not known: name the contro
 _NODE_AGENTS = ("kubelet", "kube-scheduler", "simulated")
 _NODE_USERS = ("system:node:", "system:kube-scheduler")
 _OTHER_USERS = ("system:kube-controller-manager", "system:apiserver", "system:serviceaccount:kube-system:")
+_OTHER_AGENTS = ("kube-controller-manager", "kube-apiserver")
 
 
 @contextlib.asynccontextmanager
@@ -81,7 +82,8 @@ def writer_for(me: str) -> Callable[[Asked], str]:
             return CLIENT
         if asked.user.startswith(_NODE_USERS) or asked.agent.startswith(_NODE_AGENTS) or _is_about_running(asked):
             return NODES
-        return OTHERS if asked.user.startswith(_OTHER_USERS) else CONTROLLERS
+        of_kubernetes = asked.user.startswith(_OTHER_USERS) or asked.agent.startswith(_OTHER_AGENTS)
+        return OTHERS if of_kubernetes else CONTROLLERS
 
     return writer
 
