@@ -6,7 +6,9 @@ import re
 from html.parser import HTMLParser
 from typing import Any
 
-from sandpool.bench.page import distribution, page, requests, timeline, way
+import pytest
+
+from sandpool.bench.page import afterwards, distribution, page, requests, timeline, way
 
 
 def run(**changes: Any) -> dict[str, Any]:
@@ -161,6 +163,18 @@ def test_what_the_server_did_is_below_what_the_client_saw() -> None:
     *_, first, second = way({**moments, "server": calls})
     assert (first[0], round(first[1], 6), round(first[2], 6)) == ("client: claim created", 1.0, 3.0)
     assert (second[0], second[3]) == ("controllers: sandbox adopted (409)", 2)
+
+
+def test_what_was_done_when_nobody_waited_is_told_and_not_drawn() -> None:
+    moments = {"due": 1.0, "sent": 1.0, "answered": 1.1, "seen": 1.1, "assigned": 1.2, "ready": 1.2, "name": "claim-0"}
+    calls = [
+        {"what": "claim status written", "writer": "controllers", "begin": 1.15, "end": 1.25, "code": 200},
+        {"what": "event", "writer": "controllers", "begin": 31.0, "end": 31.5, "code": 201},
+    ]
+    moments = {**moments, "server": calls}
+    assert max(end for _, _, end, _ in way(moments)) == pytest.approx(250)
+    assert afterwards(moments) == "Afterwards: event (controllers) from 30.00 to 30.50 s."
+    assert afterwards(moments) in Reader(page(document(run(waterfalls={"p50": moments})))).texts
 
 
 def test_what_was_judged_comes_first() -> None:

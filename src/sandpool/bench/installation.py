@@ -19,15 +19,16 @@ from typing import Final, TypeVar
 
 import aiohttp
 
+from sandpool.api.blueprint import Profile
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.load import Tell
 from sandpool.bench.places import Place, free_port
-from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
+from sandpool.bench.subjects import client_of, cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
 from sandpool.engine.clock import Clock
 from sandpool.install import manifests, names
 from sandpool.install.installer import Installer
-from sandpool.install.manifests import Choice
+from sandpool.install.manifests import DEFAULT_PROFILE, Choice
 from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes
 from sandpool.testing.cluster import ACCOUNT, Cluster
 from sandpool.testing.component import Component, ComponentFailed
@@ -50,6 +51,9 @@ _ARGUMENTS: Final = (
     *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
     *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
 )
+# Of the load. A burst would begin with a TLS handshake for each, and that is not what is to be measured; a client of
+# Kubernetes usually has a single connection for everything.
+_CONNECTIONS: Final = 16
 # Seconds until a process answers, and between two looks whether it is still there.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.5
@@ -88,7 +92,7 @@ class Installation:
 
 @asynccontextmanager
 async def installation(
-    directory: Path, clock: Clock, tell: Tell, flags: Sequence[str] = ()
+    directory: Path, clock: Clock, tell: Tell, *, profile: Profile = DEFAULT_PROFILE, flags: Sequence[str] = ()
 ) -> AsyncIterator[Installation]:
     """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd
     syncs every write."""
@@ -96,7 +100,7 @@ async def installation(
     async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
         admin = door.client_for(ADMIN)
         tell("installing")
-        chosen = Choice()
+        chosen = Choice(profile=profile)
         objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
         await Installer(admin, clock, lambda line: None).install(objects)
         # The garbage collector looks for new kinds when it starts, and then only every half a minute.
@@ -116,7 +120,8 @@ async def installation(
         node = Component(
             "node", [sys.executable, "-m", "sandpool.bench.kubelet", kubeconfigs[_NODE]], directory / "node.log"
         )
-        async with aiohttp.ClientSession() as session:
+        people = client_of(kubeconfigs[CLIENT], connections=_CONNECTIONS)
+        async with aiohttp.ClientSession() as session, people as load:
 
             async def usage() -> Usage:
                 async with session.get(f"http://{metrics}/metrics") as answer:
@@ -136,14 +141,14 @@ async def installation(
             node.start()
             try:
                 await until(ready, within=_PATIENCE)
-                place = Place("kubernetes", door.client_for(CLIENT), audit, writer, usage)
+                place = Place("kubernetes", load, audit, writer, usage)
                 yield Installation(plane, controller, node, place, clock)
             finally:
                 node.stop()
                 controller.stop()
 
 
-_KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig"}
+_KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig", CLIENT: "load.kubeconfig"}
 
 
 def writer(asked: Asked) -> str:

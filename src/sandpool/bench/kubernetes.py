@@ -17,10 +17,11 @@ import sys
 import tempfile
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, get_args
 
 import uvloop
 
+from sandpool.api.blueprint import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.installation import installation
@@ -32,6 +33,7 @@ from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.bench.targets import Measured, failures, figures
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.install.manifests import DEFAULT_PROFILE
 
 
 async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
@@ -43,7 +45,8 @@ async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measu
     def telling(name: str) -> Tell:
         return lambda text: tell(f"{name}: {text}")
 
-    async with installation(directory, clock, tell, options.controller_flag) as there:
+    profile, flags = options.profile, options.controller_flag
+    async with installation(directory, clock, tell, profile=profile, flags=flags) as there:
         place = there.place
 
         async def measured(scenario: Scenario) -> Report:
@@ -69,6 +72,7 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument("--sandboxes", type=int, default=5000, help="in the cluster when the controller starts anew")
     parser.add_argument("--restart-claims", type=int, default=30, help="that wait for it")
     parser.add_argument("--seed", type=int, default=1, help="of the times at which claims are made")
+    parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="of the definitions")
     parser.add_argument(
         "--controller-flag",
         action="append",

@@ -124,8 +124,8 @@ def _run(run: Run) -> str:
     for percent, moments in run["waterfalls"].items():
         if percent in ("p50", "p99"):
             title = f"Waterfall of the claim at {percent}, {moments['name']}: {where}"
-            parts.append(f"<h3>{escape(title)}</h3>\n{waterfall(way(moments))}\n")
-    parts += [f'<p class="soft">{escape(text)}</p>\n' for text in run["left_out"]]
+            parts.append(f"<h3>{escape(title)}</h3>\n{waterfall(way(moments))}\n{_paragraph(afterwards(moments))}")
+    parts += [_paragraph(text) for text in run["left_out"]]
     return "".join(parts)
 
 
@@ -172,8 +172,8 @@ def requests(run: Run) -> list[tuple[str, float, int]]:
 
 def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
     """The steps of a claim in milliseconds since it was due, each with the number of a colour: what the client saw, and
-    below that what the API server did, by who asked it to. What was not seen is left out. A timer may ring a moment
-    early, and then a claim is sent before it is due."""
+    below that what the API server did until it was ready, by who asked it to. What was not seen is left out. A timer
+    may ring a moment early, and then a claim is sent before it is due."""
     due = moments["due"]
 
     def since(moment: float) -> float:
@@ -192,8 +192,28 @@ def way(moments: Mapping[str, Any]) -> list[tuple[str, float, float, int]]:
             1 + WRITERS.index(call["writer"]),
         )
         for call in moments.get("server", ())
+        if not _is_late(call, moments)
     ]
     return seen + done
+
+
+def afterwards(moments: Mapping[str, Any]) -> str:
+    """What the API server did when nobody waited any more; in a drawing it would take all the room."""
+    due = moments["due"]
+    late = [
+        f"{call['what']} ({call['writer']}) from {call['begin'] - due:,.2f} to {call['end'] - due:,.2f} s"
+        for call in moments.get("server", ())
+        if _is_late(call, moments)
+    ]
+    return f"Afterwards: {', '.join(late)}." if late else ""
+
+
+def _is_late(call: Mapping[str, Any], moments: Mapping[str, Any]) -> bool:
+    return moments["ready"] is not None and call["begin"] > moments["ready"]
+
+
+def _paragraph(text: str) -> str:
+    return f'<p class="soft">{escape(text)}</p>\n' if text else ""
 
 
 def _table(rows: Sequence[Sequence[str]], kind: str = "") -> str:
