@@ -31,7 +31,7 @@ def error(code: int, seconds: int | None = None) -> ApiError:
     ],
 )
 def test_what_the_server_asked_for(header: str, seconds: int | None, expected: float | None) -> None:
-    headers = {"Retry-After": header} if header else {}
+    headers = {"retry-after": header} if header else {}
     assert retry_after(error(429, seconds), headers, NOW) == expected
 
 

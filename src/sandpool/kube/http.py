@@ -1,19 +1,23 @@
 """The transport to any Kubernetes API over HTTP.
 
-Requests share a pool of kept-alive connections. Watches have connections of their own: one lives for minutes, and a
-pool full of watches would leave no room for requests. Nothing waits for ever: connecting, a request as a whole and
-the silence on a watch are all limited, because a connection whose other end vanished without a word looks exactly
-like a quiet one.
+Requests share a pool of kept-alive connections (``kube.wire``). Watches have connections of their own: one lives for
+minutes, and a pool full of watches would leave no room for requests. Nothing waits for ever: connecting, a request as a
+whole and the silence on a watch are all limited, because a connection whose other end vanished without a word looks
+exactly like a quiet one.
+
+Watches, and whatever has to go through a proxy, are left to aiohttp.
 """
 
 from __future__ import annotations
 
 import asyncio
 import io
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlsplit
 
 import aiohttp
 import orjson
@@ -23,8 +27,10 @@ from sandpool import __version__
 from sandpool.kube.connection import Connection
 from sandpool.kube.credentials import Grant
 from sandpool.kube.errors import ApiError, from_status
+from sandpool.kube.message import Messages, target
 from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, Request, WatchEvent
+from sandpool.kube.wire import Answer, Wires
 
 _USER_AGENT = f"sandpool/{__version__}"
 # Objects are limited to 3 MiB; a line beyond this is not an event, whatever it is.
@@ -58,7 +64,9 @@ class HttpTransport:
         self.retry = retry or Retry()
         self.sleep = sleep
         self._base = connection.server.rstrip("/")
+        self._messages = Messages(self._base, _USER_AGENT)
         self._closed = False
+        self._wires: Wires | None = None
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
         # Everything that waits for the network right now; closing ends the wait.
@@ -66,19 +74,16 @@ class HttpTransport:
 
     async def request(self, request: Request) -> Any:
         """See ``Transport.request``. An answer that is plain text (``/readyz``, a log) is returned as such."""
-        if self._requests is None:
-            self._requests = self._session(limit=self.max_connections, keepalive_timeout=60.0)
-        response, body = await self._answer(self._requests, request)
-        if response.content_type == "text/plain":
-            return body.decode(errors="replace")
-        return _decode(body)
+        send = self._exchange if self.connection.proxy is None else self._through_proxy
+        answer = await self._insist(request, send)
+        if answer.headers.get("content-type", "").startswith("text/plain"):
+            return answer.body.decode(errors="replace")
+        return _decode(answer.body)
 
     async def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
         """See ``Transport.stream``."""
         try:
-            if self._watches is None:
-                self._watches = self._session(limit=0, force_close=True)
-            response, _ = await self._answer(self._watches, request, unread=True)
+            response = await self._opened(request)
             async with response:
                 async for line in self._lines(response):
                     yield _event(line)
@@ -91,6 +96,8 @@ class HttpTransport:
         for waiting in self._waiting:
             if not waiting.expired():
                 waiting.reschedule(asyncio.get_running_loop().time())
+        if self._wires is not None:
+            self._wires.close()
         for session in (self._requests, self._watches):
             if session is not None:
                 await session.close()
@@ -129,62 +136,98 @@ class HttpTransport:
             cookie_jar=aiohttp.DummyCookieJar(),
         )
 
-    async def _answer(
-        self, session: aiohttp.ClientSession, request: Request, *, unread: bool = False
-    ) -> tuple[aiohttp.ClientResponse, bytes]:
+    async def _insist(self, request: Request, send: Callable[[Request, Grant], Awaitable[Answer]]) -> Answer:
         """The first good answer. Tries again where that is safe; raises the last ``ApiError`` otherwise."""
         credentials = self.connection.credentials
         renewed = False
         attempt = 0
         while True:
             grant = await credentials.grant()
-            response, body = await self._send(session, request, grant, unread)
-            if response.status < 300:
-                return response, body
-            error = _refusal(response.status, body)
+            answer = await send(request, grant)
+            if answer.status < 300:
+                return answer
+            error = _refusal(answer.status, answer.body)
             if error.code == 401 and not renewed:
                 renewed = await credentials.renew(grant)
                 if renewed:
                     continue
             attempt += 1
-            delay = self.retry.delay(request.method, error, response.headers, attempt)
+            delay = self.retry.delay(request.method, error, answer.headers, attempt)
             if delay is None:
                 raise error
             await self.sleep(delay)
 
-    async def _send(
-        self, session: aiohttp.ClientSession, request: Request, grant: Grant, unread: bool
-    ) -> tuple[aiohttp.ClientResponse, bytes]:
-        """One attempt: the response and its body, which for a good answer may be left ``unread``."""
-        body = request.body
-        headers = {} if body is None else {"Content-Type": request.content_type}
+    # -- over our own connections ----------------------------------------------------------------------------------
+
+    async def _exchange(self, request: Request, grant: Grant) -> Answer:
+        """One attempt."""
+        if self._closed:
+            raise ConnectionError("the transport is closed")
+        wires = self._wires
+        if wires is None:
+            wires = self._wires = self._connections()
+        tls = (grant.tls or self.connection.tls or _default_tls()) if self._base.startswith("https:") else None
+        name = self.connection.tls_server_name
+        message = self._messages.encode(request, grant.authorization)
+        try:
+            return await wires.exchange(request.method, message, self.request_timeout, tls, name)
+        except TimeoutError as error:
+            raise TimeoutError(f"{self._base} did not answer in time") from error
+        except OSError as error:
+            raise ConnectionError(f"no answer from {self._base}: {str(error) or type(error).__name__}") from error
+
+    def _connections(self) -> Wires:
+        url = urlsplit(self._base)
+        assert url.hostname is not None, "a Connection has one"
+        port = url.port or (443 if url.scheme == "https" else 80)
+        return Wires(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
+
+    # -- by aiohttp ------------------------------------------------------------------------------------------------
+
+    async def _through_proxy(self, request: Request, grant: Grant) -> Answer:
+        if self._requests is None:
+            self._requests = self._session(limit=self.max_connections, keepalive_timeout=60.0)
+        async with (
+            self._network(self.request_timeout),
+            await self._respond(self._requests, request, grant) as response,
+        ):
+            return Answer(response.status, _lower(response), await response.read())
+
+    async def _opened(self, request: Request) -> aiohttp.ClientResponse:
+        """The response of a watch that the server agrees to, unread."""
+        if self._watches is None:
+            self._watches = self._session(limit=0, force_close=True)
+        watches, opened = self._watches, list[aiohttp.ClientResponse]()
+
+        async def begin(request: Request, grant: Grant) -> Answer:
+            # A watch as a whole may take any time, but not until it begins.
+            async with self._network(self.request_timeout):
+                response = await self._respond(watches, request, grant)
+                if response.status < 300:
+                    opened.append(response)
+                    return Answer(response.status, {}, b"")
+                async with response:
+                    return Answer(response.status, _lower(response), await response.read())
+
+        await self._insist(request, begin)
+        return opened[-1]
+
+    async def _respond(self, session: aiohttp.ClientSession, request: Request, grant: Grant) -> aiohttp.ClientResponse:
+        headers = {} if request.body is None else {"Content-Type": request.content_type}
         if grant.authorization is not None:
             headers["Authorization"] = grant.authorization
         connection = self.connection
-        # A watch as a whole may take any time, but not until it begins. (A GET, PUT or DELETE that meets a kept-alive
-        # connection the server has just closed is sent again by aiohttp, once, on a new one.)
-        async with self._network(self.request_timeout):
-            response = await session.request(
-                request.method,
-                self._url(request),
-                data=_payload(body),
-                headers=headers,
-                ssl=grant.tls or connection.tls or True,
-                server_hostname=connection.tls_server_name,
-                proxy=connection.proxy,
-                # An API server does not redirect. Whoever does is not to be trusted with what we send.
-                allow_redirects=False,
-            )
-            if unread and response.status < 300:
-                return response, b""
-            async with response:
-                return response, await response.read()
-
-    def _url(self, request: Request) -> URL:
-        url = self._base + request.path
-        if request.query:
-            url += "?" + urlencode(request.query, quote_via=quote)
-        return URL(url, encoded=True)
+        return await session.request(
+            request.method,
+            URL(self._base + target(request), encoded=True),
+            data=_payload(request.body),
+            headers=headers,
+            ssl=grant.tls or connection.tls or True,
+            server_hostname=connection.tls_server_name,
+            proxy=connection.proxy,
+            # An API server does not redirect. Whoever does is not to be trusted with what we send.
+            allow_redirects=False,
+        )
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         """The lines of a body as they come, however long (aiohttp's own reader gives up on long ones)."""
@@ -208,6 +251,16 @@ class HttpTransport:
                     raise ConnectionError(f"{self._base} sent a watch event of more than {_MAX_LINE} bytes")
         if parts:
             yield b"".join(parts)
+
+
+@lru_cache(1)
+def _default_tls() -> ssl.SSLContext:
+    """That trusts the system's certificate authorities."""
+    return ssl.create_default_context()
+
+
+def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in response.headers.items()}
 
 
 def _refusal(code: int, body: bytes) -> ApiError:

@@ -45,8 +45,9 @@ class Retry:
 
 
 def retry_after(error: ApiError, headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds the server asked us to wait, in the header (a number or a date) or in the Status body."""
-    value = headers.get("Retry-After", "").strip()
+    """Seconds the server asked us to wait, in the header (a number or a date) or in the Status body. Names of headers
+    are in lower case."""
+    value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(value)
     if value:

@@ -1,0 +1,208 @@
+"""Kept-alive connections to one server, and one request at a time over each.
+
+A controller spends its life sending small requests and reading small answers. A client library made for everything
+takes several times as long for that as encoding, decoding and encryption together, so here is what is needed and no
+more: HTTP/1.1, a body with a length or in chunks, gzip. Watches and proxies are left to the library (``kube.http``).
+
+A request that was sent and not answered may have been carried out. It is sent again only if repeating it does no harm,
+and the connection was an old one that turned out to be closed already: servers close those when they like.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import zlib
+from collections import deque
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, NamedTuple, Protocol, cast
+
+import httptools
+
+#: Seconds after which a connection that nobody used is not used any more; servers close them after about as long.
+IDLE: Final = 60.0
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+_REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+
+
+class Answer(NamedTuple):
+    """The names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Stale(ConnectionError):
+    """The connection was closed before anything of an answer came."""
+
+
+class _Parser(Protocol):
+    """What is used of httptools' parser, which comes without types."""
+
+    def feed_data(self, data: bytes) -> None: ...
+    def get_status_code(self) -> int: ...
+    def should_keep_alive(self) -> bool: ...
+
+
+class Wire(asyncio.Protocol):
+    """One connection. The methods that begin with ``on_`` are called by the parser."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._waiter: asyncio.Future[Answer] | None = None  # of the request that is under way
+        self._parser: _Parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._begun = False  # something of the answer has come
+        self.used = loop.time()  # last
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, message: bytes, within: float) -> Answer:
+        """Send a request and wait for the answer; the connection is closed if there is none."""
+        assert self._transport is not None and self._waiter is None
+        self._begun = False
+        waiter: asyncio.Future[Answer] = self._loop.create_future()
+        self._waiter = waiter
+        timer = self._loop.call_later(within, self.close, TimeoutError("no answer in time"))
+        self._transport.write(message)
+        try:
+            return await waiter
+        except BaseException:
+            self.close()
+            raise
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def close(self, why: Exception | None = None) -> None:
+        self._fail(why or ConnectionError("the connection was closed"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, why: BaseException) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(why)
+
+    # -- asyncio ---------------------------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None:
+            self.close()  # nothing was asked for
+            return
+        self._begun = True
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self.close(ConnectionError(f"the answer is not HTTP: {error}"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._begun and self._ends_with_the_connection():
+            self.on_message_complete()
+        why = "the connection was closed before the end of the answer"
+        self._fail(ConnectionError(why) if self._begun else _Stale(str(error or "the connection was closed")))
+
+    def _ends_with_the_connection(self) -> bool:
+        return bool(self._headers) and not {"content-length", "transfer-encoding"} & self._headers.keys()
+
+    # -- the parser ------------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._headers, self._body = {}, []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200 or self._waiter is None or self._waiter.done():
+            return
+        body = b"".join(self._body)
+        self._body = []
+        try:
+            if self._headers.get("content-encoding") == "gzip":
+                body = zlib.decompress(body, _GZIP)
+        except zlib.error as error:
+            self.close(ConnectionError(f"the answer cannot be unpacked: {error}"))
+            return
+        self._waiter.set_result(Answer(status, self._headers, body))
+        self.used = self._loop.time()
+        if not self._parser.should_keep_alive() and self._transport is not None:
+            self._transport.close()
+
+
+class Wires:
+    """The connections to one server, at most ``limit`` at a time. Whoever finds none that is free waits in line.
+
+    Raises ``TimeoutError`` when connecting, or an answer, takes too long, and ``OSError`` for everything else.
+    """
+
+    def __init__(self, host: str, port: int, *, limit: int, connect_timeout: float) -> None:
+        self.host = host
+        self.port = port
+        self.connect_timeout = connect_timeout
+        self._free = asyncio.Semaphore(limit)
+        self._wires: set[Wire] = set()  # all that are open, and some that have been closed
+        # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
+        self._idle: dict[ssl.SSLContext | None, deque[Wire]] = {}
+        self._closed = False
+
+    async def exchange(
+        self, method: str, message: bytes, within: float, tls: ssl.SSLContext | None, server_name: str | None
+    ) -> Answer:
+        async with self._free:
+            if (wire := self._take(tls)) is not None:
+                try:
+                    return await self._over(wire, message, within, tls)
+                except _Stale:
+                    if method not in _REPEATABLE:
+                        raise
+            return await self._over(await self._connect(tls, server_name), message, within, tls)
+
+    def close(self) -> None:
+        self._closed = True
+        for wire in self._wires:
+            wire.close(ConnectionError("the transport was closed"))
+        self._wires.clear()
+
+    async def _over(self, wire: Wire, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
+        answer = await wire.exchange(message, within)
+        if wire.open:
+            self._idle.setdefault(tls, deque()).append(wire)
+        else:
+            self._wires.discard(wire)
+        return answer
+
+    def _take(self, tls: ssl.SSLContext | None) -> Wire | None:
+        idle = self._idle.get(tls)
+        while idle:
+            wire = idle.pop()
+            if wire.open and asyncio.get_running_loop().time() - wire.used < IDLE:
+                return wire
+            wire.close()
+            self._wires.discard(wire)
+        return None
+
+    async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> Wire:
+        loop = asyncio.get_running_loop()
+        name = (server_name or self.host) if tls is not None else None
+        async with asyncio.timeout(self.connect_timeout):
+            _, wire = await loop.create_connection(
+                partial(Wire, loop), self.host, self.port, ssl=tls, server_hostname=name
+            )
+        self._wires.add(wire)
+        if self._closed:
+            wire.close()
+        return wire

@@ -1,0 +1,176 @@
+"""Connections of our own, against a server that says exactly what each test wants, byte by byte."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sandpool.kube.message import Messages
+from sandpool.kube.transport import Request
+from sandpool.kube.wire import Answer, Wires
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Talks as it is told over every connection, and counts them."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.connections = 0
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await self.talk(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def talking(talk: Talk, *, limit: int = 10) -> AsyncIterator[tuple[Wires, Server]]:
+    server = Server(talk)
+    listening = await asyncio.start_server(server.accept, "127.0.0.1", 0)
+    wires = Wires("127.0.0.1", listening.sockets[0].getsockname()[1], limit=limit, connect_timeout=30.0)
+    try:
+        yield wires, server
+    finally:
+        wires.close()
+        listening.close()
+
+
+def always(answer: bytes, *, times: int = 1000) -> Talk:
+    """So many answers over one connection, which is closed then."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(times):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+
+    return talk
+
+
+async def ask(wires: Wires, method: str = "GET", within: float = 30.0) -> Answer:
+    message = Messages("http://api", "test").encode(Request(method, "/"), None)
+    return await wires.exchange(method, message, within, None, None)
+
+
+async def test_one_connection_serves_one_request_after_the_other() -> None:
+    async with talking(always(OK)) as (wires, server):
+        for _ in range(3):
+            assert await ask(wires) == Answer(200, {"content-length": "2"}, b"{}")
+        assert server.connections == 1
+
+
+async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None:
+    async with talking(always(OK), limit=2) as (wires, server):
+        answers = await asyncio.gather(*(ask(wires) for _ in range(7)))
+        assert [each.status for each in answers] == [200] * 7
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n1\r\n}\r\n0\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\n{}",
+    ],
+)
+async def test_ways_to_answer(answer: bytes) -> None:
+    async with talking(always(answer)) as (wires, _):
+        assert [(await ask(wires)).body for _ in range(2)] == [b"{}", b"{}"]
+
+
+async def test_an_answer_may_end_with_the_connection() -> None:
+    async with talking(always(b"HTTP/1.1 200 OK\r\nServer: old\r\n\r\n{}", times=1)) as (wires, _):
+        assert (await ask(wires)).body == b"{}"
+
+
+@pytest.mark.parametrize("answer", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}"])
+async def test_what_is_no_answer_is_a_connection_error(answer: bytes) -> None:
+    async with talking(always(answer, times=1)) as (wires, _):
+        with pytest.raises(ConnectionError):
+            await ask(wires)
+
+
+async def test_a_broken_archive_is_a_connection_error() -> None:
+    answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"
+    async with talking(always(answer)) as (wires, _):
+        with pytest.raises(ConnectionError, match="unpacked"):
+            await ask(wires)
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+async def test_what_can_be_repeated_is_if_an_old_connection_turns_out_to_be_closed(method: str) -> None:
+    async with talking(closing_after_the_first()) as (wires, server):
+        assert (await ask(wires)).status == 200
+        assert (await ask(wires, method)).status == 200
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize("method", ["POST", "PATCH"])
+async def test_what_may_have_been_carried_out_is_not_repeated(method: str) -> None:
+    async with talking(closing_after_the_first()) as (wires, server):
+        assert (await ask(wires)).status == 200
+        with pytest.raises(ConnectionError):
+            await ask(wires, method)
+        assert server.connections == 1
+
+
+def closing_after_the_first() -> Talk:
+    """Answers one request, and hangs up on the next without a word."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.readuntil(b"\r\n\r\n")
+
+    return talk
+
+
+async def test_a_new_connection_that_is_closed_is_not_tried_again() -> None:
+    async with talking(always(OK, times=0)) as (wires, server):
+        with pytest.raises(ConnectionError):
+            await ask(wires)
+        assert server.connections == 1
+
+
+async def test_the_answer_to_a_request_that_was_given_up_is_nobody_elses() -> None:
+    answered = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        if server.connections == 1:
+            await answered.wait()
+            writer.write(b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n")
+        else:
+            writer.write(OK)
+
+    async with talking(talk) as (wires, server):
+        with pytest.raises(TimeoutError):
+            await ask(wires, within=0.01)
+        given_up = asyncio.create_task(ask(wires))
+        await asyncio.sleep(0)
+        given_up.cancel()
+        await asyncio.gather(given_up, return_exceptions=True)
+        answered.set()
+        assert (await ask(wires)).status == 200
+
+
+async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -> None:
+    messages = Messages("https://api", "test")
+    for request, authorization in [
+        (Request("GET", "/a HTTP/1.1\r\nHost: other\r\n\r\n"), None),
+        (Request("GET", "/a"), "Bearer x\nImpersonate-User: root"),
+        (Request("POST", "/a", body={}, content_type="application/json\r\nX: y"), None),
+    ]:
+        with pytest.raises(ValueError, match="ends where it should not"):
+            messages.encode(request, authorization)
