@@ -23,7 +23,7 @@ test-long: setup ## the tests that take minutes; builds gVisor's runsc with Go i
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "long and not kubernetes"
 
 test-kubernetes: setup ## the tests that compare with a real kube-apiserver; builds one with Go if needed
-	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && \
+	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && { dev/helm-assets >/dev/null || true; } && \
 	KUBEBUILDER_ASSETS=$$assets SANDPOOL_REQUIRE_KUBERNETES=1 \
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "kubernetes"
 

@@ -64,15 +64,15 @@ def _merged(base: Object, changes: Object) -> Object:
     }
 
 
-def _without_empties(value: Any) -> Any:
+def without_empties(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _without_empties(each) for key, each in value.items() if each not in ({}, [])}
-    return [_without_empties(each) for each in value] if isinstance(value, list) else value
+        return {key: without_empties(each) for key, each in value.items() if each not in ({}, [])}
+    return [without_empties(each) for each in value] if isinstance(value, list) else value
 
 
 def test_as_it_comes_it_is_the_manifests(render: Render) -> None:
     expected = {each["kind"]: each for each in [namespace(), *controller(Choice())]}
-    assert _without_empties(render()) == expected
+    assert without_empties(render()) == expected
 
 
 def test_monitoring_is_the_manifests_too(render: Render) -> None:

@@ -1,0 +1,147 @@
+"""Helm and kustomize themselves, on a real Kubernetes: what they install works, changes and goes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.install.test_chart import without_empties
+
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    CUSTOM_RESOURCE_DEFINITION,
+    DEPLOYMENT,
+    NAMESPACE,
+    SANDBOX,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+)
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.install import names
+from sandpool.install.definitions import served
+from sandpool.install.manifests import Choice, controller, definitions, namespace
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound
+from sandpool.testing.assets import Assets
+from sandpool.testing.cluster import Cluster
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.watching import until
+from sandpool.testing.world import is_ready
+
+pytestmark = pytest.mark.kubernetes
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "deploy" / "helm" / "sandpool"
+
+
+def _run(*command: str | Path, home: Path) -> str:
+    done = subprocess.run(
+        command,
+        env={"PATH": os.environ["PATH"], "HOME": str(home)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def helm() -> Path:
+    """The one on the PATH, or that of dev/helm-assets."""
+    if found := shutil.which("helm"):
+        return Path(found)
+    built = subprocess.run([ROOT / "dev" / "helm-assets", "--check"], capture_output=True, text=True, check=False)
+    if built.returncode != 0:
+        pytest.skip("there is no Helm: dev/helm-assets builds one")
+    return Path(built.stdout.strip())
+
+
+async def fill_a_pool(cluster: Cluster, space: str) -> None:
+    """With the rights that were installed, and the definitions."""
+    client = cluster.client
+    await served(client, SystemClock(), definitions(Choice()))
+    await client.create(NAMESPACE, new(NAMESPACE, space))
+    template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    await client.create(SANDBOX_TEMPLATE, template, space)
+    pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 2, "sandboxTemplateRef": {"name": "python"}})
+    await client.create(SANDBOX_WARM_POOL, pool, space)
+
+    async def filled() -> bool:
+        boxes = (await client.list(SANDBOX, space))["items"]
+        return len(boxes) == 2 and all(map(is_ready, boxes))
+
+    async with cluster.controllers(space):
+        await until(filled, within=60)
+
+
+async def _deployment(client: Client) -> Object:
+    return await client.get(DEPLOYMENT, names.CONTROLLER, names.NAMESPACE)
+
+
+def test_helm_finds_nothing_wrong_with_the_chart(helm: Path, tmp_path: Path) -> None:
+    said = _run(helm, "lint", "--strict", CHART, home=tmp_path)
+    assert "1 chart(s) linted, 0 chart(s) failed" in said
+    assert not {"[WARNING]", "[ERROR]"} & set(said.split())
+
+
+def test_helm_makes_the_manifests_of_the_chart(helm: Path, tmp_path: Path) -> None:
+    made = yaml.safe_load_all(_run(helm, "template", "sandpool", CHART, home=tmp_path))
+    expected = {each["kind"]: each for each in [namespace(), *controller(Choice())]}
+    assert {each["kind"]: without_empties(each) for each in made if each} == expected
+
+
+async def test_helm_installs_upgrades_and_uninstalls(helm: Path, cluster: Cluster, tmp_path: Path) -> None:
+    client = cluster.client
+
+    def run(*arguments: str | Path) -> str:
+        return _run(helm, "--kubeconfig", cluster.plane.kubeconfig, *arguments, home=tmp_path)
+
+    run("install", "sandpool", CHART, "--set", "image.repository=registry.example/sandpool")
+    (container,) = (await _deployment(client))["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == f"registry.example/sandpool:{names.TAG}"
+    await fill_a_pool(cluster, "by-helm")
+
+    run("upgrade", "sandpool", CHART, "--reuse-values", "--set", "replicaCount=3")
+    changed = await _deployment(client)
+    assert changed["spec"]["replicas"] == 3
+    assert changed["spec"]["template"]["spec"]["containers"][0]["image"] == container["image"]
+    run("upgrade", "sandpool", CHART, "--reuse-values")
+    assert (await _deployment(client))["metadata"]["generation"] == changed["metadata"]["generation"]
+    releases: list[Any] = json.loads(run("list", "--output", "json"))
+    assert [(each["name"], each["status"]) for each in releases] == [("sandpool", "deployed")]
+
+    # The kinds stay, and with them everything of theirs.
+    run("uninstall", "sandpool")
+    with pytest.raises(NotFound):
+        await client.get(CLUSTER_ROLE, names.CONTROLLER)
+    await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
+    assert len((await client.list(SANDBOX, "by-helm"))["items"]) == 2
+
+
+async def test_kustomize_installs_and_does_nothing_the_second_time(
+    kubernetes_assets: Assets, cluster: Cluster, tmp_path: Path
+) -> None:
+    client = cluster.client
+
+    def apply(where: str) -> str:
+        kubectl = kubernetes_assets.binary("kubectl")
+        arguments = ("--kubeconfig", cluster.plane.kubeconfig, "apply", "--server-side", "-k", ROOT / where)
+        return _run(kubectl, *arguments, home=tmp_path)
+
+    assert apply("deploy").count("serverside-applied") == len(controller(Choice())) + 5
+    await fill_a_pool(cluster, "by-kustomize")
+    apply("deploy/router")
+    before = await _deployment(client), await client.get(DEPLOYMENT, names.ROUTER, names.NAMESPACE)
+    apply("deploy")
+    apply("deploy/router")
+    assert (await _deployment(client), await client.get(DEPLOYMENT, names.ROUTER, names.NAMESPACE)) == before
