@@ -9,6 +9,7 @@ import pytest
 
 from sandpool.api.kinds import LEASE, NODE, RUNTIME_CLASS
 from sandpool.api.quantity import parse
+from sandpool.node.heartbeat import PERIOD
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig
@@ -56,6 +57,19 @@ async def test_a_node_names_what_is_weaker_than_it_should_be(rig: NodeRig) -> No
     found = {each["type"]: (each["status"], each["message"]) for each in conditions}
     assert found["NetworkPolicyUnavailable"] == ("True", "no privileges for nftables")
     assert found["RuntimesUnavailable"] == ("True", "gvisor: runsc is not installed")
+
+
+async def test_a_weakness_that_comes_and_goes_is_told_while_it_is_there(rig: NodeRig) -> None:
+    async def types() -> set[str]:
+        node = await rig.client.get(NODE, "node-1")
+        return {each["type"] for each in node["status"]["conditions"]}
+
+    rig.network.weaknesses = {"NetworkPoliciesNotEnforced": "nft: no"}
+    await rig.passes(PERIOD)
+    assert "NetworkPoliciesNotEnforced" in await types()
+    rig.network.weaknesses = {}
+    await rig.passes(PERIOD)
+    assert "NetworkPoliciesNotEnforced" not in await types()
 
 
 async def test_a_node_that_has_mended_says_nothing_of_it(rig: NodeRig) -> None:

@@ -104,18 +104,12 @@ class NodeAgent:
         machine = read_machine(settings.directory)
         self.place = self._workplace(allocatable(machine, settings.offer))
         self.place.settings.pods.mkdir(mode=0o711, exist_ok=True)
-        runtimes = self.parts.runtimes
         self.heartbeat = Heartbeat(
             self.client,
             self.clock,
             machine,
             settings.offer,
-            Ability(
-                tuple(sorted(runtimes.available)),
-                runtimes.unavailable,
-                {**self.parts.network.weaknesses, **runtimes.weaknesses},
-                self.parts.network.host_addresses,
-            ),
+            self._ability,
             lambda: read_remaining(settings.directory),
         )
         self.recorder.start()
@@ -155,6 +149,15 @@ class NodeAgent:
         return None if pod is None else self.workers.get(pod["metadata"]["uid"])
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
+
+    def _ability(self) -> Ability:
+        runtimes, network = self.parts.runtimes, self.parts.network
+        return Ability(
+            tuple(sorted(runtimes.available)),
+            runtimes.unavailable,
+            {**network.weaknesses, **runtimes.weaknesses},
+            network.host_addresses,
+        )
 
     def _workplace(self, amounts: Mapping[str, str]) -> Workplace:
         parts, settings = self.parts, self.settings

@@ -241,6 +241,7 @@ class Node:
             ),
             around.policies,
             around.namespaces,
+            self.clock,
         )
         try:
             await network.start()

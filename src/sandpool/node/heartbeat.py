@@ -37,7 +37,7 @@ _STATUS_PERIOD: Final = 300.0
 
 
 class Heartbeat:
-    """``remaining`` tells what is left of the machine."""
+    """``ability`` tells what the node can do now, ``remaining`` what is left of the machine."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Heartbeat:
         clock: Clock,
         machine: Machine,
         offer: Offer,
-        ability: Ability,
+        ability: Callable[[], Ability],
         remaining: Callable[[], Remaining],
     ) -> None:
         self.client = client
@@ -61,9 +61,9 @@ class Heartbeat:
     async def register(self) -> None:
         """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
         try:
-            self._node = await self.client.create(NODE, new_node(self.machine, self.offer, self.ability))
+            self._node = await self.client.create(NODE, new_node(self.machine, self.offer, self.ability()))
         except AlreadyExists:
-            metadata = node_metadata(self.machine, self.offer, self.ability)
+            metadata = node_metadata(self.machine, self.offer, self.ability())
             self._node = await self.client.patch(NODE, self.offer.name, MergePatch({"metadata": metadata}))
         await self._write_status()
         await self._renew()
@@ -101,14 +101,14 @@ class Heartbeat:
             _log.warning("the node could not be registered again: %s", error)
 
     def _has_news(self) -> bool:
-        now = conditions(self.machine, self.ability, self.remaining())
+        now = conditions(self.machine, self.ability(), self.remaining())
         return now != self._said or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
 
     async def _write_status(self) -> None:
         remaining = self.remaining()
-        status = node_status(self.machine, self.offer, self.ability, remaining, self._known, self.clock.now())
+        status = node_status(self.machine, self.offer, self.ability(), remaining, self._known, self.clock.now())
         await self._patch(status)
-        self._said = conditions(self.machine, self.ability, remaining)
+        self._said = conditions(self.machine, self.ability(), remaining)
         self._written_at = self.clock.monotonic()
 
     async def _patch(self, status: Object) -> None:

@@ -8,6 +8,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.policy import OPEN, Endpoint
+from sandpool.testing.clock import ManualClock
 
 
 class Kernel:
@@ -32,8 +33,13 @@ def kernel() -> Kernel:
 
 
 @pytest.fixture
-def enforcer(kernel: Kernel) -> Enforcer:
-    return Enforcer(kernel.run, Cache(lambda obj: obj), Cache(lambda obj: obj))
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def enforcer(kernel: Kernel, clock: ManualClock) -> Enforcer:
+    return Enforcer(kernel.run, Cache(lambda obj: obj), Cache(lambda obj: obj), clock)
 
 
 def endpoint(number: int) -> Endpoint:
@@ -93,7 +99,7 @@ async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, k
 async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None:
     policies: Cache[Object] = Cache(lambda obj: obj)
     policies.wrote(policy(1))
-    enforcer = Enforcer(kernel.run, policies, Cache(lambda obj: obj))
+    enforcer = Enforcer(kernel.run, policies, Cache(lambda obj: obj), ManualClock())
     await asyncio.sleep(0)
     assert kernel.scripts == []
     await enforcer.enforce()
@@ -116,3 +122,33 @@ async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer,
         await enforcer.enforce()
     assert kernel.scripts != compiled
     await enforcer.close()
+
+
+async def test_what_is_refused_is_tried_again_and_said_meanwhile(
+    enforcer: Enforcer, kernel: Kernel, clock: ManualClock
+) -> None:
+    await enforcer.add("1", endpoint(1))
+    kernel.broken = True
+    enforcer.policies.wrote(policy(1))
+    await clock.settle()
+    assert enforcer.failure == "nft: no"
+    assert enforcer.behind > 0
+    await clock.advance(1)
+    assert clock.next_alarm == 2, "later each time"
+    kernel.broken = False
+    await clock.advance(2)
+    assert (enforcer.failure, enforcer.behind) == ("", 0)
+    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
+    assert clock.sleepers == 0
+    await enforcer.close()
+
+
+async def test_what_keeps_a_pod_from_its_network_is_said_until_it_is_mended(enforcer: Enforcer, kernel: Kernel) -> None:
+    await enforcer.enforce()
+    kernel.broken = True
+    with pytest.raises(OSError, match="nft: no"):
+        await enforcer.add("1", endpoint(1))
+    assert enforcer.failure == "nft: no"
+    kernel.broken = False
+    await enforcer.add("1", endpoint(1))
+    assert enforcer.failure == ""

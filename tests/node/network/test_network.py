@@ -19,6 +19,7 @@ from dnslib import DNSRecord
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import SystemClock
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.network import Network, NetworkUnavailable, Settings
 
@@ -47,7 +48,7 @@ class Yard:
         settings = Settings(
             self.directory, host=self.host.path, instance="test", resolve=lambda name: ["192.0.2.9"], uid=os.geteuid()
         )
-        return Network(settings, self.policies, self.namespaces)
+        return Network(settings, self.policies, self.namespaces, SystemClock())
 
     async def pod(self, name: str, **labels: str) -> Namespace:
         """Attach a pod that listens."""

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.resource import Object
-from sandpool.node.network.policy import EGRESS, INGRESS, OPEN, Block, Endpoint, Firewall, Port, Rule, compile_policies
+from sandpool.kube.selectors import LabelSelector
+from sandpool.node.network.policy import EGRESS, INGRESS, OPEN, Block, Compiler, Endpoint, Firewall, Port, Rule
 
 NAMESPACES = {"red": {"team": "red"}, "blue": {"team": "blue"}}
 WEB = Endpoint("red", "web", "10.0.0.10", {"app": "web"}, {"http": Port("tcp", 8080, 8080)})
@@ -52,13 +55,13 @@ def _matches(firewall: Firewall, rule: Rule, peer: str, port: int, protocol: str
 
 
 def test_without_policies_everything_is_open() -> None:
-    firewall = compile_policies([], PODS, NAMESPACES)
+    firewall = Compiler([], NAMESPACES).compile(PODS)
     assert set(firewall.ingress.values()) == set(firewall.egress.values()) == {OPEN}
     assert allows(firewall, WEB.address, OTHER.address, 80)
 
 
 def test_a_policy_without_rules_closes_its_directions_for_who_is_selected() -> None:
-    firewall = compile_policies([policy({"matchLabels": {"app": "db"}}, types=[INGRESS])], PODS, NAMESPACES)
+    firewall = Compiler([policy({"matchLabels": {"app": "db"}}, types=[INGRESS])], NAMESPACES).compile(PODS)
     assert not allows(firewall, WEB.address, DB.address, 80)
     assert allows(firewall, DB.address, WEB.address, 80)
     assert allows(firewall, WEB.address, OTHER.address, 80)
@@ -69,7 +72,7 @@ def test_what_any_policy_allows_is_allowed() -> None:
     to_db = policy(
         {"matchLabels": {"app": "db"}}, ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]
     )
-    firewall = compile_policies([closed, to_db], PODS, NAMESPACES)
+    firewall = Compiler([closed, to_db], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, DB.address, 80)
     assert not allows(firewall, OTHER.address, DB.address, 80), "a pod selector alone is about the policy's namespace"
     assert not allows(firewall, DB.address, WEB.address, 80)
@@ -77,14 +80,14 @@ def test_what_any_policy_allows_is_allowed() -> None:
 
 def test_peers_in_other_namespaces_are_chosen_by_the_labels_of_both() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"team": "blue"}}, "podSelector": {"matchLabels": {"app": "web"}}}
-    firewall = compile_policies([policy({}, ingress=[{"from": [peer]}])], PODS, NAMESPACES)
+    firewall = Compiler([policy({}, ingress=[{"from": [peer]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, DB.address, 80)
     assert not allows(firewall, WEB.address, DB.address, 80)
 
 
 def test_blocks_have_holes() -> None:
     internet = {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "169.254.0.0/16"]}}
-    firewall = compile_policies([policy({}, types=[EGRESS], egress=[{"to": [internet]}])], PODS, NAMESPACES)
+    firewall = Compiler([policy({}, types=[EGRESS], egress=[{"to": [internet]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, "192.0.2.7", 443)
     assert not allows(firewall, WEB.address, "169.254.169.254", 80)
     assert not allows(firewall, WEB.address, OTHER.address, 80)
@@ -92,7 +95,7 @@ def test_blocks_have_holes() -> None:
 
 def test_ports_are_numbers_ranges_or_whole_protocols() -> None:
     ports = [{"port": 80}, {"port": 100, "endPort": 200, "protocol": "TCP"}, {"protocol": "UDP"}]
-    firewall = compile_policies([policy({}, types=[EGRESS], egress=[{"ports": ports}])], PODS, NAMESPACES)
+    firewall = Compiler([policy({}, types=[EGRESS], egress=[{"ports": ports}])], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, "192.0.2.7", 80)
     assert allows(firewall, WEB.address, "192.0.2.7", 150)
     assert not allows(firewall, WEB.address, "192.0.2.7", 201)
@@ -100,17 +103,17 @@ def test_ports_are_numbers_ranges_or_whole_protocols() -> None:
 
 
 def test_a_named_port_of_who_is_reached_is_its_own() -> None:
-    firewall = compile_policies([policy({}, ingress=[{"ports": [{"port": "http"}]}])], PODS, NAMESPACES)
+    firewall = Compiler([policy({}, ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, WEB.address, 8080)
     assert not allows(firewall, OTHER.address, WEB.address, 9090)
     assert allows(firewall, OTHER.address, DB.address, 9090)
-    nameless = compile_policies([policy({}, "blue", ingress=[{"ports": [{"port": "http"}]}])], PODS, NAMESPACES)
+    nameless = Compiler([policy({}, "blue", ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
     assert not allows(nameless, WEB.address, OTHER.address, 8080)
 
 
 def test_a_named_port_of_a_peer_is_the_peers() -> None:
     rule = {"to": [{"podSelector": {}}], "ports": [{"port": "http"}]}
-    firewall = compile_policies([policy({}, types=[EGRESS], egress=[rule])], PODS, NAMESPACES)
+    firewall = Compiler([policy({}, types=[EGRESS], egress=[rule])], NAMESPACES).compile(PODS)
     assert allows(firewall, DB.address, WEB.address, 8080)
     assert not allows(firewall, DB.address, WEB.address, 9090)
     assert allows(firewall, WEB.address, DB.address, 9090)
@@ -119,7 +122,7 @@ def test_a_named_port_of_a_peer_is_the_peers() -> None:
 def test_pods_with_the_same_policies_share_a_chain() -> None:
     many = [Endpoint("red", f"pod-{n}", f"10.0.1.{n}", {"app": "web"}) for n in range(50)]
     rules = [{"from": [{"podSelector": {"matchLabels": {"app": "router"}}}]}]
-    firewall = compile_policies([policy({}, ingress=rules)], many, NAMESPACES)
+    firewall = Compiler([policy({}, ingress=rules)], NAMESPACES).compile(many)
     assert len(firewall.chains) == len(firewall.sets) == len(set(firewall.ingress.values())) == 1
 
 
@@ -148,11 +151,54 @@ def test_the_tables_say_what_the_api_promises(
     policies: list[tuple[Any, ...]], pods: list[tuple[str, dict[str, str], bool]]
 ) -> None:
     namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
-    endpoints = [
+    endpoints, objects = _endpoints(pods), _objects(policies)
+    firewall = Compiler(objects, namespaces).compile(endpoints)
+    for source in endpoints:
+        for target in endpoints:
+            for port, protocol in ((80, "tcp"), (85, "tcp"), (95, "tcp"), (95, "udp")):
+                expected = _promised(objects, namespaces, source, target, port, protocol)
+                assert allows(firewall, source.address, target.address, port, protocol) is expected
+
+
+@given(
+    POLICIES,
+    st.lists(st.tuples(st.sampled_from(["n0", "n1"]), LABELS, st.booleans()), min_size=2, max_size=6),
+    st.lists(st.sets(st.integers(0, 5)), max_size=4),
+)
+def test_pods_that_come_and_go_leave_what_would_have_been_made_anew(
+    policies: list[tuple[Any, ...]], pods: list[tuple[str, dict[str, str], bool]], steps: list[set[int]]
+) -> None:
+    namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
+    endpoints, objects = _endpoints(pods), _objects(policies)
+    compiler = Compiler(objects, namespaces)
+    for there in steps:
+        some = [endpoint for number, endpoint in enumerate(endpoints) if number in there]
+        assert compiler.compile(some) == Compiler(objects, namespaces).compile(some)
+    # One that is another now, at the same address.
+    changed = [replace(endpoints[0], labels={"a": "z"}, ports={}), *endpoints[1:]]
+    assert compiler.compile(changed) == Compiler(objects, namespaces).compile(changed)
+
+
+def test_a_pod_more_is_the_work_of_one_pod() -> None:
+    peer = {"podSelector": {"matchLabels": {"app": "web"}}}
+    closed = policy({}, ingress=[{"from": [peer]}], types=[INGRESS, EGRESS])
+    many = [Endpoint("red", f"p{n}", f"10.1.{n // 200}.{n % 200}", {"app": "web", "n": str(n)}) for n in range(1000)]
+    compiler = Compiler([closed], NAMESPACES)
+    compiler.compile(many[:-1])
+    with patch.object(LabelSelector, "matches", autospec=True, side_effect=LabelSelector.matches) as asked:
+        assert len(compiler.compile(many).ingress) == 1000
+    assert asked.call_count == 2, "whom the policy is about, and whom it lets in"
+
+
+def _endpoints(pods: list[tuple[str, dict[str, str], bool]]) -> list[Endpoint]:
+    return [
         Endpoint(space, f"p{n}", f"10.0.0.{n + 1}", labels, {"web": Port("tcp", 80, 80)} if named else {})
         for n, (space, labels, named) in enumerate(pods)
     ]
-    objects = [
+
+
+def _objects(policies: list[tuple[Any, ...]]) -> list[Object]:
+    return [
         policy(
             selector,
             space,
@@ -163,12 +209,6 @@ def test_the_tables_say_what_the_api_promises(
         for space, selector, types, into, out in policies
         if types
     ]
-    firewall = compile_policies(objects, endpoints, namespaces)
-    for source in endpoints:
-        for target in endpoints:
-            for port, protocol in ((80, "tcp"), (85, "tcp"), (95, "tcp"), (95, "udp")):
-                expected = _promised(objects, namespaces, source, target, port, protocol)
-                assert allows(firewall, source.address, target.address, port, protocol) is expected
 
 
 def _promised(

@@ -63,7 +63,7 @@ async def test_policies_follow_the_labels_of_pods(client: Client, surroundings: 
         scripts.append(script)
 
     scripts: list[str] = []
-    enforcer = Enforcer(run, surroundings.policies, surroundings.namespaces)
+    enforcer = Enforcer(run, surroundings.policies, surroundings.namespaces, SystemClock())
     surroundings.tell(enforcer)
     made = await pod(client, "one", "10.231.0.9")
     await enforcer.add(made["metadata"]["uid"], Endpoint("default", "one", "10.231.0.9", {}))

@@ -1,7 +1,8 @@
 """Keeps the firewall of a node's pods what NetworkPolicies say.
 
 However many things change at once, they are enforced together, and whoever needs a change to be in force before going
-on (a pod must not start with an open network) waits for ``enforce``.
+on (a pod must not start with an open network) waits for ``enforce``. A change that nobody waits for and that cannot be
+enforced is tried again and again, and ``failure`` says why until it is in force.
 """
 
 from __future__ import annotations
@@ -14,22 +15,27 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
 from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK
-from sandpool.node.network.policy import NOTHING, Endpoint, Firewall, compile_policies, selectors
+from sandpool.node.network.policy import NOTHING, Compiler, Endpoint, Firewall, selectors
 
 _log = logging.getLogger(__name__)
 
 TABLE: Final = "sandpool"
+# Before what could not be enforced is tried again, in seconds; the pause doubles.
+_PAUSE: Final = 1.0
+_LONGEST_PAUSE: Final = 60.0
 
 #: Gives nft a script to carry out in the switchyard; fails if nft does.
 Run = Callable[[str], Awaitable[None]]
 
 
 class Enforcer:
-    def __init__(self, run: Run, policies: Cache[Object], namespaces: Cache[Object]) -> None:
+    def __init__(self, run: Run, policies: Cache[Object], namespaces: Cache[Object], clock: Clock) -> None:
         self.run = run
+        self.clock = clock
         self.policies = policies
         self.namespaces = namespaces
         self._endpoints: dict[str, Endpoint] = {}  # by UID of the pod
@@ -38,7 +44,9 @@ class Enforcer:
         self._in_force = 0  # of those
         self._lock = asyncio.Lock()
         self._selectors: tuple[LabelSelector, ...] | None = None  # of the policies; None: look again
+        self._compiler: Compiler | None = None  # likewise
         self._catching_up: asyncio.Task[None] | None = None
+        self.failure = ""  # why what is in force is not what policies say; empty if it is, or will be at once
         policies.subscribe(self._changed)
         namespaces.subscribe(self._changed, reads=_labels)
 
@@ -72,20 +80,26 @@ class Enforcer:
             self._catch_up()
 
     async def enforce(self) -> None:
-        """Returns when all that has changed before the call is in force."""
+        """Returns when all that has changed before the call is in force. Raises ``OSError`` if that cannot be done."""
         self._changes += 1
         wanted = self._changes
         async with self._lock:
             if self._in_force >= wanted:
                 return  # somebody else's turn has covered it
             covered = self._changes
-            firewall = compile_policies(self.policies, self._endpoints.values(), self._namespace_labels())
+            if self._compiler is None:
+                self._compiler = Compiler(self.policies, self._namespace_labels())
+            firewall = self._compiler.compile(self._endpoints.values())
             before, self._enforced = self._enforced, None
-            if before is None:
-                await self.run(ruleset.whole(firewall, TABLE, UPLINK))
-            elif script := ruleset.change(before, firewall, TABLE, UPLINK):
-                await self.run(script)
-            self._enforced, self._in_force = firewall, covered
+            try:
+                if before is None:
+                    await self.run(ruleset.whole(firewall, TABLE, UPLINK))
+                elif script := ruleset.change(before, firewall, TABLE, UPLINK):
+                    await self.run(script)
+            except OSError as error:
+                self.failure = str(error)
+                raise
+            self._enforced, self._in_force, self.failure = firewall, covered, ""
 
     async def close(self) -> None:
         if self._catching_up is not None:
@@ -95,7 +109,7 @@ class Enforcer:
         self._enforced = NOTHING
 
     def _changed(self, key: Key, old: Object | None, new: Object | None) -> None:
-        self._selectors = None
+        self._selectors = self._compiler = None
         self._catch_up()
 
     def _choices(self) -> tuple[LabelSelector, ...]:
@@ -111,13 +125,15 @@ class Enforcer:
             self._catching_up = asyncio.create_task(self._until_in_force(), name="network policies")
 
     async def _until_in_force(self) -> None:
+        pause = _PAUSE
         while self._in_force < self._changes:
             try:
                 await self.enforce()
             except OSError as error:
-                # What was in force stays so; the next change, of which there is always one more, tries again.
+                # What was in force stays so until then.
                 _log.error("network policies could not be enforced: %s", error)
-                return
+                await self.clock.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _namespace_labels(self) -> dict[str, dict[str, str]]:
         return {each["metadata"]["name"]: _labels(each) for each in self.namespaces}

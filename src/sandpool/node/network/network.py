@@ -24,6 +24,7 @@ from typing import Final, TypeVar
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache
+from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
 from sandpool.node.network.addresses import Addresses, NoAddressLeft
 from sandpool.node.network.dns import Address, DnsServer, Resolve
@@ -40,6 +41,8 @@ _PODS: Final = "pods"
 _ADDRESS: Final = "address"
 _NAMESPACE: Final = "namespace"
 _FORWARDING: Final = "forwarding-before"
+# The type of the condition that says that the firewall is not what policies say.
+_NOT_ENFORCED: Final = "NetworkPoliciesNotEnforced"
 #: Pods that are connected at once. The kernel does most of it under one lock.
 _AT_ONCE: Final = 4
 
@@ -82,11 +85,11 @@ class Settings:
 
 
 class Network:
-    def __init__(self, settings: Settings, policies: Cache[Object], namespaces: Cache[Object]) -> None:
+    def __init__(self, settings: Settings, policies: Cache[Object], namespaces: Cache[Object], clock: Clock) -> None:
         self.settings = settings
         self.plan = settings.plan
         self.addresses = Addresses(settings.pods)
-        self.enforcer = Enforcer(self._filter, policies, namespaces)
+        self.enforcer = Enforcer(self._filter, policies, namespaces, clock)
         self.dns = None if settings.resolve is None else DnsServer(settings.resolve, settings.name_servers)
         self._switchyard = Namespace(settings.directory / _SWITCHYARD)
         self._inside: ThreadPoolExecutor | None = None  # the thread in the switchyard
@@ -105,7 +108,8 @@ class Network:
 
     @property
     def weaknesses(self) -> dict[str, str]:
-        return {}
+        failure = self.enforcer.failure
+        return {_NOT_ENFORCED: f"network policies are not in force as they are written: {failure}"} if failure else {}
 
     async def start(self) -> None:
         """Find what an earlier process has left, or begin anew. Pods that were attached still are."""

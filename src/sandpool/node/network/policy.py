@@ -74,25 +74,6 @@ class Firewall:
 NOTHING: Final = Firewall({}, {}, {}, {})
 
 
-def compile_policies(
-    policies: Iterable[Object], endpoints: Iterable[Endpoint], namespaces: Mapping[str, Mapping[str, str]]
-) -> Firewall:
-    """``namespaces`` are the labels of each."""
-    compiler = _Compiler(tuple(endpoints), namespaces)
-    known = [_Policy(policy) for policy in policies]
-    by_namespace: dict[str, list[_Policy]] = {}
-    for policy in known:
-        by_namespace.setdefault(policy.namespace, []).append(policy)
-    directions: dict[str, dict[str, str]] = {INGRESS: {}, EGRESS: {}}
-    for endpoint in compiler.endpoints:
-        selecting = [
-            policy for policy in by_namespace.get(endpoint.namespace, ()) if policy.selector.matches(endpoint.labels)
-        ]
-        for direction, chain_of in directions.items():
-            chain_of[endpoint.address] = compiler.chain(direction, selecting, endpoint)
-    return Firewall(compiler.chains, compiler.sets, directions[INGRESS], directions[EGRESS])
-
-
 def selectors(policies: Iterable[Object]) -> tuple[LabelSelector, ...]:
     """Everything by which policies choose pods, whom they are about or whom they let in. Labels that are the same to
     all of them are the same to the firewall."""
@@ -113,28 +94,98 @@ class _Policy:
         self.rules: dict[str, list[Object]] = {INGRESS: spec.get("ingress") or [], EGRESS: spec.get("egress") or []}
         self.types: list[str] = spec.get("policyTypes") or [INGRESS, *([EGRESS] if spec.get("egress") else [])]
 
+    def names_ports(self, direction: str) -> bool:
+        ports = (port for rule in self.rules[direction] for port in rule.get("ports") or ())
+        return any(isinstance(port.get("port"), str) for port in ports)
 
-class _Compiler:
-    def __init__(self, endpoints: tuple[Endpoint, ...], namespaces: Mapping[str, Mapping[str, str]]) -> None:
-        self.endpoints = endpoints
+
+@dataclass(slots=True)
+class _Known:
+    """What was found out about a pod: its chains by direction, and by the name of a set whether it is in it."""
+
+    endpoint: Endpoint
+    chains: dict[str, str] = field(default_factory=dict)
+    chosen: dict[str, bool] = field(default_factory=dict)
+
+
+class Compiler:
+    """Of policies that stay as they are, for pods that come and go; ``namespaces`` are the labels of each.
+
+    What was found out about a pod is kept as long as it is there, so that one pod more is the work of one pod, among
+    however many. Pods with the same policies have the same chain, which is made once. Only where a policy gives peers'
+    ports by name does every pod's chain depend on all pods, and then all is done again every time."""
+
+    def __init__(self, policies: Iterable[Object], namespaces: Mapping[str, Mapping[str, str]]) -> None:
         self.namespaces = namespaces
-        self.chains: dict[str, tuple[Rule, ...]] = {}
-        self.sets: dict[str, frozenset[str]] = {}
-        # By what they were chosen with: the pods. Many pods have the same policies.
-        self._chosen: dict[str, list[Endpoint]] = {}
+        self._policies: dict[str, list[_Policy]] = {}  # by namespace
+        for policy in map(_Policy, policies):
+            self._policies.setdefault(policy.namespace, []).append(policy)
+        everyone = [policy for policies in self._policies.values() for policy in policies]
+        self._depends_on_all = any(policy.names_ports(EGRESS) for policy in everyone)
+        self._known: dict[str, _Known] = {}  # by address
+        self._rules_of: dict[str, tuple[Rule, ...]] = {}  # by the name of a chain
+        self._chain_of: dict[object, str] = {}  # by direction, policies and, if it matters, ports
+        self._choices: dict[str, Callable[[Endpoint], bool]] = {}  # by the name of a set: who is in it
+        self._port_sets: dict[str, frozenset[str]] = {}  # sets of those who have a port of a name
 
-    def chain(self, direction: str, policies: list[_Policy], endpoint: Endpoint) -> str:
+    @property
+    def endpoints(self) -> Iterable[Endpoint]:
+        return (known.endpoint for known in self._known.values())
+
+    def compile(self, endpoints: Iterable[Endpoint]) -> Firewall:
+        if self._depends_on_all:
+            for memory in (self._known, self._chain_of, self._rules_of, self._port_sets):
+                memory.clear()
+        before = self._known
+        self._known = {}
+        for endpoint in endpoints:
+            known = before.get(endpoint.address)
+            is_same = known is not None and known.endpoint is endpoint
+            self._known[endpoint.address] = known if known is not None and is_same else _Known(endpoint)
+        for known in self._known.values():
+            if not known.chains:
+                known.chains = self._chains(known.endpoint)
+        ingress, egress = (
+            {address: known.chains[direction] for address, known in self._known.items()}
+            for direction in (INGRESS, EGRESS)
+        )
+        used = dict.fromkeys([*ingress.values(), *egress.values()])
+        chains = {name: self._rules_of[name] for name in used if name != OPEN}
+        peers = [rule.peer for rules in chains.values() for rule in rules if isinstance(rule.peer, str)]
+        return Firewall(chains, {name: self._members(name) for name in dict.fromkeys(peers)}, ingress, egress)
+
+    def _chains(self, endpoint: Endpoint) -> dict[str, str]:
+        policies = self._policies.get(endpoint.namespace, ())
+        selecting = [policy for policy in policies if policy.selector.matches(endpoint.labels)]
+        return {direction: self._chain(direction, selecting, endpoint) for direction in (INGRESS, EGRESS)}
+
+    def _chain(self, direction: str, policies: list[_Policy], endpoint: Endpoint) -> str:
         restricting = [policy for policy in policies if direction in policy.types]
         if not restricting:
             return OPEN
-        rules: list[Rule] = []
-        for policy in restricting:
-            for rule in policy.rules[direction]:
-                rules += self._rules(direction, policy.namespace, rule, endpoint)
-        unique = tuple(dict.fromkeys(rules))
-        name = _name("in" if direction == INGRESS else "out", unique)
-        self.chains[name] = unique
-        return name
+        has_names = any(policy.names_ports(direction) for policy in restricting)
+        ports = frozenset(endpoint.ports.items()) if has_names else None
+        key = direction, tuple(map(id, restricting)), ports
+        if key not in self._chain_of:
+            rules: list[Rule] = []
+            for policy in restricting:
+                for rule in policy.rules[direction]:
+                    rules += self._rules(direction, policy.namespace, rule, endpoint)
+            unique = tuple(dict.fromkeys(rules))
+            name = _name("in" if direction == INGRESS else "out", unique)
+            self._chain_of[key], self._rules_of[name] = name, unique
+        return self._chain_of[key]
+
+    def _members(self, name: str) -> frozenset[str]:
+        """The addresses in a set."""
+        if name in self._port_sets:
+            return self._port_sets[name]
+        return frozenset(address for address, known in self._known.items() if self._is_chosen(known, name))
+
+    def _is_chosen(self, known: _Known, name: str) -> bool:
+        if name not in known.chosen:
+            known.chosen[name] = self._choices[name](known.endpoint)
+        return known.chosen[name]
 
     def _rules(self, direction: str, namespace: str, rule: Object, endpoint: Endpoint) -> Iterable[Rule]:
         peers: list[Object] = rule.get("from" if direction == INGRESS else "to") or []
@@ -154,12 +205,15 @@ class _Compiler:
 
     def _rules_by_name(self, namespace: str, peer: Object | None, protocol: str, name: str) -> Iterable[Rule]:
         by_port: dict[Port, list[Endpoint]] = {}
-        for endpoint in self.endpoints if peer is None else self._choose(namespace, peer)[1]:
+        chosen = None if peer is None else self._choose(namespace, peer)
+        for endpoint in self.endpoints:
+            if chosen is not None and not self._choices[chosen](endpoint):
+                continue
             if (port := _find(endpoint, protocol, name)) is not None:
                 by_port.setdefault(port, []).append(endpoint)
         for port, endpoints in by_port.items():
             key = _name("port", (namespace, repr(peer), protocol, name, port))
-            self.sets[key] = frozenset(endpoint.address for endpoint in endpoints)
+            self._port_sets[key] = frozenset(endpoint.address for endpoint in endpoints)
             yield Rule(key, (port,))
 
     def _peer(self, namespace: str, peer: Object | None) -> Block | str | None:
@@ -167,18 +221,16 @@ class _Compiler:
             return None
         if (block := peer.get("ipBlock")) is not None:
             return Block(block["cidr"], tuple(block.get("except") or ()))
-        key, endpoints = self._choose(namespace, peer)
-        self.sets[key] = frozenset(endpoint.address for endpoint in endpoints)
-        return key
+        return self._choose(namespace, peer)
 
-    def _choose(self, namespace: str, peer: Object) -> tuple[str, list[Endpoint]]:
+    def _choose(self, namespace: str, peer: Object) -> str:
+        """The name of the set of those who are chosen."""
         in_namespaces = peer.get("namespaceSelector")
         key = _name("peer", (repr(peer), namespace if in_namespaces is None else ""))
-        if key not in self._chosen:
+        if key not in self._choices:
             block = peer.get("ipBlock")
-            is_chosen = self._choice(namespace, peer) if block is None else _within(block)
-            self._chosen[key] = [endpoint for endpoint in self.endpoints if is_chosen(endpoint)]
-        return key, self._chosen[key]
+            self._choices[key] = self._choice(namespace, peer) if block is None else _within(block)
+        return key
 
     def _choice(self, namespace: str, peer: Object) -> Callable[[Endpoint], bool]:
         in_namespaces = peer.get("namespaceSelector")
