@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+from sandpool.api.labels import SANDBOX_NAME
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.claim.waking import Waking
 from sandpool.engine.cache import Key
@@ -65,3 +66,23 @@ async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
     assert looked_at == ["claim", "claim"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_note_of_another_sandbox_than_the_claim_has_is_looked_at() -> None:
+    """A predecessor wrote it before it died, and it arrived when the claim had been given another sandbox."""
+    caches, looked_at = Caches(), list[str]()
+
+    def saw(version: str, note: str) -> None:
+        metadata = {"resourceVersion": version, "annotations": {SANDBOX_NAME: note} if note else {}}
+        caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata=metadata))
+
+    saw("1", "")
+    Waking(caches, lambda key, priority=None: None, lambda key: looked_at.append(key.name), binding={})
+    saw("2", "b")
+    assert looked_at == []
+    saw("3", "a")
+    assert looked_at == ["claim"]
+    saw("4", "z")
+    assert looked_at == ["claim", "claim"]
+    saw("5", "b")
+    assert looked_at == ["claim", "claim"]

@@ -11,6 +11,7 @@ from typing import Final
 
 from sandpool.api import conditions
 from sandpool.api.conditions import FINISHED, READY, Condition
+from sandpool.api.labels import SANDBOX_NAME
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 
 #: Why a claim may be waiting for its template to change.
@@ -33,6 +34,13 @@ def said_by_claim(claim: ClaimView) -> tuple[object, ...]:
     """The status. It is ours, but one that comes between two passes is one we do not know of: the answer was lost, or a
     predecessor wrote it with its last breath. Nobody else would ever put it right."""
     return claim.conditions, claim.sandbox_name, claim.pod_ips
+
+
+def wrong_note(claim: ClaimView) -> str:
+    """The sandbox that is noted on a claim, if it has another one: that is a note which was under way for long, or of
+    somebody who knew no better."""
+    noted = claim.annotations.get(SANDBOX_NAME, "")
+    return noted if claim.sandbox_name and noted != claim.sandbox_name else ""
 
 
 def read_of_sandbox(sandbox: SandboxView) -> tuple[bool, tuple[str, ...], Condition | None, Condition | None]:

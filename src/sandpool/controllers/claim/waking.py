@@ -37,12 +37,17 @@ class Waking:
         caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
         caches.claims.subscribe(self._claim_changed, reads=triggers.read_of_claim)
         caches.claims.subscribe(self._status_changed, reads=triggers.said_by_claim)
+        caches.claims.subscribe(self._note_changed, reads=triggers.wrong_note)
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         self.enqueue(key, NEWS if new is not None and not new.sandbox_name else None)
 
     def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if old is not None and new is not None:
+            self.notice(key)
+
+    def _note_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        if new is not None and triggers.wrong_note(new):
             self.notice(key)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
