@@ -41,3 +41,23 @@ async def test_a_pass_that_causes_the_next_one_does_not_keep_everybody_busy() ->
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert passes == 30
+
+
+async def test_a_pass_that_was_a_lot_of_work_is_followed_by_a_rest() -> None:
+    clock = ManualClock()
+    passes: list[float] = []
+
+    async def work(key: str) -> Result:
+        passes.append(clock.monotonic() - begin)
+        return Result(rest=0.5)
+
+    controller: Controller[str] = Controller("hard", work, clock, Random(0))
+    begin = clock.monotonic()
+    task = asyncio.create_task(controller.run())
+    for _ in range(10):
+        controller.enqueue("a")
+        await clock.advance(0.125)
+    await clock.advance(10.0)
+    assert passes == [0.0, 0.5, 1.0, 1.5], "everything that happened was looked at, and each time all of it"
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -4,8 +4,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.queue import WorkQueue
 from sandpool.engine.turnstile import CourteousTransport, Turnstile
 from sandpool.kube.transport import Request, WatchEvent
+from sandpool.testing.clock import ManualClock
 
 
 async def pass_through(turnstile: Turnstile, passed: list[str], name: str) -> None:
@@ -14,7 +17,7 @@ async def pass_through(turnstile: Turnstile, passed: list[str], name: str) -> No
 
 
 async def test_who_finds_nobody_passes_at_once() -> None:
-    turnstile = Turnstile()
+    turnstile = Turnstile(SystemClock())
     passing = turnstile.turn()
     try:
         passing.send(None)
@@ -24,18 +27,18 @@ async def test_who_finds_nobody_passes_at_once() -> None:
 
 
 async def test_one_passes_per_turn_of_the_loop_in_the_order_of_coming() -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = Turnstile(SystemClock()), list[str]()
     tasks = [asyncio.create_task(pass_through(turnstile, passed, name)) for name in "abcd"]
     seen = []
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
         seen.append("".join(passed))
     assert sorted(set(seen), key=len) == ["a", "ab", "abc", "abcd"], "never two in one turn"
-    assert len(turnstile) == 0
+    assert turnstile.waiting == 0
 
 
 async def test_others_need_not_wait_for_those_behind_it() -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = Turnstile(SystemClock()), list[str]()
     crowd = [asyncio.create_task(pass_through(turnstile, passed, "refill")) for _ in range(100)]
     await asyncio.sleep(0)
 
@@ -51,7 +54,7 @@ async def test_others_need_not_wait_for_those_behind_it() -> None:
 
 
 async def test_who_gave_up_waiting_takes_no_turn() -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = Turnstile(SystemClock()), list[str]()
     tasks = [asyncio.create_task(pass_through(turnstile, passed, name)) for name in "abc"]
     await asyncio.sleep(0)
     tasks[1].cancel()
@@ -61,7 +64,7 @@ async def test_who_gave_up_waiting_takes_no_turn() -> None:
 
 
 async def test_it_opens_again_when_everybody_has_gone() -> None:
-    turnstile, passed = Turnstile(), list[str]()
+    turnstile, passed = Turnstile(SystemClock()), list[str]()
     for name in "abc":
         await pass_through(turnstile, passed, name)
         await pass_through(turnstile, passed, name)
@@ -85,13 +88,68 @@ class Echo:
 
 
 async def test_requests_take_turns_and_watches_do_not() -> None:
-    turnstile, echo = Turnstile(), Echo()
+    turnstile, echo = Turnstile(SystemClock()), Echo()
     courteous = CourteousTransport(echo, turnstile)
     requests = [asyncio.create_task(courteous.request(Request("GET", f"/{number}"))) for number in range(3)]
     await asyncio.sleep(0)
-    assert len(turnstile) == 2
+    assert turnstile.waiting == 2
     assert [event.object async for event in courteous.stream(Request("GET", "/watch"))] == [{"path": "/watch"}]
-    assert len(turnstile) == 2, "the watch did not wait for them"
+    assert turnstile.waiting == 2, "the watch did not wait for them"
     assert await asyncio.gather(*requests) == ["/0", "/1", "/2"]
     await courteous.close()
     assert echo.closed
+
+
+class TestGivingWay:
+    async def test_nobody_passes_while_there_is_something_urgent_to_do(self) -> None:
+        turnstile, passed, claims = Turnstile(ManualClock()), list[str](), WorkQueue[str]()
+        turnstile.give_way_to(claims)
+        claims.add("waits for a worker")
+        claims.add("is with a worker")
+        tasks = [asyncio.create_task(pass_through(turnstile, passed, name)) for name in "ab"]
+        for _ in range(2):
+            await turns_of_the_loop(5)
+            assert passed == []
+            claims.done(await claims.get())
+        await asyncio.gather(*tasks)
+        assert passed == ["a", "b"]
+
+    async def test_who_has_waited_for_long_enough_passes_all_the_same_when_others_come_or_something_is_done(
+        self,
+    ) -> None:
+        clock = ManualClock()
+        turnstile, passed, claims = Turnstile(clock, patience=1.0), list[str](), WorkQueue[str]()
+        turnstile.give_way_to(claims)
+        for name in "xyz":
+            claims.add(name)
+        tasks = [asyncio.create_task(pass_through(turnstile, passed, name)) for name in "ab"]
+        await turns_of_the_loop(5)
+        await clock.advance(0.9)
+        claims.done(await claims.get())
+        await turns_of_the_loop(5)
+        assert passed == [], "not for long enough"
+        await clock.advance(0.1)
+        claims.done(await claims.get())
+        await turns_of_the_loop(5)
+        assert passed == ["a", "b"]
+        tasks += [asyncio.create_task(pass_through(turnstile, passed, "c"))]
+        await turns_of_the_loop(5)
+        await clock.advance(1.0)
+        tasks += [asyncio.create_task(pass_through(turnstile, passed, "d"))]
+        await turns_of_the_loop(5)
+        assert passed == ["a", "b", "c"]
+        claims.done(await claims.get())
+        await asyncio.gather(*tasks)
+        assert passed == ["a", "b", "c", "d"]
+
+    async def test_what_will_never_be_done_holds_up_nobody(self) -> None:
+        turnstile, claims = Turnstile(ManualClock()), WorkQueue[str]()
+        turnstile.give_way_to(claims)
+        claims.add("left to whoever takes over")
+        claims.shut_down()
+        await asyncio.wait_for(turnstile.turn(), 1)
+
+
+async def turns_of_the_loop(number: int) -> None:
+    for _ in range(number):
+        await asyncio.sleep(0)

@@ -95,10 +95,11 @@ class Controllers:
         )
         self.caches = self.reflection.caches
         self.recorder = recorder or Recorder(client, clock, settings.instance)
-        # Refilling pools must never be in the way of claims.
-        turnstile = Turnstile()
+        # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
+        turnstile = Turnstile(clock)
         background = Client(CourteousTransport(client.transport, turnstile), field_manager=client.field_manager)
-        performer = Performer(client, self.caches)
+        performer, in_background = Performer(client, self.caches), Performer(background, self.caches)
+        self.recorder.turn = turnstile.turn
         blueprints = Blueprints(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -126,16 +127,18 @@ class Controllers:
         self.warm_pools = WarmPoolController(
             self.caches,
             blueprints,
-            Performer(background, self.caches),
+            in_background,
             self.recorder,
             *measured,
             settings.warm_pool,
             workers=settings.warm_pool_workers,
+            turnstile=turnstile,
         )
         noting = self.recorder if settings.claim_events else Silence(client, clock, settings.instance)
         self.claims = ClaimController(
-            self.caches, blueprints, performer, noting, *measured, settings.claim, tracing=tracing
+            self.caches, blueprints, performer, in_background, noting, *measured, settings.claim, tracing=tracing
         )
+        turnstile.give_way_to(self.claims.controller.queue)
         self.population = Population(self.caches.sandboxes, metrics)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (

@@ -67,9 +67,11 @@ _EXPECTED = (ApiError, ConnectionError, TimeoutError, Unfinished)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a pass; look again after so many seconds even if nothing changes, or only if something does."""
+    """The end of a pass; look again after so many seconds even if nothing changes, or only if something does, and not
+    before ``rest`` seconds whatever happens: the pass was a lot of work."""
 
     requeue_after: float | None = None
+    rest: float = 0.0
 
 
 DONE: Final = Result()
@@ -195,7 +197,8 @@ class Controller(Generic[K]):
 
     async def _outcome(self, key: K) -> str:
         try:
-            after = (await self.reconcile(key)).requeue_after
+            result = await self.reconcile(key)
+            after, rest = result.requeue_after, result.rest
         except asyncio.CancelledError as cancelled:
             if _is_being_cancelled():
                 raise
@@ -206,6 +209,8 @@ class Controller(Generic[K]):
             self._failed(key, error)
             return ERROR
         self.backoff.forget(key)
+        if rest:
+            self.pace.rest(key, rest)
         if after is None:
             return SUCCESS
         self._come_back(key, after)

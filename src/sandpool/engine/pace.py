@@ -5,6 +5,8 @@ the two has not heard yet that it should not be there. Each of them is right by 
 nothing slows them down. Whatever the reason is, a key that needs more passes than any key should is made to wait.
 
 All keys share one count, which begins anew every second, so it holds no more keys than were looked at in that second.
+
+A pass that is a lot of work asks for a rest itself: whatever happens meanwhile is looked at in one pass after it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,14 @@ class Pace(Generic[K]):
         self.per_second = per_second
         self._second = 0
         self._passes: Counter[K] = Counter()  # in that second
+        self._rests: dict[K, float] = {}  # until when, by key; until the next pass is made
 
     def wait(self, key: K) -> float:
-        """Count a pass; or, if there have been too many, the seconds until the next one may be made."""
+        """Count a pass; or, if it is too early for one, the seconds until it may be made."""
+        if key in self._rests:
+            if (left := self._rests[key] - self.clock.monotonic()) > 0:
+                return left
+            del self._rests[key]
         if self.per_second is None:
             return 0.0
         now = self.clock.monotonic()
@@ -42,3 +49,7 @@ class Pace(Generic[K]):
             return self._second + 1 - now
         self._passes[key] += 1
         return 0.0
+
+    def rest(self, key: K, seconds: float) -> None:
+        """There is to be no pass for so long."""
+        self._rests[key] = self.clock.monotonic() + seconds

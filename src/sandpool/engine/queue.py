@@ -53,6 +53,7 @@ class WorkQueue(Generic[K]):
         # Workers that found nothing, in the order they came. One that was woken is not here any more.
         self._idle: deque[asyncio.Future[None]] = deque()
         self._shut_down = False
+        self._listeners: list[Callable[[], object]] = []
         # Set exactly while nothing waits and nothing is with a worker.
         self._settled = asyncio.Event()
         self._settled.set()
@@ -73,6 +74,15 @@ class WorkQueue(Generic[K]):
     @property
     def is_shut_down(self) -> bool:
         return self._shut_down
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is anything to do that will be done: after ``shut_down`` that is only what workers have."""
+        return bool(self._processing) or bool(self._waiting and not self._shut_down)
+
+    def when_done(self, tell: Callable[[], object]) -> None:
+        """Have a function called whenever a key was given back."""
+        self._listeners.append(tell)
 
     def add(self, key: K, priority: int = 0) -> None:
         if self._shut_down:
@@ -109,6 +119,8 @@ class WorkQueue(Generic[K]):
             self._wait(key, again)
         elif not self._waiting and not self._processing:
             self._settled.set()
+        for tell in self._listeners:
+            tell()
 
     def shut_down(self) -> None:
         """Accept nothing more. Workers get what waits, those without work are sent home."""

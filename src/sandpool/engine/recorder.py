@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -39,6 +40,10 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 _Key = tuple[Reference, Happening]
+
+
+async def _at_once() -> None:
+    pass
 
 
 @dataclass(slots=True)
@@ -80,6 +85,7 @@ class Recorder:
         self.rate = rate
         self.burst = burst
         self.writers = writers
+        self.turn: Callable[[], Awaitable[None]] = _at_once  # what every write waits for
         self.written = 0  # requests that succeeded
         self.dropped = 0  # things that happened and are in no Event
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()  # in the order in which they happened last
@@ -166,6 +172,7 @@ class Recorder:
         while True:
             entry = await self._ready.get()
             await self._throttle()
+            await self.turn()
             await self._write(entry)
             self._ready.task_done()
 

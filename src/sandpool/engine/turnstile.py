@@ -1,11 +1,18 @@
-"""Lets work pass that nobody waits for, one step per turn of the event loop.
+"""Lets work pass that nobody waits for: when nobody is waiting, and one step per turn of the event loop.
 
 Claims that people wait for and the refill of pools run in one event loop, and a loop serves whoever is ready in the
 order in which they became so. Three hundred replacements that are ready at once would stand in the way of the next
 claim with all the work they bring. Behind a turnstile only the first of them is ready at any time: a claim that comes
 waits for one step at most, and the others go on one by one as the loop turns. When there is nothing else to do the
-loop turns as fast as they pass, so nothing is lost; when there is a lot, each turn takes long and they get little. That
-is the right share without anybody having to know how busy it is, and it is never nothing: no limit, no clock.
+loop turns as fast as they pass, so nothing is lost.
+
+While there is work in a queue that the turnstile ``gives_way_to``, nobody passes at all: everything that is done
+meanwhile makes somebody wait longer. But a load may never end, and then the pools would run dry. So nobody is held up
+for longer than ``PATIENCE``; after that they pass as if nobody was waiting, as many as have come. That delays each step
+of a refill and takes nothing from how many can be made.
+
+There is no timer for that. It is looked at whenever work of the queue is done and whenever somebody comes, and if
+neither happens for long, whoever is being served waits for an API that does not answer anybody.
 
 First come, first through. Requests of a transport can be sent through a turnstile, see ``CourteousTransport``.
 """
@@ -15,40 +22,69 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
+from sandpool.engine.clock import Clock
+from sandpool.engine.queue import WorkQueue
 from sandpool.kube.transport import Request, Transport, WatchEvent
+
+#: Seconds. A burst that a pool was made for is served in less.
+PATIENCE: Final = 1.0
 
 
 class Turnstile:
-    def __init__(self) -> None:
-        self._waiting: deque[asyncio.Future[None]] = deque()
+    def __init__(self, clock: Clock, *, patience: float = PATIENCE) -> None:
+        self.clock = clock
+        self.patience = patience
+        self._urgent: list[WorkQueue[Any]] = []
+        # Who waits, and since when.
+        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
         # Whether somebody has passed in this turn of the loop, or was let through. ``_open`` will be called then.
         self._taken = False
 
-    def __len__(self) -> int:
+    @property
+    def waiting(self) -> int:
         """How many wait."""
         return len(self._waiting)
+
+    def give_way_to(self, queue: WorkQueue[Any]) -> None:
+        """Let nobody pass while there is something to do in a queue, within reason."""
+        self._urgent.append(queue)
+        queue.when_done(self._review)
 
     async def turn(self) -> None:
         """Wait until it is the caller's turn."""
         loop = asyncio.get_running_loop()
-        if not self._taken:
+        if not self._taken and not self._waiting and not self._is_held_up():
             self._taken = True
             loop.call_soon(self._open)
             return
         passing: asyncio.Future[None] = loop.create_future()
-        self._waiting.append(passing)
+        self._waiting.append((self.clock.monotonic(), passing))
+        self._review()
         await passing
 
+    def _is_held_up(self) -> bool:
+        return any(queue.is_busy for queue in self._urgent)
+
+    def _review(self) -> None:
+        if self._waiting and not self._taken:
+            self._open()
+
     def _open(self) -> None:
+        """Let the first through who may pass, and then the others."""
+        self._taken = False
+        held_up = self._is_held_up()
         while self._waiting:
-            passing = self._waiting.popleft()
+            since, passing = self._waiting[0]
+            if held_up and self.clock.monotonic() - since < self.patience:
+                return
+            self._waiting.popleft()
             if not passing.done():  # else whoever waited was cancelled
                 passing.set_result(None)
+                self._taken = True
                 asyncio.get_running_loop().call_soon(self._open)
                 return
-        self._taken = False
 
 
 class CourteousTransport:

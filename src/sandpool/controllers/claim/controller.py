@@ -79,6 +79,7 @@ class ClaimController:
         caches: Caches,
         blueprints: Blueprints,
         performer: Performer,
+        in_background: Performer,
         recorder: Recorder,
         metrics: Metrics,
         clock: Clock,
@@ -112,7 +113,7 @@ class ClaimController:
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
         self._in_doubt: dict[Key, str] = {}
         self._first_seen = FirstSeen()
-        self._noting = Noting(performer, clock, random, self._first_seen.forget, workers=settings.note_workers)
+        self._noting = Noting(in_background, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
         self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)

@@ -85,7 +85,7 @@ class SandboxController:
             retried=queue.retried if queue is not None else lambda: None,
             per_second=PASSES_PER_SECOND,
         )
-        self._turnstile = turnstile or Turnstile()
+        self._turnstile = turnstile if turnstile is not None else Turnstile(clock)
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._owners = Owners(SANDBOX, self.performer)

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Coroutine
 from dataclasses import replace
 from random import Random
+from typing import Final
 
 from sandpool.api.conditions import FINISHED
 from sandpool.api.events import Happening
@@ -39,7 +40,13 @@ from sandpool.engine.metrics_controller import ControllerMetrics
 from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
+from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.errors import Conflict
+
+# Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes; but
+# nobody has to wait for long until something is done.
+_REST_PER_MEMBER: Final = 0.0002
+_LONGEST_REST: Final = 1.0
 
 
 class WarmPoolController:
@@ -55,6 +62,7 @@ class WarmPoolController:
         settings: Settings | None = None,
         *,
         workers: int = 4,
+        turnstile: Turnstile | None = None,
     ) -> None:
         self.caches = caches
         self.blueprints = blueprints
@@ -75,6 +83,7 @@ class WarmPoolController:
             observer=ControllerMetrics(queue.name, workers, metrics),
             retried=queue.retried,
         )
+        self._turnstile = turnstile if turnstile is not None else Turnstile(clock)
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
         self._owners = Owners(SANDBOX_WARM_POOL, performer)
         # How many members pools have lost since it was known that they are there. These may have been collected with
@@ -130,6 +139,8 @@ class WarmPoolController:
     # --- one pass ----------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
+        # A pass looks at every member. What happens to them until it is the pool's turn is looked at once.
+        await self._turnstile.turn()
         pool = await self._present(key)
         if pool is None:
             return DONE
@@ -150,7 +161,7 @@ class WarmPoolController:
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory
         await self._perform(pool, blueprint, todo)
-        return Result(todo.requeue)
+        return Result(todo.requeue, rest=min(_REST_PER_MEMBER * len(sandboxes), _LONGEST_REST))
 
     async def _present(self, key: Key) -> WarmPoolView | None:
         """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
