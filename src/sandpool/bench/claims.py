@@ -184,7 +184,8 @@ class _Run:
         async with _meanwhile(self._change()) as changing:
             async with Load(client, self.clock, namespace, POOL, most_waiting=most_waiting, tell=self.tell) as load:
                 between = self._full if self.scenario.refill else None
-                outcome = await load.run(self.scenario.load.waves(self.random), between=between)
+                waves, patience = self.scenario.load.waves(self.random), self.scenario.patience
+                outcome = await load.run(waves, patience=patience, between=between)
             await changing
         return outcome
 

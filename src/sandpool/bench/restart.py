@@ -22,7 +22,7 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 
 _NAMESPACE: Final = "bench-restart"
-# Seconds for the pool to be full.
+# Seconds for the pool to be full, and for the claims to be served.
 _PATIENCE: Final = 900.0
 
 
@@ -61,7 +61,7 @@ async def restart(there: Installation, clock: Clock, tell: Tell, *, sandboxes: i
         begin = clock.monotonic()
         await asyncio.to_thread(there.controller.end)
         ended = clock.monotonic() - begin
-        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0))))
+        waiting = asyncio.create_task(load.run(Bursts(claims).waves(Random(0)), patience=_PATIENCE))
         await _made(load, claims, clock)
         tell("starting it again")
         begin = clock.monotonic()

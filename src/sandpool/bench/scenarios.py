@@ -68,7 +68,8 @@ class Stream:
 class Scenario:
     """``load`` meets a pool of so many replicas. With ``refill`` a wave waits until the pool is full again, not only
     until the one before is served. ``rollout_after`` is how many seconds after the load begins the template changes.
-    With ``depart`` all claims are deleted at the end, and what that costs is measured too."""
+    Claims are waited for until ``patience`` seconds after the last of their wave. With ``depart`` all claims are
+    deleted at the end, and what that costs is measured too."""
 
     name: str
     load: Bursts | Stream
@@ -77,6 +78,7 @@ class Scenario:
     targets: tuple[tuple[float, float], ...] = ()
     refill: bool = False
     rollout_after: float | None = None
+    patience: float = 60.0
     depart: bool = False
 
 
