@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
@@ -78,7 +78,9 @@ class Settings:
 
 
 class Node:
-    """``start`` returns when it serves, ``stop`` when nothing of it runs any more, except for pods to ``keep``."""
+    """``start`` returns when it serves, ``stop`` when nothing of it runs any more, except for pods to ``keep``. A start
+    that fails has undone itself: then the machine is as it was before, with the pods of an earlier node if it had any.
+    """
 
     def __init__(
         self, client: Client, clock: Clock, random: Random, settings: Settings, *, logs: parts.Logs | None = None
@@ -91,12 +93,26 @@ class Node:
         self.listener: parts.Logs = self.logs if logs is None else logs  # who takes what containers write
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
+        self._cgroups: Groups | None = None
+        self.runtimes = Runtimes({}, _PREFERRED[0])
+        # How to end what was begun, in the order in which it was; each is told whether pods are kept.
+        self._ends: list[Callable[[bool], Coroutine[Any, Any, None]]] = []
 
     async def start(self) -> None:
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(keep=self._has_pods())
+            raise
+
+    async def _start(self) -> None:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
-        runtimes = await self._runtimes()
+        self._ends.append(self._end_confinement)
+        self.runtimes = await self._runtimes()
+        self._ends.append(self._end_work)
         self.network = await self._network()
+        self._ends[-1:] = [lambda keep: self.network.stop(keep=keep), self._end_work]
         amounts = allocatable(read_machine(settings.directory), settings.offer)
         storage = settings.directory / "volumes"
         self.provisioner = Provisioner(
@@ -124,13 +140,15 @@ class Node:
                 first_host_user=settings.first_host_user,
                 own_user=self._is_unprivileged,
             ),
-            Parts(runtimes, images, self.network, self.volumes, self.listener),
+            Parts(self.runtimes, images, self.network, self.volumes, self.listener),
         )
         self._begin(self.provisioner.run(), "provisioner")
+        self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
         await self.agent.start()
         self._begin(self._refresh(), "volumes that follow the API")
         self.scheduler = Scheduler(self.client, self.clock, self.random, instance=settings.offer.name)
         if settings.alone:
+            self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()
 
     async def wait(self) -> None:
@@ -144,15 +162,22 @@ class Node:
             waiting[-1].cancel()
 
     async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
-        if self.settings.alone:
-            await self.scheduler.stop()
-        await self.agent.stop(keep=keep, grace=grace)
+        self._grace = grace
+        while self._ends:
+            await self._ends.pop()(keep)
+
+    def _has_pods(self) -> bool:
+        """Whether something runs here that an earlier node has started."""
+        return self._cgroups is not None and bool(self._cgroups.group().children())
+
+    async def _end_work(self, keep: bool) -> None:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.logs.close()
-        await self.network.stop(keep=keep)
-        for runtime in self.agent.parts.runtimes.available.values():
+
+    async def _end_confinement(self, keep: bool) -> None:
+        for runtime in self.runtimes.available.values():
             await runtime.close()
         if self._cgroups is not None:
             if not keep:
@@ -171,7 +196,6 @@ class Node:
     # -- parts that may be missing -------------------------------------------------------------------------------------
 
     async def _runtimes(self) -> Runtimes:
-        self._cgroups: Groups | None = None
         try:
             self._cgroups = self._groups()
         except NoCgroups as error:

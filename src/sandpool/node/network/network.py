@@ -119,10 +119,14 @@ class Network:
             with contextlib.suppress(OSError):
                 await self._threaded(self._close)
             raise NetworkUnavailable(f"pods cannot have a network of their own: {error}") from error
-        self._adopt()
-        await self.enforcer.enforce()
-        if self.dns is not None:
-            await self.dns.start(*await self._in_switchyard(self._dns_sockets))
+        try:
+            self._adopt()
+            await self.enforcer.enforce()
+            if self.dns is not None:
+                await self.dns.start(*await self._in_switchyard(self._dns_sockets))
+        except BaseException:
+            await self.stop(keep=bool(self._places))
+            raise
 
     async def stop(self, *, keep: bool = False) -> None:
         """Release everything of this process; unless ``keep``, of the machine too."""
