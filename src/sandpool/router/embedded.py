@@ -73,6 +73,7 @@ class EmbeddedRouter:
         await self.presence.hide()
         await self.router.stop(grace)
         await self._end(self._running)
+        await self.gateways.stop(grace)
 
     async def _end(self, tasks: list[asyncio.Task[None]]) -> None:
         for task in tasks:

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.router.gateway_api import HTTP_ROUTE
+from sandpool.router.routes import Gate, Listener, Path, Route, is_ours
+from sandpool.testing.objects import new
+
+ROUTER = {"name": "sandbox-router-svc", "port": 8080}
+HERE = Listener("http", 80)
+PARENT = {"name": "gate"}
+
+
+def route(
+    *, hostnames: list[str] | None = None, namespace: str = "default", backends: Any = None, **rule: Any
+) -> Route:
+    rules = [{"backendRefs": [ROUTER] if backends is None else backends, **rule}]
+    spec = {"parentRefs": [PARENT], "rules": rules, **({"hostnames": hostnames} if hostnames else {})}
+    return Route.from_object(new(HTTP_ROUTE, "route", metadata={"namespace": namespace}, spec=spec))
+
+
+def path(value: str, kind: str = "PathPrefix") -> dict[str, Any]:
+    return {"matches": [{"path": {"type": kind, "value": value}}]}
+
+
+@pytest.mark.parametrize(
+    ("prefix", "asked", "leads"),
+    [
+        ("/", "/", True),
+        ("/", "/a", True),
+        ("/a", "/a", True),
+        ("/a", "/a/b", True),
+        ("/a/", "/a/b", True),
+        ("/a/", "/a", True),
+        ("/a", "/ab", False),
+        ("/a", "/", False),
+        ("/a", "/A", False),
+    ],
+)
+def test_a_prefix_is_of_whole_names(prefix: str, asked: str, leads: bool) -> None:
+    assert Path(prefix).leads_to(asked) is leads
+
+
+def test_an_exact_path_is_exact() -> None:
+    assert Path("/a", exact=True).leads_to("/a")
+    assert not Path("/a", exact=True).leads_to("/a/b")
+
+
+@pytest.mark.parametrize(
+    ("hostnames", "host", "admitted"),
+    [
+        ([], "anything", True),
+        (["a.example"], "a.example", True),
+        (["a.example"], "A.example:8080", True),
+        (["a.example"], "b.a.example", False),
+        (["*.example"], "a.example", True),
+        (["*.example"], "b.a.example", True),
+        (["*.example"], "example", False),
+        (["*.example"], ".example", False),
+        (["a.example", "b.example"], "b.example:80", True),
+    ],
+)
+def test_names_of_hosts(hostnames: list[str], host: str, admitted: bool) -> None:
+    assert Gate(((HERE, route(hostnames=hostnames)),)).admits(host, "/") is admitted
+
+
+def test_a_listener_may_be_for_one_host() -> None:
+    gate = Gate(((Listener("http", 80, "a.example"), route()),))
+    assert gate.admits("a.example", "/")
+    assert not gate.admits("b.example", "/")
+
+
+def test_without_a_route_everything_is_let_in_and_with_one_what_it_leads_to() -> None:
+    assert Gate(None).admits("anybody", "/anywhere")
+    assert not Gate(()).admits("anybody", "/anywhere")
+    gate = Gate(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
+    assert [gate.admits("x", each) for each in ("/a/1", "/b", "/b/1", "/c")] == [True, True, False, False]
+
+
+def test_a_route_to_the_router() -> None:
+    verdict = route().judge(PARENT, [HERE])
+    assert verdict.leads
+    assert verdict.listeners == (HERE,)
+
+
+@pytest.mark.parametrize(
+    ("given", "reference", "accepted", "resolved", "message"),
+    [
+        (route(backends=[{"name": "other", "port": 80}]), {}, "", "BackendNotFound", "other is not the router"),
+        (route(backends=[]), {}, "", "BackendNotFound", "nothing is not the router"),
+        (route(backends=[{**ROUTER, "port": 22}]), {}, "", "BackendNotFound", "is not the router"),
+        (route(backends=[{**ROUTER, "namespace": "theirs"}]), {}, "", "BackendNotFound", "is not the router"),
+        (route(backends=[ROUTER, {"name": "b"}]), {}, "", "BackendNotFound", "b is not the router"),
+        (route(filters=[{"type": "URLRewrite"}]), {}, "UnsupportedValue", "", "a filter is not understood"),
+        (route(matches=[{"method": "GET"}]), {}, "UnsupportedValue", "", "a match of method is not understood"),
+        (route(**path("/", "RegularExpression")), {}, "UnsupportedValue", "", "type RegularExpression"),
+        (route(), {"sectionName": "https"}, "NoMatchingParent", "", "no such listener"),
+        (route(), {"port": 443}, "NoMatchingParent", "", "no such listener"),
+        (route(namespace="agent-sandbox-system"), {"namespace": "default"}, "NotAllowedByListeners", "", "its own"),
+    ],
+)
+def test_what_is_wrong_is_said(
+    given: Route, reference: dict[str, Any], accepted: str, resolved: str, message: str
+) -> None:
+    verdict = given.judge({**PARENT, **reference}, [HERE])
+    assert (verdict.accepted, verdict.resolved) == (accepted, resolved)
+    assert message in verdict.message
+    assert not verdict.leads
+
+
+def test_a_listener_that_takes_routes_of_everybody() -> None:
+    elsewhere = route(namespace="agent-sandbox-system")
+    assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, everybody=True)]).leads
+
+
+def test_a_listener_for_other_hosts() -> None:
+    verdict = route(hostnames=["a.example"]).judge(PARENT, [Listener("http", 80, "*.test")])
+    assert verdict.accepted == "NoMatchingListenerHostname"
+    assert route(hostnames=["*.test"]).judge(PARENT, [Listener("http", 80, "a.test")]).leads
+
+
+def test_only_gateways_are_meant() -> None:
+    assert is_ours({"name": "gate"})
+    assert not is_ours({"name": "gate", "kind": "Service", "group": ""})
