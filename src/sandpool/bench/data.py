@@ -18,7 +18,9 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from sandpool.api.labels import SANDBOX_NAME_HASH, WARM_POOL
 from sandpool.bench.data_client import Job
+from sandpool.bench.data_exec import exec_path
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.subjects import cpu_seconds, starved_seconds
 from sandpool.testing.private_home import PrivateHome
@@ -39,19 +41,27 @@ def say(text: str) -> None:
 # --- what the SDK does; each runs in its own Python ------------------------------------------------------------------
 
 
-def serial(sdk: Any, pool: str, count: int) -> Any:
-    """Claims one after the other: seconds until the result of the first command, and of these the client's own."""
+def serial(sdk: Any, pool: str, count: int, keep: bool) -> Any:
+    """Claims one after the other: seconds until the result of the first command, until the claim was served, and of the
+    client's own processor time. Each is given up before the next unless it is to be kept until ``end``."""
     import time
 
-    took = []
+    took, sdk.kept = [], []
     for _ in range(count):
         began, cpu = time.perf_counter(), time.process_time()
         box = sdk.client.create_sandbox(pool)
         claimed = time.perf_counter() - began
         assert box.commands.run("echo hello").stdout == "hello\n"
         took.append((time.perf_counter() - began, claimed, time.process_time() - cpu))
-        box.terminate()
+        sdk.kept.append(box)
+        if not keep:
+            sdk.kept.pop().terminate()
     return took
+
+
+def end(sdk: Any) -> None:
+    for box in sdk.kept:
+        box.terminate()
 
 
 def burst(sdk: Any, pool: str, count: int) -> Any:
@@ -130,15 +140,38 @@ class Bench:
         return Job(kind, self.where.hostname, self.where.port, headers=headers, **options)
 
     def filled(self) -> None:
-        """Wait until the pool is full."""
-        self.home.kubectl(
-            "wait", f"sandboxwarmpool/{_POOL}", f"--for=jsonpath={{.status.readyReplicas}}={BURST}", "--timeout=300s"
-        )
+        """Wait until nothing is left of earlier claims and the pool is full."""
+        self._wait("pods", f"--selector={SANDBOX_NAME_HASH},!{WARM_POOL}", "--for=delete")
+        self._wait(f"sandboxwarmpool/{_POOL}", f"--for=jsonpath={{.status.readyReplicas}}={BURST}")
+
+    def _wait(self, *what: str) -> None:
+        self.home.kubectl("wait", *what, "--timeout=300s", patience=310)
 
     def first_results(self) -> list[Figure]:
-        say("warm claim to first result, one after the other")
+        figures = []
+        for keep in (True, False):
+            figures.append(self._serial(keep))
+            self.filled()
+        say(f"{BURST} at once, a plain client")
         with self._watched() as server:
-            took = self.speak(serial, _POOL, _SERIAL)
+            found = self.client(self._claims())
+        own_share = {"CPU of the client": f"{found['cpu'] / BURST * 1e3:.0f} ms/claim"}
+        figures.append(_burst("plain client", found["latencies"], {**own_share, **server.per(BURST)}))
+        self.filled()
+        say(f"{BURST} at once, the SDK")
+        with self._watched() as server:
+            times, cpu = self.speak(burst, _POOL, BURST)
+        own_share = {"CPU of the SDK": f"{cpu / BURST * 1e3:.0f} ms/claim, {cpu:.1f} s on one core"}
+        figures.append(_burst("SDK", times, {**own_share, **server.per(BURST)}))
+        self.filled()
+        return figures
+
+    def _serial(self, keep: bool) -> Figure:
+        how = "" if keep else ", the one before being taken down"
+        say(f"warm claim to first result, one after the other{how}")
+        with self._watched() as server:
+            took = self.speak(serial, _POOL, _SERIAL, keep)
+        self.speak(end)
         whole, claimed, own = ([each[column] * 1e3 for each in took] for column in range(3))
         p50, p99 = percentile(whole, 50), percentile(whole, 99)
         details = {
@@ -148,23 +181,10 @@ class Bench:
             **server.per(_SERIAL),
         }
         reached = p50 <= 25 and p99 <= 80
-        figures = [Figure("warm claim to first result, SDK", p50, "ms", "p50 <= 25, p99 <= 80", reached, details)]
-        self.filled()
-        say(f"{BURST} at once, a plain client")
-        with self._watched() as server:
-            times = self.client(self._claims())["latencies"]
-        figures.append(_burst("plain client", times, server.per(BURST)))
-        self.filled()
-        say(f"{BURST} at once, the SDK")
-        with self._watched() as server:
-            times, cpu = self.speak(burst, _POOL, BURST)
-        own_share = {"CPU of the SDK": f"{cpu / BURST * 1e3:.0f} ms/claim"}
-        figures.append(_burst("SDK", times, {**own_share, **server.per(BURST)}))
-        self.filled()
-        return figures
+        return Figure(f"warm claim to first result, SDK{how}", p50, "ms", "p50 <= 25, p99 <= 80", reached, details)
 
     def _claims(self) -> Job:
-        return self.through_router("claims", count=BURST, kubeconfig=str(self.home.server.kubeconfig), pool=_POOL)
+        return self.through_router("claims", count=BURST, kubeconfig=self._kubeconfig, pool=_POOL)
 
     @contextmanager
     def _watched(self) -> Iterator[Use]:
@@ -191,6 +211,7 @@ class Bench:
             details = {"past it": f"{both[0]:.2f} ms", "through it": f"{both[1]:.2f} ms"}
             figures = [Figure("router, added to a request", overhead, "ms", "p50 <= 1", overhead <= 1, details)]
             figures.append(self._throughput(sandbox))
+            figures.append(self._executions(sandbox))
             figures += self._downloads(sandbox, address)
         return figures
 
@@ -211,6 +232,25 @@ class Bench:
         }
         return Figure("router, requests of 64 connections", rate, "/s", ">= 3,000", rate >= 3000, details)
 
+    def _executions(self, sandbox: str) -> Figure:
+        """Each on a connection of its own, as the protocol has it, which is timed apart."""
+        say("commands as kubectl runs them")
+        job = self.through_router("executions", count=100, path=exec_path(sandbox, "true"), kubeconfig=self._kubeconfig)
+        with self._watched() as home:
+            took = self.client(job)["latencies"]
+        connecting, running = ([each[column] * 1e3 for each in took] for column in range(2))
+        p50 = percentile(running, 50)
+        details = {
+            "p99": f"{percentile(running, 99):.1f} ms",
+            "connecting before that": f"{percentile(connecting, 50):.1f} ms",
+            "CPU of the home": f"{home.cpu / len(took) * 1e3:.1f} ms/command",
+        }
+        return Figure("exec over a WebSocket and back", p50, "ms", "p50 <= 5", p50 <= 5, details)
+
+    @property
+    def _kubeconfig(self) -> str:
+        return str(self.home.server.kubeconfig)
+
     def _downloads(self, sandbox: str, address: str) -> list[Figure]:
         say("downloads")
         found = {}
@@ -229,12 +269,10 @@ class Bench:
         """One with a large file in it; its name and address."""
 
         def make(sdk: Any, pool: str, megabytes: int) -> Any:
-            sdk.box = sdk.client.create_sandbox(pool)
-            sdk.box.commands.run(f"head -c {megabytes}M /dev/zero > large")
-            return [sdk.box.sandbox_id, sdk.box.get_pod_ip()]
-
-        def end(sdk: Any) -> None:
-            sdk.box.terminate()
+            box = sdk.client.create_sandbox(pool)
+            sdk.kept = [box]
+            box.commands.run(f"head -c {megabytes}M /dev/zero > large")
+            return [box.sandbox_id, box.get_pod_ip()]
 
         sandbox, address = self.speak(make, _POOL, _FILE_MEGABYTES)
         try:

@@ -21,6 +21,7 @@ import uvloop
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.bench.data_exec import executions
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
@@ -32,7 +33,7 @@ _ENDED = b"\r\n\r\n"
 class Job:
     """What to do. ``headers`` go with every request."""
 
-    kind: str  # requests, download or claims
+    kind: str  # requests, download, claims or executions
     host: str
     port: int
     path: str = "/"
@@ -176,6 +177,8 @@ def main() -> None:
                 found = runner.run(requests(job))
             case "claims":
                 found = runner.run(claims(job))
+            case "executions":
+                found = {"latencies": runner.run(executions(Path(job.kubeconfig), job.path, job.count))}
             case _:
                 found = download(job)
     used = resource.getrusage(resource.RUSAGE_SELF)

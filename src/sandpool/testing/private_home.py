@@ -46,7 +46,7 @@ class PrivateHome:
         """Its URL, as it was printed."""
         return self.server.router
 
-    def kubectl(self, *arguments: str, stdin: str = "") -> str:
+    def kubectl(self, *arguments: str, stdin: str = "", patience: float = _PATIENCE) -> str:
         """What it prints."""
         done = subprocess.run(
             [*self.prefix, "kubectl", f"--kubeconfig={self.server.kubeconfig}", *arguments],
@@ -54,7 +54,7 @@ class PrivateHome:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=_PATIENCE,
+            timeout=patience,
             check=False,
         )
         assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"

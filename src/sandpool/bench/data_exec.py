@@ -1,0 +1,58 @@
+"""Commands as ``kubectl exec`` runs them: a WebSocket with channels, on a connection of its own for each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import orjson
+from wsproto import ConnectionType, WSConnection
+from wsproto.events import BytesMessage, RejectConnection, Request
+
+from sandpool.kube.connection import Connection
+from sandpool.kube.kubeconfig import load
+
+_PROTOCOL = "v5.channel.k8s.io"
+_STATUS = 3  # the channel that says how it ended, and is the last to speak
+
+
+def exec_path(pod: str, *command: str) -> str:
+    asked = "&".join(f"command={quote(word)}" for word in command)
+    return f"/api/v1/namespaces/default/pods/{pod}/exec?{asked}&stdout=true&stderr=true"
+
+
+async def executions(kubeconfig: Path, path: str, count: int) -> list[tuple[float, float]]:
+    """One after the other: seconds to be connected, and from there to the end of the command."""
+    connection = load(kubeconfig)
+    grant = await connection.credentials.grant()
+    return [await _execution(connection, grant.authorization or "", path) for _ in range(count)]
+
+
+async def _execution(connection: Connection, authorization: str, path: str) -> tuple[float, float]:
+    where = urlsplit(connection.server)
+    assert where.hostname is not None
+    began = time.perf_counter()
+    reader, writer = await asyncio.open_connection(where.hostname, where.port, ssl=connection.tls)
+    connected = time.perf_counter()
+    talk = WSConnection(ConnectionType.CLIENT)
+    headers = [(b"authorization", authorization.encode())]
+    writer.write(talk.send(Request(where.netloc, path, subprotocols=[_PROTOCOL], extra_headers=headers)))
+    try:
+        status = await _status(talk, reader)
+    finally:
+        writer.close()
+    assert status["status"] == "Success", status
+    return connected - began, time.perf_counter() - connected
+
+
+async def _status(talk: WSConnection, reader: asyncio.StreamReader) -> dict[str, object]:
+    while data := await reader.read(1 << 16):
+        talk.receive_data(data)
+        for event in talk.events():
+            assert not isinstance(event, RejectConnection), event
+            if isinstance(event, BytesMessage) and event.data[0] == _STATUS:
+                status: dict[str, object] = orjson.loads(event.data[1:])
+                return status
+    raise AssertionError("the connection has ended before the command")
