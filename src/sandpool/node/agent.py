@@ -26,6 +26,7 @@ from sandpool.engine.clock import Clock
 from sandpool.engine.deadline import within
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.reflector import Reflector
+from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.heartbeat import Heartbeat
@@ -182,6 +183,7 @@ class NodeAgent:
             self._service_links,
             lambda name: self.classes.get(Key("", name)),
             self.pods.wrote,
+            Turnstile(self.clock).turn,
         )
 
     async def _reflect(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sandpool.api.kinds import CONFIG_MAP, RUNTIME_CLASS, SECRET, SERVICE
@@ -224,6 +226,21 @@ async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> 
 # -- frozen while warm ---------------------------------------------------------------------------------------------
 
 WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
+
+
+async def test_pods_that_nobody_waits_for_start_when_it_is_their_turn(rig: NodeRig) -> None:
+    turns: asyncio.Queue[None] = asyncio.Queue()
+    rig.agent.place = replace(rig.agent.place, turn=turns.get)
+    await rig.create("warm", metadata={"labels": WARM["labels"]})
+    await rig.create("cold")
+    assert (await rig.conditions("cold"))["Ready"] == "True"
+    steps = 0
+    while (await rig.conditions("warm")).get("Ready") != "True":
+        assert len(rig.network.addresses) == (2 if steps else 1)
+        turns.put_nowait(None)
+        await rig.settle()
+        steps += 1
+    assert steps == 4, "to be prepared, created, started and reported"
 
 
 async def test_a_warm_pod_is_frozen_when_it_is_ready_and_nobody_asks_it(rig: NodeRig) -> None:

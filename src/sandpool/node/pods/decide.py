@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Final
 
-from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
+from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.node.pods.actions import (
     Action,
     Ask,
@@ -101,8 +101,7 @@ def _freeze_or_thaw(life: Life, agenda: Agenda) -> Life:
 def _may_be_frozen(life: Life) -> bool:
     metadata = life.pod.object["metadata"]
     opted_in = (metadata.get("annotations") or {}).get(FREEZE_WHILE_WARM) == "true"
-    warm = bool((metadata.get("labels") or {}).get(WARM_POOL))
-    return opted_in and warm and not life.touched and not life.stopping
+    return opted_in and life.pod.is_warm and not life.touched and not life.stopping
 
 
 # -- starting ------------------------------------------------------------------------------------------------------

@@ -60,6 +60,8 @@ class Reporter:
 
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:
+            if pod.is_warm:
+                await self.place.turn()
             answer = await self._send(pod, patch)
         except (NotFound, Conflict):
             self.vanished()  # there is none, or another one of its name

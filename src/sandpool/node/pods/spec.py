@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Final
 
 from sandpool.api.kinds import POD
+from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views.times import parse_time
 from sandpool.engine.cache import Key
@@ -122,6 +123,11 @@ class Pod:
     def reference(self) -> Reference:
         """For events about it; objects in lists do not say what they are."""
         return Reference(POD.api_version, POD.kind, self.key.name, self.key.namespace, self.uid)
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether a warm pool owns its sandbox, so that nobody waits for it."""
+        return bool((self.object["metadata"].get("labels") or {}).get(WARM_POOL))
 
     @property
     def every(self) -> tuple[Container, ...]:

@@ -201,9 +201,16 @@ class PodWorker:
             case Discard():
                 await self._discard()
 
+    async def _turn(self) -> None:
+        """Before everything that takes a while without letting go: pods of warm pools, which are started by the dozen,
+        do that one at a time and one per turn of the event loop. Who shares it waits for one step and not for all."""
+        if self.life.pod.is_warm:
+            await self.place.turn()
+
     async def _prepare(self) -> None:
         try:
             async with self.place.preparing:
+                await self._turn()
                 addresses = await self.estate.prepare()
         except NotPrepared as error:
             self._happened(happenings.not_prepared(error.reason, str(error)))
@@ -222,8 +229,10 @@ class PodWorker:
                 self._happened(happenings.pulled(container.image))
             async with self.place.starting:
                 reason = "CreateContainerError"
+                await self._turn()
                 await containers.create(pod, container, image)
                 reason = "RunContainerError"
+                await self._turn()
                 id = await containers.start(container, image, restarts)
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason

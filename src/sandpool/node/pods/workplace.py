@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -69,7 +69,8 @@ class Settings:
 @dataclass(frozen=True, slots=True)
 class Workplace:
     """``service_links`` gives the variables for pods of a namespace, ``handler`` the handler of a RuntimeClass or None
-    if there is no such class. ``wrote`` is told the answer of every write of a pod."""
+    if there is no such class. ``wrote`` is told the answer of every write of a pod. Each step of the start of a pod
+    that nobody waits for waits for its ``turn``."""
 
     client: Client
     clock: Clock
@@ -86,6 +87,7 @@ class Workplace:
     service_links: Callable[[str, bool], Mapping[str, str]]
     handler: Callable[[str], str | None]
     wrote: Callable[[Object], None]
+    turn: Callable[[], Awaitable[None]]
     # How many pods are prepared and how many containers started at the same time: with more, all of them take longer
     # and none is done sooner.
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
