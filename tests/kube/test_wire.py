@@ -76,6 +76,18 @@ async def test_requests_at_once_have_a_connection_each_up_to_the_limit() -> None
         assert server.connections == 2
 
 
+async def test_who_gives_up_waiting_for_a_connection_takes_none_from_others() -> None:
+    async with talking(always(OK), limit=1) as (wires, _):
+        requests = [asyncio.create_task(ask(wires)) for _ in range(4)]
+        await asyncio.sleep(0)
+        requests[1].cancel()
+        await requests[0]
+        requests[2].cancel()  # at the moment when it was given the place
+        await asyncio.gather(*requests, return_exceptions=True)
+        assert [request.cancelled() for request in requests] == [False, True, True, False]
+        assert (await asyncio.wait_for(ask(wires), 30)).status == 200
+
+
 @pytest.mark.parametrize(
     "answer",
     [

@@ -55,7 +55,7 @@ class Wire(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._waiter: asyncio.Future[Answer] | None = None  # of the request that is under way
         self._parser: _Parser = httptools.HttpResponseParser(self)
-        self._headers: dict[str, str] = {}
+        self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._begun = False  # something of the answer has come
         self.used = loop.time()  # last
@@ -112,15 +112,16 @@ class Wire(asyncio.Protocol):
         self._fail(ConnectionError(why) if self._begun else _Stale(str(error or "the connection was closed")))
 
     def _ends_with_the_connection(self) -> bool:
-        return bool(self._headers) and not {"content-length", "transfer-encoding"} & self._headers.keys()
+        names = {name.lower() for name, _ in self._headers}
+        return bool(names) and not names & {b"content-length", b"transfer-encoding"}
 
     # -- the parser ------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        self._headers, self._body = {}, []
+        self._headers, self._body = [], []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers.append((name, value))
 
     def on_body(self, data: bytes) -> None:
         self._body.append(data)
@@ -129,15 +130,16 @@ class Wire(asyncio.Protocol):
         status = self._parser.get_status_code()
         if status < 200 or self._waiter is None or self._waiter.done():
             return
+        headers = {name.lower().decode("latin-1"): value.decode("latin-1") for name, value in self._headers}
         body = b"".join(self._body)
         self._body = []
         try:
-            if self._headers.get("content-encoding") == "gzip":
+            if headers.get("content-encoding") == "gzip":
                 body = zlib.decompress(body, _GZIP)
         except zlib.error as error:
             self.close(ConnectionError(f"the answer cannot be unpacked: {error}"))
             return
-        self._waiter.set_result(Answer(status, self._headers, body))
+        self._waiter.set_result(Answer(status, headers, body))
         self.used = self._loop.time()
         if not self._parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
@@ -153,7 +155,9 @@ class Wires:
         self.host = host
         self.port = port
         self.connect_timeout = connect_timeout
-        self._free = asyncio.Semaphore(limit)
+        self._limit = limit
+        self._under_way = 0
+        self._line: deque[asyncio.Future[None]] = deque()  # who waits until others are done
         self._wires: set[Wire] = set()  # all that are open, and some that have been closed
         # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
         self._idle: dict[ssl.SSLContext | None, deque[Wire]] = {}
@@ -162,7 +166,11 @@ class Wires:
     async def exchange(
         self, method: str, message: bytes, within: float, tls: ssl.SSLContext | None, server_name: str | None
     ) -> Answer:
-        async with self._free:
+        if self._under_way < self._limit:
+            self._under_way += 1
+        else:
+            await self._place()
+        try:
             if (wire := self._take(tls)) is not None:
                 try:
                     return await self._over(wire, message, within, tls)
@@ -170,12 +178,33 @@ class Wires:
                     if method not in _REPEATABLE:
                         raise
             return await self._over(await self._connect(tls, server_name), message, within, tls)
+        finally:
+            self._leave()
 
     def close(self) -> None:
         self._closed = True
         for wire in self._wires:
             wire.close(ConnectionError("the transport was closed"))
         self._wires.clear()
+
+    async def _place(self) -> None:
+        """Wait for the place of somebody who is done."""
+        given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(given)
+        try:
+            await given
+        except asyncio.CancelledError:
+            if given.done() and not given.cancelled():
+                self._leave()
+            raise
+
+    def _leave(self) -> None:
+        while self._line:
+            given = self._line.popleft()
+            if not given.done():
+                given.set_result(None)
+                return
+        self._under_way -= 1
 
     async def _over(self, wire: Wire, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
         answer = await wire.exchange(message, within)
