@@ -27,11 +27,12 @@ from sandpool.install import names
 from sandpool.install.errors import InstallError
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
+from sandpool.install.owners import renewed
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import AlreadyExists
 from sandpool.testing.cluster import Cluster
 from sandpool.testing.former import foreign_definition, foreign_definitions, foreign_workload
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready, owner_of
 
@@ -172,6 +173,8 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     await foreign_definitions(client)
     await foreign_workload(client)
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod()}), SPACE)
+    reference = {**owner_reference(box, controller=True), "apiVersion": f"{SANDBOX.group}/v1alpha1"}
+    await client.create(POD, new(POD, "box", metadata={"ownerReferences": [reference]}, **pod()), SPACE)
     definition = await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource)
     with pytest.raises(InstallError, match="belongs to another installation\n--force replaces it"):
         await install(client)
@@ -183,6 +186,8 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     told = await install(client, force=True)
     assert "conversion webhook of sandboxes.agents.x-k8s.io removed" in told
     assert f"deployment.apps/{names.CONTROLLER} of another installation deleted" in told
+    assert "owners of 1 pods named in the version that is served" in told
+    assert renewed(await client.get(POD, "box", SPACE)) is None
     spec = (await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource))["spec"]
     assert (spec["versions"], spec["conversion"]) == (crd(SANDBOX)["spec"]["versions"], {"strategy": "None"})
     assert await client.get(SANDBOX, "box", SPACE) == box

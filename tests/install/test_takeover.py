@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final
-
-import pytest
 
 from sandpool.api import labels
 from sandpool.api.kinds import (
@@ -21,9 +17,10 @@ from sandpool.api.kinds import (
 )
 from sandpool.api.names import name_hash, network_policy_name
 from sandpool.api.resource import Object, ResourceType
+from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.home import InProcessHome, new_namespace
+from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.world import World, is_ready, owner_of
 
@@ -179,13 +176,6 @@ def _ready(object: Object) -> Object:
     }
 
 
-@pytest.fixture
-async def home(tmp_path: Path) -> AsyncIterator[InProcessHome]:
-    home = await InProcessHome.start(tmp_path)
-    yield home
-    await home.close()
-
-
 async def _identities(world: World) -> dict[str, dict[str, str]]:
     types = (SANDBOX, POD, SERVICE, NETWORK_POLICY, SANDBOX_CLAIM)
     return {
@@ -194,7 +184,7 @@ async def _identities(world: World) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: InProcessHome) -> None:
+async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: Home) -> None:
     namespace = await new_namespace(home)
     go = Go(home.client_for("people"), namespace)
     await go.template()
@@ -203,6 +193,8 @@ async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: InProcessH
         await go.member(name, pool)
     claim = await go.claim("mine")
     await go.served(claim, await go.adopted("pool-ccccc", claim))
+
+    await renew_owners(home.client_for("people"), lambda line: None)  # as installing does
 
     world = World(home, namespace, clock=ManualClock(datetime.now(UTC)))
     before = await _identities(world)
@@ -213,6 +205,8 @@ async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: InProcessH
 
     assert await _identities(world) == before, "nothing is made again, and nothing goes"
     assert [each for each in world.written() if not each.startswith("patch")] == []
+    for type in (SANDBOX, POD, NETWORK_POLICY):
+        assert [each for each in await world.all(type) if renewed(each) is not None] == []
     after = await world.get(SANDBOX_CLAIM, "mine")
     assert after["status"]["sandbox"] == claims["status"]["sandbox"]
     assert after["metadata"]["annotations"] == claims["metadata"]["annotations"]
@@ -227,4 +221,8 @@ async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: InProcessH
     identities = await _identities(world)
     assert before["sandboxes.agents.x-k8s.io"].items() <= identities["sandboxes.agents.x-k8s.io"].items()
     assert before["pods"].items() <= identities["pods"].items()
+
+    # What belongs to somebody goes with him, although the reference was in a version that nobody serves any more.
+    await world.delete(SANDBOX_CLAIM, "mine", propagation_policy="Background")
+    await world.gone(SANDBOX, "pool-ccccc")
     await world.stop()

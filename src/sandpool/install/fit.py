@@ -47,7 +47,7 @@ async def _misfits(client: Client, type: ResourceType, schema: Object) -> AsyncI
     if _takes_anything(schema) or await present_profile(client, type) != "lean":
         return
     admit = compile_admission(from_openapi(schema))
-    async for each in _all(client, type):
+    async for each in all_of(client, type):
         admitted = admit(each)
         metadata = each["metadata"]
         for finding in (*(f"unknown field {path}" for path in admitted.unknown), *map(str, admitted.causes)):
@@ -63,7 +63,8 @@ async def present_profile(client: Client, type: ResourceType = SANDBOX) -> Profi
     return "lean" if _takes_anything(_schema(present)) else "full"
 
 
-async def _all(client: Client, type: ResourceType) -> AsyncIterator[Object]:
+async def all_of(client: Client, type: ResourceType) -> AsyncIterator[Object]:
+    """All objects of a type in the cluster, page by page."""
     token: str | None = None
     while True:
         page = await client.list(type, limit=_PAGE, continue_token=token)

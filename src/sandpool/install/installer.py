@@ -25,6 +25,7 @@ from sandpool.install import definitions, names
 from sandpool.install.errors import InstallError
 from sandpool.install.fit import check_fit
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
+from sandpool.install.owners import renew_owners
 from sandpool.install.workload import manifest
 from sandpool.kube.client import ApplyPatch, Client
 from sandpool.kube.errors import Conflict, NotFound
@@ -85,6 +86,7 @@ class Installer:
             await self._served(defined)
         if self.force:
             await self._remove_former()
+            await renew_owners(self.client, self.say, dry_run=self.dry_run)
 
     async def _install(self, object: Object) -> None:
         present = await self._present(object)

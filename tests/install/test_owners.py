@@ -1,0 +1,90 @@
+"""Owner references that name a version nobody serves any more are written anew, and only those."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.resource import Object
+from sandpool.install.owners import renew_owners, renewed
+from sandpool.kube.client import Client
+from sandpool.kube.errors import Conflict
+from sandpool.kube.transport import Request
+from sandpool.server.app import ApiServer
+from sandpool.testing.objects import new, owner_reference, pod
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.wire import Wire
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield server.client()
+    await server.stop()
+
+
+def owned(name: str, owner: Object, version: str) -> Object:
+    reference = {**owner_reference(owner, controller=True), "apiVersion": f"agents.x-k8s.io/{version}"}
+    return pod(name, metadata={"ownerReferences": [reference]})
+
+
+@pytest.mark.parametrize(
+    ("written", "kind", "wanted"),
+    [
+        ("agents.x-k8s.io/v1alpha1", "Sandbox", "agents.x-k8s.io/v1beta1"),
+        ("extensions.agents.x-k8s.io/v1alpha1", "SandboxClaim", "extensions.agents.x-k8s.io/v1beta1"),
+        ("agents.x-k8s.io/v1beta1", "Sandbox", None),
+        ("agents.x-k8s.io/v1alpha1", "SandboxClaim", None),
+        ("example.com/v1alpha1", "Sandbox", None),
+        ("v1", "Pod", None),
+    ],
+)
+def test_which_versions_are_old(written: str, kind: str, wanted: str | None) -> None:
+    reference = {"apiVersion": written, "kind": kind, "name": "a", "uid": "1"}
+    foreign = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "b", "uid": "2"}
+    found = renewed({"metadata": {"ownerReferences": [reference, foreign]}})
+    assert found == (None if wanted is None else [{**reference, "apiVersion": wanted}, foreign])
+
+
+def test_who_has_no_owner_has_no_old_one() -> None:
+    assert renewed({"metadata": {}}) is None
+
+
+async def test_references_are_written_anew_once(client: Client) -> None:
+    box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+    old = await client.create(POD, owned("old", box, "v1alpha1"), "default")
+    current = await client.create(POD, owned("current", box, "v1beta1"), "default")
+    told: list[str] = []
+    await renew_owners(client, told.append, dry_run=True)
+    assert await client.get(POD, "old", "default") == old
+    for _ in range(2):
+        await renew_owners(client, told.append)
+    changed = await client.get(POD, "old", "default")
+    assert changed["metadata"]["ownerReferences"] == [owner_reference(box, controller=True)]
+    assert await client.get(POD, "current", "default") == current
+    assert told == [
+        "owners of 1 pods named in the version that is served (dry run)",
+        "owners of 1 pods named in the version that is served",
+    ]
+
+
+async def test_what_somebody_else_writes_meanwhile_is_kept(client: Client) -> None:
+    box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+    await client.create(POD, owned("old", box, "v1alpha1"), "default")
+    wire = Wire(client.transport)
+    patches: list[Request] = []
+
+    def conflict_once(request: Request) -> Exception | None:
+        if request.method == "PATCH":
+            patches.append(request)
+        return Conflict("somebody was faster") if len(patches) == 1 and request.method == "PATCH" else None
+
+    wire.fault = conflict_once
+    await renew_owners(Client(wire), lambda line: None)
+    assert len(patches) == 2
+    assert all("resourceVersion" in each.body["metadata"] for each in patches)
+    assert renewed(await client.get(POD, "old", "default")) is None
