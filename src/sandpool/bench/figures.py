@@ -37,6 +37,8 @@ class Figure:
 
     @property
     def shown(self) -> str:
+        if isinstance(self.value, int):  # counted, not measured
+            return f"{self.value:,} {self.unit}".strip()
         digits = 0 if abs(self.value) >= 100 else 1 if abs(self.value) >= 10 else 2
         return f"{self.value:,.{digits}f} {self.unit}".strip()
 
