@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 
 from sandpool.testing.private_home import PrivateHome
 from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker, find_python
 
 pytestmark = pytest.mark.isolation
 
@@ -27,3 +29,17 @@ def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> No
 
 def test_a_hundred_megabytes(speak: Speaker) -> None:
     speak(scripts.streams, 100)
+
+
+def test_the_line_that_was_printed_works(home: PrivateHome) -> None:
+    said = home.server.process.tail(1000).splitlines()
+    line = next(line for line in said if line.startswith("then, in Python"))
+    done = subprocess.run(
+        [*home.prefix, find_python(), "-c", line.partition(": ")[2]],
+        env={"PATH": os.environ["PATH"], "HOME": str(home.directory), "KUBECONFIG": str(home.server.kubeconfig)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "hello\n\n"), done.stderr

@@ -81,10 +81,13 @@ async def router(
 
 
 def greeting(router: EmbeddedRouter | None) -> str:
-    """The line of Python that works."""
-    if router is None:
+    return "" if router is None else f"router {router.url}"
+
+
+def example(router: EmbeddedRouter | None) -> str:
+    """A line of Python that works once there is a pool called python; nothing if more than the address is needed."""
+    if router is None or not router.router.is_open:
         return ""
-    return (
-        f"router {router.url}   in Python, with k8s-agent-sandbox: "
-        f'SandboxClient(SandboxDirectConnectionConfig(api_url="{router.url}")).create_sandbox("python")'
-    )
+    client = f'SandboxClient(models.SandboxDirectConnectionConfig(api_url="{router.url}"), cleanup=True)'
+    call = f'print({client}.create_sandbox("python").commands.run("echo hello").stdout)'
+    return f"then, in Python with k8s-agent-sandbox: from k8s_agent_sandbox import SandboxClient, models; {call}"

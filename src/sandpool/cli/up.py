@@ -23,6 +23,7 @@ from sandpool.engine.health import Endpoint
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.tracing import Tracing
+from sandpool.router.embedded import EmbeddedRouter
 from sandpool.server import memory
 from sandpool.server.daemon import Daemon
 from sandpool.server.daemon import Settings as ServerSettings
@@ -108,7 +109,7 @@ async def _up(
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             memory.settle()
-            click.echo(_greeting(daemon, process, running.greeting, routing.greeting(router)))
+            click.echo(_greeting(daemon, process, running.greeting, router))
             parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
             await foreground.until(stopping, *(part() for part in parts))
     finally:
@@ -128,13 +129,14 @@ async def _running(process: Process) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _greeting(daemon: Daemon, process: Process, nodes: str, router: str) -> str:
+def _greeting(daemon: Daemon, process: Process, nodes: str, router: EmbeddedRouter | None) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
     lines += [_shown("health", process.health_endpoint, "/readyz")]
-    lines += [nodes, router]
+    lines += [nodes, routing.greeting(router)]
     lines.append(f"try kubectl apply -f {files('sandpool.cli') / 'manifests' / 'quickstart.yaml'}")
+    lines.append(routing.example(router))
     return "\n".join(line for line in lines if line)
 
 
