@@ -21,6 +21,7 @@ import yaml
 from sandpool.api.labels import SANDBOX_NAME_HASH, WARM_POOL
 from sandpool.bench.data_client import Job
 from sandpool.bench.data_exec import exec_path
+from sandpool.bench.data_sdk import burst, commands, end, serial
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.subjects import cpu_seconds, starved_seconds
 from sandpool.testing.private_home import PrivateHome
@@ -36,73 +37,6 @@ _FILE_MEGABYTES = 256
 def say(text: str) -> None:
     sys.stderr.write(f"bench-data: {text}\n")
     sys.stderr.flush()
-
-
-# --- what the SDK does; each runs in its own Python ------------------------------------------------------------------
-
-
-def serial(sdk: Any, pool: str, count: int, keep: bool) -> Any:
-    """Claims one after the other: seconds until the result of the first command, until the claim was served, and of the
-    client's own processor time. Each is given up before the next unless it is to be kept until ``end``."""
-    import time
-
-    took, sdk.kept = [], []
-    for _ in range(count):
-        began, cpu = time.perf_counter(), time.process_time()
-        box = sdk.client.create_sandbox(pool)
-        claimed = time.perf_counter() - began
-        assert box.commands.run("echo hello").stdout == "hello\n"
-        took.append((time.perf_counter() - began, claimed, time.process_time() - cpu))
-        sdk.kept.append(box)
-        if not keep:
-            sdk.kept.pop().terminate()
-    return took
-
-
-def end(sdk: Any) -> None:
-    for box in sdk.kept:
-        box.terminate()
-
-
-def burst(sdk: Any, pool: str, count: int) -> Any:
-    """Claims all at once, each in a thread."""
-    import time
-    from concurrent.futures import ThreadPoolExecutor
-
-    boxes = []
-    cpu = time.process_time()
-
-    def one(began: float) -> float:
-        box = sdk.client.create_sandbox(pool)
-        assert box.commands.run("echo hello").stdout == "hello\n"
-        took = time.perf_counter() - began
-        boxes.append(box)
-        return took
-
-    with ThreadPoolExecutor(count) as threads:
-        took = list(threads.map(one, [time.perf_counter()] * count))
-    cpu = time.process_time() - cpu
-    for box in boxes:
-        box.terminate()
-    return [took, cpu]
-
-
-def commands(sdk: Any, pool: str, count: int) -> Any:
-    """Round trips of a command in one sandbox."""
-    import time
-
-    box = sdk.client.create_sandbox(pool)
-    box.commands.run("true")
-    took = []
-    for _ in range(count):
-        began = time.perf_counter()
-        box.commands.run("true")
-        took.append(time.perf_counter() - began)
-    box.terminate()
-    return took
-
-
-# --- measuring -------------------------------------------------------------------------------------------------------
 
 
 class Use:
