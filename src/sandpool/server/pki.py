@@ -81,6 +81,7 @@ class Authority:
         context.load_verify_locations(cadata=self.ca_pem)
         context.verify_mode = ssl.CERT_OPTIONAL
         context.set_alpn_protocols(["http/1.1"])
+        context.num_tickets = 0  # clients of Kubernetes resume no sessions, and each ticket costs both sides
         return context
 
     # -- making and keeping ------------------------------------------------------------------------------------------
