@@ -129,8 +129,3 @@ async def test_a_pool_and_a_claim_without_root(client: Client, up: Component, pl
     assert len(marked.processes()) == 3
     assert up.end() == 0
     assert marked.processes() == []
-
-
-def test_without_the_flag_nothing_runs_without_root(place: Path) -> None:
-    with running(place) as component:
-        assert "cannot run pods" in component.tail()

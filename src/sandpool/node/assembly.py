@@ -22,6 +22,7 @@ from sandpool.node import agent
 from sandpool.node.agent import NodeAgent, Parts
 from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.marks import Marks
+from sandpool.node.cgroups.members import Members
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.images.images import Images
@@ -30,6 +31,7 @@ from sandpool.node.logs.logs import Logs
 from sandpool.node.machine import read_machine
 from sandpool.node.network import network as networks
 from sandpool.node.network.dns import name_servers
+from sandpool.node.network.held import HeldNetwork
 from sandpool.node.network.lonely import LonelyNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
 from sandpool.node.network.ranges import NoRangeLeft, choose
@@ -42,7 +44,7 @@ from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
-from sandpool.node.runtimes.known import with_aliases, with_unsupported
+from sandpool.node.runtimes.known import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.scheduling.scheduler import Scheduler
@@ -55,6 +57,12 @@ _log = logging.getLogger(__name__)
 _REFRESH: Final = 60.0
 # Which runtime runs pods that do not ask for one: the first of these that works.
 _PREFERRED: Final = ("bwrap", "crun")
+# What sandboxes lack that somebody else than root has made, by the type of the condition that says so.
+_WITHOUT_ROOT: Final = {
+    "SandboxLimitsNotEnforced": "limits of CPU, memory and processes are not enforced: only root can set them",
+    "SandboxUserShared": "all sandboxes are one user of this machine, the node's own: namespaces alone keep them apart",
+}
+_PLAIN: Final = "this node is not root and was told to run pods without isolation"
 # The type of the condition that says that a runtime is there which isolates nothing.
 _UNSAFE: Final = "SandboxesNotIsolated"
 
@@ -199,9 +207,9 @@ class Node:
         try:
             self._cgroups = self._groups()
         except NoCgroups as error:
-            return Runtimes({}, _PREFERRED[0], with_unsupported({}, dict.fromkeys(_PREFERRED, str(error))))
+            return Runtimes({}, _PREFERRED[0], with_unsupported({}, dict.fromkeys(SUPPORTED, str(error))))
         available: dict[str, Runtime] = {}
-        unavailable: dict[str, str] = {}
+        unavailable = dict.fromkeys(SUPPORTED, _PLAIN) if self._is_plain else {}
         candidates = self._candidates(self._cgroups)
         for runtime, why in zip(candidates, await asyncio.gather(*(each.probe() for each in candidates)), strict=True):
             if why is None:
@@ -209,9 +217,9 @@ class Node:
             else:
                 _log.warning("runtime %s cannot be used: %s", runtime.name, why)
                 unavailable[runtime.name] = why
-        preferred = (PROCESS,) if self._is_unprivileged else _PREFERRED
+        preferred = (PROCESS,) if self._is_plain else _PREFERRED
         default = next((name for name in preferred if name in available), _PREFERRED[0])
-        weaknesses = {}
+        weaknesses = dict(_WITHOUT_ROOT) if self._is_unprivileged and not self._is_plain else {}
         if PROCESS in available:
             _log.warning("%s", WARNING)
             weaknesses[_UNSAFE] = WARNING
@@ -220,15 +228,23 @@ class Node:
     @property
     def _is_unprivileged(self) -> bool:
         """Whether this node does with what any user may do."""
-        return self.settings.unsafe_processes and os.geteuid() != 0
+        return os.geteuid() != 0
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether everything runs without isolation, because the operator wants it and is not root."""
+        return self.settings.unsafe_processes and self._is_unprivileged
 
     def _groups(self) -> Groups:
         if self._is_unprivileged:
-            return Marks(self.settings.directory / "processes")
+            directory = self.settings.directory / "processes"
+            return Marks(directory) if self._is_plain else Members(directory)
         return Cgroups(discover(), f"sandpool{self.settings.instance}")
 
     def _candidates(self, cgroups: Groups) -> list[Runtime]:
         directory = self.settings.directory / "selftest"
+        if self._is_plain:
+            return [ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory)]
         found: list[Runtime] = [
             BwrapRuntime(cgroups, self.launcher, self.clock, directory=directory),
             CrunRuntime(cgroups, self.launcher, self.clock, directory=directory),
@@ -238,12 +254,13 @@ class Node:
             found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))
         return found
 
-    async def _network(self) -> networks.Network | LonelyNetwork | LoopbackNetwork:
+    async def _network(self) -> networks.Network | LonelyNetwork | LoopbackNetwork | HeldNetwork:
         settings = self.settings
         if self._is_unprivileged:
-            shared = LoopbackNetwork(settings.directory / "addresses")
-            await shared.start()
-            return shared
+            place = settings.directory / "addresses"
+            network = LoopbackNetwork(place) if self._is_plain else HeldNetwork(place, self.launcher)
+            await network.start()
+            return network
         directory = settings.directory / "network"
         around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
         self._begin(around.run(), "what the network knows of the API")
@@ -254,7 +271,7 @@ class Node:
                 chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
         except NoRangeLeft as error:
             return await self._alone(str(error))
-        network = networks.Network(
+        connected = networks.Network(
             networks.Settings(
                 directory,
                 chosen,
@@ -268,11 +285,11 @@ class Node:
             self.clock,
         )
         try:
-            await network.start()
+            await connected.start()
         except networks.NetworkUnavailable as error:
             return await self._alone(str(error))
-        around.tell(network.enforcer)
-        return network
+        around.tell(connected.enforcer)
+        return connected
 
     async def _alone(self, why: str) -> LonelyNetwork:
         _log.warning("%s", why)

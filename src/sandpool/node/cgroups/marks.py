@@ -65,7 +65,7 @@ class Marked:
         return [int(name) for name in os.listdir("/proc") if name.isdigit() and self._has_mark(name)]
 
     def is_frozen(self) -> bool:
-        states = [fields[0] for pid in self.processes() if (fields := _stat(pid))]
+        states = [fields[0] for pid in self.processes() if (fields := stat_of(pid))]
         return bool(states) and all(state == _STOPPED for state in states)
 
     async def freeze(self) -> None:
@@ -83,13 +83,10 @@ class Marked:
         while pids := self.processes():
             for pid in pids:
                 with suppress(ProcessLookupError):
-                    await _ended(pid)
+                    await ended(pid)
 
     def usage(self) -> Usage:
-        found = [fields for pid in self.processes() if (fields := _stat(pid))]
-        memory = sum(int(fields[21]) for fields in found) * _PAGE
-        ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
-        return Usage(ticks * 10**9 // _TICKS, memory, memory, sum(int(fields[17]) for fields in found))
+        return usage_of(self.processes())
 
     def oom_kills(self) -> int:
         return 0  # nobody counts them
@@ -116,7 +113,15 @@ class Marked:
         return False
 
 
-async def _ended(pid: int) -> None:
+def usage_of(pids: list[int]) -> Usage:
+    """Of those that run: what those have used that have ended nobody knows."""
+    found = [fields for pid in pids if (fields := stat_of(pid))]
+    memory = sum(int(fields[21]) for fields in found) * _PAGE
+    ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
+    return Usage(ticks * 10**9 // _TICKS, memory, memory, sum(int(fields[17]) for fields in found))
+
+
+async def ended(pid: int) -> None:
     """Kill a process and wait until it has ended."""
     pidfd = os.pidfd_open(pid)
     try:
@@ -126,7 +131,7 @@ async def _ended(pid: int) -> None:
         os.close(pidfd)
 
 
-def _stat(pid: int) -> list[str]:
+def stat_of(pid: int) -> list[str]:
     """What the kernel says of a process, from its state on; empty if it has gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

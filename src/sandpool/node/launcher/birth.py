@@ -17,10 +17,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sandpool.node.cgroups.membership import MEMBERS, write_down
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
 from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
+from sandpool.node.launcher.unprivileged import is_unprivileged, own_namespaces
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
 
 # What may be kept in /dev/shm, unless something is mounted there.
@@ -57,7 +59,9 @@ def become_container(order: Birth, report: int) -> None:
     os.umask(0o022)
     os.setsid()
     enter_cgroups(order.entrances)
-    if pod.netns is not None:
+    if is_unprivileged():
+        own_namespaces(pod.netns)
+    elif pod.netns is not None:
         enter_network(pod.netns)
     status = os.open(order.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     stage = Stage(pod, spec, order.programs)
@@ -76,7 +80,8 @@ def become_container(order: Birth, report: int) -> None:
         _become_script(crun_script(program), [*order.stdio, status], report)
     arguments = in_memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
     arrange([*order.stdio, status, arguments, in_memory(order.filter)], report)
-    os.setgroups([])
+    if not is_unprivileged():  # who has the others' groups, and may not give them up
+        os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
     os.setresuid(pod.host_uid, pod.host_uid, pod.host_uid)
     os.execve(program, ["bwrap", "--args", str(_ARGUMENTS), "--", *spec.argv], {})
@@ -122,6 +127,9 @@ def check_words(spec: ContainerSpec) -> None:
 
 def enter_cgroups(entrances: Sequence[str]) -> None:
     for entrance in entrances:
+        if os.path.basename(entrance) == MEMBERS:
+            write_down(entrance, os.getpid())
+            continue
         descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
         os.write(descriptor, b"0")
         os.close(descriptor)

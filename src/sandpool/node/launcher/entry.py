@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 from typing import Final, NamedTuple
 
+from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.birth import arrange, enter_cgroups, limit_resources, take_terminal
+from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import NoSuchCommand
 
 _NAMESPACES: Final = (
@@ -29,6 +31,7 @@ _NAMESPACES: Final = (
 class Entry(NamedTuple):
     pid: int  # of a process of the container, on the host
     cgroup: str  # its path in the unified hierarchy, by which the process is known to be the container's
+    since: int  # when the process began, by which it is known where there are no cgroups; otherwise 0
     entrances: list[str]
     uid: int  # inside
     gid: int
@@ -45,12 +48,13 @@ def become_command(order: Entry, report: int) -> None:
     """Does not return: the process that becomes the command is a child of the caller's parent, and the caller exits.
     ``report`` is where its PID goes first, and which is closed when the command is executed."""
     target = os.pidfd_open(order.pid)
-    if not belongs(order.pid, order.cgroup):
+    if not (began(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
         raise ProcessLookupError("the container does not run")
     enter_cgroups(order.entrances)
     limit_resources(order.nofile)
     kernel.hide()
-    os.setgroups([])
+    if not is_unprivileged():
+        os.setgroups([])
     kernel.setns(target, _NAMESPACES)
     pid = kernel.fork_sibling()
     if pid > 0:

@@ -16,37 +16,30 @@ from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.call import Call
 from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.plain import Plain
+from sandpool.node.launcher.unprivileged import Dial, Hold
 from sandpool.node.runtimes.record import pod_from_json, pod_to_json, spec_from_json, spec_to_json
 
 # The longest message in either direction; orders themselves may be longer.
 LONGEST: Final = 16384
 
-BIRTH: Final = "birth"
-ENTRY: Final = "entry"
-PLAIN: Final = "plain"
-CALL: Final = "call"
-
-Order = Birth | Entry | Plain | Call
+Order = Birth | Entry | Plain | Call | Hold | Dial
+_VERBS: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in (Birth, Entry, Plain, Call, Hold, Dial)}
 
 
 def encode(order: Order) -> bytes:
     """Everything but the descriptors and the filter, which the launcher has."""
-    data: dict[str, Any] = order._asdict()
+    data: dict[str, Any] = order._asdict() | {"verb": type(order).__name__}
     del data["stdio"], data["filter"]
     if isinstance(order, Birth):
-        data |= {"verb": BIRTH, "pod": pod_to_json(order.pod), "spec": spec_to_json(order.spec)}
-        data["programs"] = str(order.programs)
-    else:
-        data["verb"] = ENTRY if isinstance(order, Entry) else CALL if isinstance(order, Call) else PLAIN
+        data |= {"pod": pod_to_json(order.pod), "spec": spec_to_json(order.spec), "programs": str(order.programs)}
     return json.dumps(data).encode()
 
 
 def decode(data: bytes, stdio: list[int], filter: bytes) -> Order:
     fields: dict[str, Any] = json.loads(data) | {"stdio": stdio, "filter": filter}
-    verb = fields.pop("verb")
-    if verb == BIRTH:
+    kind = _VERBS[fields.pop("verb")]
+    if kind is Birth:
         pod, spec = pod_from_json(fields["pod"]), spec_from_json(fields["spec"])
-        return Birth(**{**fields, "pod": pod, "spec": spec, "programs": Path(fields["programs"])})
-    if verb == CALL:
-        return Call(**fields)
-    return Entry(**fields) if verb == ENTRY else Plain(**fields)
+        fields |= {"pod": pod, "spec": spec, "programs": Path(fields["programs"])}
+    order: Order = kind(**fields)
+    return order

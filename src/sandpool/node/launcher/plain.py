@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.birth import arrange, enter_cgroups, enter_network, limit_resources, take_terminal
 from sandpool.node.runtimes.runtime import NoSuchCommand
@@ -60,15 +61,6 @@ def become_plain(order: Plain, report: int) -> None:
         os.execvpe(order.argv[0], order.argv, order.env)
     except OSError as error:
         raise NoSuchCommand(f'exec: "{order.argv[0]}": {error.strerror}') from error
-
-
-def began(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did: a PID may be somebody else's by now, both together not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(text.rpartition(")")[2].split()[19])
 
 
 def _leave_watcher(status: str, report: int) -> None:

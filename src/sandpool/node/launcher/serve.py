@@ -23,6 +23,7 @@ from sandpool.node.launcher.call import Call, become_call
 from sandpool.node.launcher.entry import Entry, become_command
 from sandpool.node.launcher.orders import LONGEST, decode
 from sandpool.node.launcher.plain import Plain, become_plain
+from sandpool.node.launcher.unprivileged import Dial, Hold, become_dialer, become_holder
 from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
@@ -137,6 +138,10 @@ def _child(order: Any, pipe: int) -> None:
                 become_plain(order, pipe)
             case Call():
                 become_call(order, pipe)
+            case Hold():
+                become_holder(order, pipe)
+            case Dial():
+                become_dialer(order, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
         text = " ".join(str(part) for part in error.args if part is not None) if error.args else str(error)
         if isinstance(error, OSError) and error.strerror:

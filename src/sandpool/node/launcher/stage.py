@@ -27,6 +27,7 @@ from typing import Final
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.owners import user_namespace
 from sandpool.node.launcher.root import Root, make_read_only, path_of
+from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import (
     Bind,
     ContainerSpec,
@@ -116,8 +117,9 @@ class Stage:
     def _provide_bwrap(self) -> None:
         for name in ("tmp", "proc", "dev", PROGRAMS[1:]):
             os.mkdir(name)
-        self._bind(self._opened["/proc"], "proc")
-        self._bind(self._opened["/dev"], "dev")
+        # Who is not root must not uncover what others have mounted over, so that comes along.
+        self._bind(self._opened["/proc"], "proc", deep=is_unprivileged())
+        self._bind(self._opened["/dev"], "dev", deep=is_unprivileged())
         self._bind(self._opened[str(self.programs)], PROGRAMS[1:], read_only=True)
         self._provide_usr("")
 
@@ -153,12 +155,7 @@ class Stage:
 
     def _mount_layers(self, root: ImageLayers) -> None:
         spec, base = self.spec, SANDBOX[1:]
-        owners = user_namespace(spec.uid, self.pod.host_uid, spec.gid, self.pod.host_gid)
-        os.mkdir("layers")
-        for index, layer in enumerate(root.layers):
-            os.mkdir(f"layers/{index}")
-            self._bind_mapped(self._opened[str(layer)], f"{_STAGE}/layers/{index}", owners)
-        os.close(owners)
+        self._place_layers(root)
         os.mkdir("scratch")
         if spec.scratch.directory is None:
             kernel.mount("scratch", "scratch", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, f"size={spec.scratch.size}")
@@ -168,11 +165,28 @@ class Stage:
         os.mkdir("scratch/work")
         # The root of an overlay is that of its upper directory.
         top = os.stat("layers/0")
-        os.chown("scratch/upper", top.st_uid, top.st_gid)
+        if not is_unprivileged():
+            os.chown("scratch/upper", top.st_uid, top.st_gid)
         os.chmod("scratch/upper", stat.S_IMODE(top.st_mode))
         lower = ":".join(f"{_STAGE}/layers/{index}" for index in range(len(root.layers)))
         options = f"lowerdir={lower},upperdir={_STAGE}/scratch/upper,workdir={_STAGE}/scratch/work"
+        options += ",userxattr" if is_unprivileged() else ""
         kernel.mount("overlay", base, "overlay", kernel.MS_NOSUID | kernel.MS_NODEV, options)
+
+    def _place_layers(self, root: ImageLayers) -> None:
+        os.mkdir("layers")
+        for index in range(len(root.layers)):
+            os.mkdir(f"layers/{index}")
+        if is_unprivileged():
+            # Nobody's files but our own can be the container's; those of an image are, if we have unpacked it.
+            for index, layer in enumerate(root.layers):
+                self._bind(self._opened[str(layer)], f"{_STAGE}/layers/{index}")
+            return
+        spec, pod = self.spec, self.pod
+        owners = user_namespace(spec.uid, pod.host_uid, spec.gid, pod.host_gid)
+        for index, layer in enumerate(root.layers):
+            self._bind_mapped(self._opened[str(layer)], f"{_STAGE}/layers/{index}", owners)
+        os.close(owners)
 
     def _write_users(self) -> None:
         uid, gid = self.spec.uid, self.spec.gid
@@ -251,8 +265,8 @@ class Stage:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
         return path
 
-    def _bind(self, source: int, target: str, *, read_only: bool = False) -> None:
-        kernel.mount(path_of(source), target, "", kernel.MS_BIND)
+    def _bind(self, source: int, target: str, *, read_only: bool = False, deep: bool = False) -> None:
+        kernel.mount(path_of(source), target, "", kernel.MS_BIND | (kernel.MS_REC if deep else 0))
         if read_only:
             make_read_only(target)
 

@@ -23,7 +23,8 @@ from sandpool.node.pods.parts import Attachment, NetworkFailure
 #: The type of the condition that says so.
 ISOLATED: Final = "SandboxNetworkUnavailable"
 
-_LOOPBACK: Final = IPv4Network("127.231.0.0/16")
+#: Addresses of the pods in it.
+LOOPBACK: Final = IPv4Network("127.231.0.0/16")
 
 
 class LonelyNetwork:
@@ -35,7 +36,7 @@ class LonelyNetwork:
     def __init__(self, directory: Path, why: str) -> None:
         self.directory = directory
         self.weaknesses = {ISOLATED: f"sandboxes have no network: {why}"}
-        self.addresses = Addresses(_LOOPBACK)
+        self.addresses = Addresses(LOOPBACK)
         self._places: dict[str, tuple[IPv4Address, Namespace]] = {}
 
     async def start(self) -> None:

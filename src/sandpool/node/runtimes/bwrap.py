@@ -30,6 +30,8 @@ _OLDEST: Final = (0, 8)
 
 
 class BwrapRuntime(ConfinedRuntime):
+    works_without_root = True
+
     @property
     def name(self) -> str:
         return BWRAP

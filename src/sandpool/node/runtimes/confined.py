@@ -8,6 +8,8 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandpool.node.cgroups.members import MemberGroup
+from sandpool.node.cgroups.membership import MEMBERS, began
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.entry import Entry
@@ -35,6 +37,7 @@ class Confiner:
 
 
 class ConfinedRuntime(LaunchedRuntime):
+    works_without_root = False
     _confiner: Confiner | None = None
 
     @abstractmethod
@@ -48,8 +51,8 @@ class ConfinedRuntime(LaunchedRuntime):
         return self._confiner
 
     async def probe(self) -> str | None:
-        if os.geteuid() != 0:
-            return f"{self.name} sandboxes with limits and users of their own are made by root only"
+        if os.geteuid() != 0 and not self.works_without_root:
+            return f"{self.name} sandboxes are made by root only"
         try:
             program()
             version = await asyncio.to_thread(lambda: self.confiner.version)
@@ -64,7 +67,9 @@ class ConfinedRuntime(LaunchedRuntime):
         return Entry(
             pid=pid,
             cgroup=container.cgroup.path,
-            entrances=[str(file) for file in container.cgroup.entrances()],
+            since=(began(pid) or -1) if isinstance(container.cgroup, MemberGroup) else 0,
+            # Where there are no cgroups a command is in by its PID namespace alone.
+            entrances=[str(file) for file in container.cgroup.entrances() if file.name != MEMBERS],
             uid=spec.uid,
             gid=spec.gid,
             nofile=spec.nofile,

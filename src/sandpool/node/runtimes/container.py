@@ -25,10 +25,11 @@ from sandpool.node.runtimes.terminal import open_terminal
 if TYPE_CHECKING:
     from sandpool.node.runtimes.launched import LaunchedRuntime
 
-# Seconds before the first and between later looks whether the program was executed. Nobody tells, and to look is not
-# free when many are started at once.
+# Seconds before the first and the next look whether the program was executed. Nobody tells, and to look is not free
+# when many are started at once; so who takes long is looked at less and less often.
 _FIRST_LOOK: Final = 0.008
 _LOOK: Final = 0.004
+_SLOWER: Final = 1.2
 # The exit code of a container whose program could not be executed, as container runtimes give it.
 _NOT_EXECUTED: Final = 128
 _GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the container
@@ -171,13 +172,15 @@ class LaunchedContainer:
         """Wait until bwrap has made everything and has executed the program, or has failed."""
         assert self._exit is not None
         await self.runtime.clock.sleep(_FIRST_LOOK)
+        pause = _LOOK
         while not self.trace.is_executed():
             if self._exit.done():
                 result = self._exit.result()
                 if result.message and not result.oom_killed:
                     raise RuntimeFailure(result.message)
                 return  # it was quick
-            await self.runtime.clock.sleep(_LOOK)
+            await self.runtime.clock.sleep(pause)
+            pause *= _SLOWER
 
     async def _watch(self, pidfd: int, child: Child | None) -> Exit:
         """Wait for the watcher's end, and see to it that nothing of the container is left after it."""

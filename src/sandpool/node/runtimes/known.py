@@ -15,6 +15,9 @@ T = TypeVar("T")
 #: Another name of a handler: what the RuntimeClasses of clusters with gVisor usually name.
 ALIASES: Final = {"runsc": "gvisor"}
 
+#: What a node tries to have.
+SUPPORTED: Final = ("bwrap", "crun", "gvisor")
+
 _MACHINES: Final = "this node makes no virtual machines"
 _ENGINES: Final = "this node uses no container engine; crun runs the same images without one"
 #: Why this node does not even try.

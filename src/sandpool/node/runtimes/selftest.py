@@ -35,11 +35,11 @@ async def run(
     runtime: Runtime,
     directory: Path,
     *,
-    user: int = _UID,
-    group: int = _UID,
     expected: Mapping[str, tuple[str, str]] = _EXPECTED,
 ) -> str | None:
-    """None if all is well, otherwise what is not. ``user`` and ``group`` are on the host."""
+    """None if all is well, otherwise what is not."""
+    # Any user will do as long as it is not root; who is not root has no choice.
+    user, group = (_UID, _UID) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     os.makedirs(directory, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="probe-", dir=directory))
     os.chmod(place, 0o711)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandpool.node.cgroups.group import Group
-from sandpool.node.launcher.plain import began
+from sandpool.node.cgroups.membership import began
 
 
 class Trace(ABC):

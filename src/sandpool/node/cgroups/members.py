@@ -1,0 +1,158 @@
+"""Groups of processes for a user who may not make cgroups, if they are in a PID namespace of their own.
+
+Whoever enters a group writes itself down; everything else is in the PID namespace that one of those has made, and goes
+when its first process goes. Nobody leaves a PID namespace, so such a group ends as reliably as a cgroup does. What it
+cannot do is limit anything, and to freeze it is to stop one process after the other until none is left that runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from sandpool.node.cgroups.limits import Limits, Usage
+from sandpool.node.cgroups.marks import ended, stat_of, usage_of
+from sandpool.node.cgroups.membership import MEMBERS, began
+
+_STOPPED: Final = "T"
+# A file with the first process of the PID namespace, when that began, and the namespace.
+_INIT: Final = "init"
+
+
+class Members:
+    """``directory`` is where is kept who is in which group."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def check(self) -> None:
+        pass  # whether there are namespaces is for the runtime to find out
+
+    def group(self, *path: str) -> MemberGroup:
+        return MemberGroup(self, "/".join(path))
+
+    def close(self) -> None:
+        pass
+
+
+class MemberGroup:
+    def __init__(self, members: Members, path: str) -> None:
+        self.path = path
+        self.directory = members.directory / path
+        self._members = members
+
+    def create(self, limits: Limits) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+
+    def entrances(self) -> list[Path]:
+        return [self.directory / MEMBERS]
+
+    def children(self) -> list[str]:
+        with suppress(FileNotFoundError):
+            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir())
+        return []
+
+    def processes(self) -> list[int]:
+        """Also those of groups in it. O(processes of this user)."""
+        found = [pid for pid, since in self._entered() if began(pid) == since]
+        found += self._inside(found)
+        for child in self.children():
+            found += self._members.group(*filter(None, (self.path, child))).processes()
+        return list(dict.fromkeys(found))
+
+    def is_frozen(self) -> bool:
+        states = [fields[0] for pid in self._inside() if (fields := stat_of(pid))]
+        return bool(states) and all(state == _STOPPED for state in states)
+
+    async def freeze(self) -> None:
+        while not self.is_frozen() and (pids := self._inside()):
+            _signal(pids, signal.SIGSTOP)
+            await asyncio.sleep(0)
+
+    async def thaw(self) -> None:
+        _signal(self._inside(), signal.SIGCONT)
+
+    def strike(self) -> None:
+        _signal(self.processes(), signal.SIGKILL)
+
+    async def kill(self) -> None:
+        while pids := self.processes():
+            for pid in pids:
+                with suppress(ProcessLookupError):
+                    await ended(pid)
+
+    def usage(self) -> Usage:
+        return usage_of(self.processes())
+
+    def oom_kills(self) -> int:
+        return 0  # nobody counts them
+
+    def watch_memory(self, callback: Callable[[], None]) -> None:
+        return None
+
+    async def remove(self) -> None:
+        await self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def _entered(self) -> list[tuple[int, int]]:
+        found = []
+        with suppress(FileNotFoundError):
+            for line in (self.directory / MEMBERS).read_text().splitlines():
+                pid, since = line.split()
+                found.append((int(pid), int(since)))
+        return found
+
+    def _inside(self, entered: list[int] | None = None) -> list[int]:
+        """The processes of the PID namespace, if there is one."""
+        if entered is None:
+            entered = [pid for pid, since in self._entered() if began(pid) == since]
+        namespace = self._namespace(entered)
+        if namespace is None:
+            return []
+        own = os.geteuid()
+        return [
+            int(entry.name)
+            for entry in os.scandir("/proc")
+            if entry.name.isdigit() and _owner(entry) == own and namespace_of(int(entry.name)) == namespace
+        ]
+
+    def _namespace(self, entered: list[int]) -> str | None:
+        with suppress(FileNotFoundError, ValueError):
+            pid, since, namespace = json.loads((self.directory / _INIT).read_text())
+            # Numbers of namespaces are given again; this process at this time is not.
+            return str(namespace) if began(pid) == since else None
+        ours = namespace_of(os.getpid())
+        for pid in entered:
+            with suppress(OSError):
+                for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
+                    namespace = namespace_of(child)
+                    if namespace not in (None, ours):
+                        (self.directory / _INIT).write_text(json.dumps([child, began(child), namespace]))
+                        return namespace
+        return None
+
+
+def namespace_of(pid: int) -> str | None:
+    """Its PID namespace. None if it has gone or is none of ours."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/pid")
+    return None
+
+
+def _owner(entry: os.DirEntry[str]) -> int:
+    with suppress(OSError):
+        return entry.stat().st_uid
+    return -1
+
+
+def _signal(pids: list[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)

@@ -1,0 +1,25 @@
+"""How a process is known for good where there are no cgroups: by its PID and when it began, written down."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+#: The file of a group into which who enters writes itself; see ``members``.
+MEMBERS: Final = "members"
+
+
+def began(pid: int) -> int | None:
+    """When a process began, in ticks since the machine did: a PID may be somebody else's by now, both together not."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(text.rpartition(")")[2].split()[19])
+
+
+def write_down(file: str, pid: int) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    os.write(descriptor, b"%d %d\n" % (pid, began(pid) or 0))
+    os.close(descriptor)

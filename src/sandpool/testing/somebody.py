@@ -1,0 +1,77 @@
+"""A user who is not root, for tests of what such a user can have: a Python to run as that user.
+
+The interpreter of the tests may be where only root gets to. Then another of the same version is taken, in a virtual
+environment of its own that has the packages of ours.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import sandpool
+
+USER = 54_321
+_OTHER = Path("/usr/bin/python3")
+
+
+class Nobody(Exception):
+    """This machine lets us be nobody else."""
+
+
+class Somebody:
+    """``place`` is a directory of this user's own."""
+
+    def __init__(self, place: Path, python: Path) -> None:
+        self.place = place
+        self.python = python
+        self.uid = USER if os.geteuid() == 0 else os.geteuid()
+
+    def command(self, *arguments: str | Path) -> list[str | Path]:
+        """Python with these arguments, as this user."""
+        if os.geteuid() != 0:
+            return [self.python, *arguments]
+        return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", self.python, *arguments]
+
+
+@contextmanager
+def somebody() -> Iterator[Somebody]:
+    """Raises ``Nobody`` if that cannot be."""
+    if os.geteuid() == 0 and shutil.which("setpriv") is None:
+        raise Nobody("setpriv is not installed")
+    with tempfile.TemporaryDirectory(prefix="sandpool-somebody-") as name:
+        place, environment = Path(name, "place"), Path(name, "python")
+        os.chmod(name, 0o755)
+        place.mkdir()
+        python = Path(sys.executable)
+        if os.geteuid() == 0:
+            os.chown(place, USER, USER)
+            python = _python(environment)
+        yield Somebody(place, python)
+
+
+def _python(environment: Path) -> Path:
+    if _everybody_reaches(Path(sys.executable).resolve()) and _everybody_reaches(Path(sandpool.__file__)):
+        return Path(sys.executable)
+    said = subprocess.run([_OTHER, "-V"], check=False, capture_output=True, text=True).stdout if _OTHER.exists() else ""
+    if not said.startswith(f"Python {sys.version_info[0]}.{sys.version_info[1]}."):
+        raise Nobody("there is no Python of this version that everybody may execute")
+    subprocess.run([_OTHER, "-m", "venv", "--without-pip", environment], check=True)
+    packages = [*site.getsitepackages(), str(Path(sandpool.__file__).parents[1])]
+    if not all(_everybody_reaches(Path(path)) for path in packages):
+        raise Nobody("the packages of this Python are not for everybody")
+    (target,) = environment.glob("lib/python*/site-packages")
+    (target / "ours.pth").write_text("\n".join(packages) + "\n")
+    return environment / "bin" / "python"
+
+
+def _everybody_reaches(path: Path) -> bool:
+    return all(os.stat(each).st_mode & stat.S_IXOTH for each in (*path.parents, *([path] if path.is_dir() else [])))
