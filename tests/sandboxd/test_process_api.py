@@ -165,6 +165,15 @@ class TestStart:
         assert call.fails("ResizeTTY", number(1, process) + number(2, 1) + number(3, 1)) == "FAILED_PRECONDITION"
         stream.cancel()
 
+    def test_a_size_that_no_terminal_has(self, call: Caller) -> None:
+        with pytest.raises(grpc.RpcError) as raised:
+            list(call.stream(config("true") + pty(70_000, 24)))
+        assert raised.value.code().name == "INVALID_ARGUMENT"
+        stream = call.stream(config("cat") + pty(80, 24))
+        process = read(read(next(stream))[1])[1]
+        assert call.fails("ResizeTTY", number(1, process) + number(2, 80) + number(3, 1 << 31)) == "INVALID_ARGUMENT"
+        stream.cancel()
+
     @pytest.mark.parametrize("with_terminal", [False, True])
     def test_a_program_that_is_not_there(self, call: Caller, with_terminal: bool) -> None:
         with pytest.raises(grpc.RpcError) as raised:

@@ -19,6 +19,7 @@ from sandpool.sandboxd.root import Escape, Root
 
 SERVICE = "process.v1.ProcessService"
 _AT_ONCE = 128
+_LARGEST = 0xFFFF  # columns or rows of a terminal, as the kernel has them
 _UNLIMITED = [("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1)]
 
 
@@ -53,6 +54,8 @@ class ProcessApi:
 
     def start(self, request: messages.StartRequest, context: Any) -> Iterator[bytes]:
         config = request.config
+        if request.size is not None:
+            _check(request.size, context)
         cwd = self._directory(config, context)
         try:
             process = Process(config.command, cwd, _environment(config), request.size)
@@ -87,6 +90,7 @@ class ProcessApi:
         return b""
 
     def resize(self, request: messages.ResizeRequest, context: Any) -> bytes:
+        _check(request.size, context)
         try:
             self.processes.get(request.process).resize(*request.size)
         except Unknown as error:
@@ -110,6 +114,11 @@ class ProcessApi:
 
 def _environment(config: messages.ProcessConfig) -> dict[str, str]:
     return {**os.environ, **config.env}
+
+
+def _check(size: messages.Size, context: Any) -> None:
+    if max(size) > _LARGEST:
+        context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"a terminal has at most {_LARGEST} columns and rows")
 
 
 def _not_started(error: commands.NotStarted, context: Any) -> NoReturn:

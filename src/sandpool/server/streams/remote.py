@@ -23,6 +23,7 @@ WEBSOCKET_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 SPDY_PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 
 _STDIN, _STDOUT, _STDERR, _STATUS, _RESIZE, _CLOSE = 0, 1, 2, 3, 4, 255
+_LARGEST: Final = 0xFFFF  # columns or rows of a terminal, as the kernel has them
 _PATIENCE: Final = 30.0  # seconds a client has to open its streams
 
 #: Does the work and gives the exit code.
@@ -54,9 +55,11 @@ class _Client:
     def resized(self, message: bytes) -> None:
         try:
             size = orjson.loads(message)
-            self._sizes.put_nowait(Size(int(size["Width"]), int(size["Height"])))
-        except (ValueError, KeyError, TypeError):
+            columns, rows = int(size["Width"]), int(size["Height"])
+        except (ValueError, KeyError, TypeError, OverflowError):
             return
+        if max(columns, rows) <= _LARGEST and min(columns, rows) >= 0:
+            self._sizes.put_nowait(Size(columns, rows))
 
 
 class WebSocketClient(_Client):
