@@ -250,6 +250,16 @@ async def test_a_command_that_cannot_be_executed(boxes: Rig) -> None:
         await boxes.execute(container, "true", cwd="/none")
 
 
+async def test_commands_that_fail_at_once_do_not_harm_the_launcher(boxes: Rig) -> None:
+    """One that fails may say so before it is known which process it is."""
+    container = await boxes.start("sleep", "100")
+    launcher = boxes.launcher.pid
+    for _ in range(60):
+        with pytest.raises(NoSuchCommand):
+            await boxes.execute(container, "/etc/passwd")
+    assert boxes.launcher.pid == launcher
+
+
 async def test_a_command_ends_with_its_container(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     nothing = os.open("/dev/null", os.O_RDWR)

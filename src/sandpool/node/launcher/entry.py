@@ -46,7 +46,7 @@ class Entry(NamedTuple):
 
 def become_command(order: Entry, report: int) -> None:
     """Does not return: the process that becomes the command is a child of the caller's parent, and the caller exits.
-    ``report`` is where its PID goes first, and which is closed when the command is executed."""
+    ``report`` is where its PID goes, and which is closed when the command is executed."""
     target = os.pidfd_open(order.pid)
     if not (began(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
         raise ProcessLookupError("the container does not run")
@@ -58,7 +58,7 @@ def become_command(order: Entry, report: int) -> None:
     kernel.setns(target, _NAMESPACES)
     pid = kernel.fork_sibling()
     if pid > 0:
-        os.write(report, b"%d\n" % pid)
+        os.write(report, b'{"pid": %d}\n' % pid)
         os._exit(0)
     os.setsid()
     os.umask(0o022)

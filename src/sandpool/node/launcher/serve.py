@@ -28,6 +28,8 @@ from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
 _FIRST_FREE = 64
+# Of what went wrong, in characters: so much is written at once, and not in pieces between which others write.
+_MOST = 500
 # But for the agent, with whom we end anyway.
 _NOT_MEANT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -98,16 +100,18 @@ class Launcher:
             return
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
-        said = child.said
+        # In any order: the command may have failed before who has made it says which process it is.
+        said: dict[str, Any] = {
+            key: value for line in child.said.splitlines() for key, value in json.loads(line).items()
+        }
         if not child.is_itself:
             # The one we forked has made the one that matters, our child too, and is gone.
             os.waitpid(child.pid, 0)
-            pid, _, said = said.partition(b"\n") if said[:1].isdigit() else (b"", b"", said)
-            child.pid = int(pid or 0)
+            child.pid = said.pop("pid", 0)
         if said or not child.pid:
             if child.pid:
                 os.waitpid(child.pid, 0)
-            failure = json.loads(said) if said else {"error": "it was killed", "kind": "ProcessLookupError"}
+            failure = said or {"error": "it was killed", "kind": "ProcessLookupError"}
             self._answer({"order": child.order, **failure})
             return
         pidfd = os.pidfd_open(child.pid)
@@ -147,6 +151,6 @@ def _child(order: Any, pipe: int) -> None:
         if isinstance(error, OSError) and error.strerror:
             text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
         with suppress(OSError):
-            os.write(pipe, json.dumps({"error": text, "kind": type(error).__name__}).encode()[:LONGEST])
+            os.write(pipe, json.dumps({"error": text[:_MOST], "kind": type(error).__name__}).encode() + b"\n")
     finally:
         os._exit(1)
