@@ -70,7 +70,7 @@ def test_early_questions_come_at_growing_pauses_up_to_the_period() -> None:
     while probe.due < 103.0:
         asked.append(round(probe.due - 100.0, 3))
         probe = probe.asked().answered(False, probe.due)
-    assert asked == [0, 0.02, 0.06, 0.14, 0.3, 0.62, 1.0, 2.0]
+    assert asked == [0, 0.02, 0.05, 0.095, 0.162, 0.264, 0.416, 0.643, 0.985, 1.0, 1.769, 2.0]
 
 
 def test_early_bad_answers_do_not_count() -> None:

@@ -171,7 +171,8 @@ class Estate:
         await asyncio.gather(*(each.pause() for each in self.containers.running.values() if each.pid is not None))
 
     async def resume(self) -> None:
-        await asyncio.gather(*(each.resume() for each in self.containers.running.values() if each.pid is not None))
+        """Somebody waits for it, so it is not looked for who runs: what has ended can be resumed, too."""
+        await asyncio.gather(*(each.resume() for each in self.containers.running.values()))
 
     async def release(self, *, volumes: bool) -> None:
         """Give back everything but the directory, in which the logs are."""

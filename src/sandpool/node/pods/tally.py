@@ -1,9 +1,9 @@
 """What a probe's answers add up to, and when it asks next.
 
 An answer counts when it comes at its period, and the result turns when as many in a row say so as the threshold wants.
-A container that has never passed is asked more often than its period says, at pauses that double from 20 ms: a sandbox
-that listens after 60 ms should not be found ready after ten seconds. Such early answers count only if they are good,
-so nothing is given up sooner than the pod's author allowed for.
+A container that has never passed is asked more often than its period says, at pauses that grow by half from 20 ms: a
+sandbox that listens after 30 ms should not be found ready after ten seconds. Such early answers count only if they are
+good, so nothing is given up sooner than the pod's author allowed for.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from sandpool.node.pods.spec import Probe, ProbeKind
 
 _FIRST_PAUSE: Final = 0.02
+_GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,4 +73,4 @@ class Tally:
     def _scheduled(self, now: float) -> Tally:
         if self.pause is None:
             return replace(self, asking=False, due=self.counts_at)
-        return replace(self, asking=False, due=min(self.counts_at, now + self.pause), pause=self.pause * 2)
+        return replace(self, asking=False, due=min(self.counts_at, now + self.pause), pause=self.pause * _GROWTH)
