@@ -20,6 +20,8 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import uvloop
+
 from sandpool.api.kinds import POD, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.api.resource import Object
@@ -215,7 +217,7 @@ def main() -> None:
     if os.geteuid() != 0:
         sys.exit("sandboxes with limits and users of their own are made by root only")
     before = os.getloadavg()[0]
-    figures = asyncio.run(run(options.rounds, options.number))
+    figures = uvloop.run(run(options.rounds, options.number))
     sys.stdout.write(f"{table(figures)}\nload average {before:.1f} before, {os.getloadavg()[0]:.1f} after\n")
 
 
