@@ -130,11 +130,14 @@ def _run(run: Run) -> str:
 
 
 def _costs(run: Run) -> str:
-    """Per claim: reconciles and processor time; memory at the end."""
+    """Per claim: reconciles and processor time. In all: conflicts, and how long processes were held up; memory at the
+    end."""
     count = max(run["claims"], 1)
     rows = [(f"conflicts of {who}", "", f"{number:,}") for who, number in run["conflicts"].items()]
     rows += [(f"reconciles of {who}", "", f"{number / count:,.2f}") for who, number in run["reconciles"].items()]
     rows += [(f"CPU of {who}", "", f"{used / count * 1e3:,.2f} ms") for who, used in run["cpu_seconds"].items()]
+    starved = run.get("starved_seconds", {})
+    rows += [(f"{who} ready to run without a processor", "", f"{seconds:,.1f} s") for who, seconds in starved.items()]
     rows += [(f"memory of {who}", "", f"{size / 1e6:,.0f} MB") for who, size in run["memory_bytes"].items()]
     return _table([("per claim", "", ""), *rows]) if rows else ""
 
