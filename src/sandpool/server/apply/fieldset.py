@@ -193,34 +193,31 @@ def _encode(fields: FieldSet) -> dict[str, Any]:
 def decode(fields: Any) -> FieldSet:
     """The set of a fieldsV1 value. Raises BadFields.
 
-    Sets are remembered under their text, which is quickly made: objects of one kind are decoded once and not once
-    each."""
+    Sets are remembered under their text, which is quickly made, and so are their parts: objects of one kind differ in
+    the names of their owners and little else, and what they have in common is decoded once and not once each."""
     if not isinstance(fields, dict):
         raise BadFields("fieldsV1 must be an object")
-    return _decode_text(orjson.dumps(fields))
+    return _decode(orjson.dumps(fields))[0]
 
 
 @lru_cache(REMEMBERED)
-def _decode_text(text: bytes) -> FieldSet:
-    return _decode(orjson.loads(text))[0]
-
-
-def _decode(fields: Any) -> tuple[FieldSet, bool]:
+def _decode(text: bytes) -> tuple[FieldSet, bool]:
     """What is below an element, and whether the element itself is a member; it is if nothing else is said."""
+    fields = orjson.loads(text)
     if not isinstance(fields, dict):
         raise BadFields("fieldsV1 must be made of objects")
     members: list[str] = []
     children: dict[str, FieldSet] = {}
-    for text, inner in fields.items():
-        if text == SELF:
+    for name, inner in fields.items():
+        if name == SELF:
             continue
         try:
-            element = elements.canonical(text)
+            element = elements.canonical(name)
         except elements.BadElement as error:
             raise BadFields(f"parsing key as path element: {error}") from None
         if element is None:
             continue
-        below, is_member = _decode(inner)
+        below, is_member = (EMPTY, True) if inner == {} else _decode(orjson.dumps(inner))
         if is_member:
             members.append(element)
         if below:

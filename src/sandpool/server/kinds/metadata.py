@@ -63,7 +63,7 @@ def validate_metadata(
     causes = _names(metadata, namespaced, name_format) if before is None else _unchanged(metadata, before)
     was: Mapping[str, Any] = before or {}
     if metadata.get("labels") is not was.get("labels"):
-        causes += validate_labels(metadata.get("labels") or {}, "metadata.labels")
+        causes += validate_labels(_changed(metadata.get("labels"), was.get("labels")), "metadata.labels")
     if metadata.get("annotations") is not was.get("annotations"):
         causes += validate_annotations(metadata.get("annotations") or {}, "metadata.annotations")
     if metadata.get("ownerReferences") is not was.get("ownerReferences"):
@@ -107,6 +107,13 @@ def _unchanged(metadata: Object, before: Object) -> list[Cause]:
         if metadata.get(field) != before.get(field)
     ]
     return causes
+
+
+def _changed(after: Mapping[str, str] | None, before: Mapping[str, str] | None) -> Mapping[str, str]:
+    """What was not checked before."""
+    if not after or not before:
+        return after or {}
+    return {key: value for key, value in after.items() if before.get(key) != value}
 
 
 def validate_labels(labels: Mapping[str, str], field: str) -> list[Cause]:
