@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import resource
 import socket
 import sys
 import time
@@ -22,6 +21,7 @@ import uvloop
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.bench.data_exec import executions
+from sandpool.bench.subjects import cpu_seconds, starved_seconds
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
@@ -42,6 +42,7 @@ class Job:
     at_once: int = 1
     kubeconfig: str = ""
     pool: str = ""
+    process: int = 0  # of the home, to be watched while claims are made
 
     @property
     def request(self) -> bytes:
@@ -121,7 +122,8 @@ def download(job: Job) -> dict[str, Any]:
 
 
 async def claims(job: Job) -> dict[str, Any]:
-    """Claims made all at once; how long each took until the result of its first command was there."""
+    """Claims made all at once: how long each took until the result of its first command was there, and what client
+    and home have used until all were."""
     client = Client(HttpTransport(load(Path(job.kubeconfig))))
     began: dict[str, float] = {}
     took: list[float] = []
@@ -145,6 +147,7 @@ async def claims(job: Job) -> dict[str, Any]:
             }
             await client.create(SANDBOX_CLAIM, body, "default")
 
+        own, used, starved = time.process_time(), cpu_seconds(job.process), starved_seconds(job.process)
         names = {f"lean-{number}" for number in range(job.count)}
         using: list[asyncio.Task[None]] = []
         making = [asyncio.create_task(make(name)) for name in names]
@@ -157,9 +160,11 @@ async def claims(job: Job) -> dict[str, Any]:
             if not names:
                 break
         await asyncio.gather(*making, *using)
+        own = time.process_time() - own
+        used, starved = cpu_seconds(job.process) - used, starved_seconds(job.process) - starved
     await asyncio.gather(*(client.delete(SANDBOX_CLAIM, name, "default") for name in began))
     await client.close()
-    return {"latencies": took}
+    return {"latencies": took, "own": own, "used": used, "starved": starved}
 
 
 def _length(head: bytes) -> int:
@@ -181,8 +186,7 @@ def main() -> None:
                 found = {"latencies": runner.run(executions(Path(job.kubeconfig), job.path, job.count))}
             case _:
                 found = download(job)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    json.dump({**found, "cpu": used.ru_utime + used.ru_stime}, sys.stdout)
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -29,26 +29,23 @@ def end(sdk: Any) -> None:
 
 
 def burst(sdk: Any, pool: str, count: int) -> Any:
-    """Claims all at once, each in a thread."""
+    """Claims all at once, each in a thread: seconds until the result of the first command, and of processor time."""
     import time
     from concurrent.futures import ThreadPoolExecutor
 
-    boxes = []
+    sdk.kept = []
     cpu = time.process_time()
 
     def one(began: float) -> float:
         box = sdk.client.create_sandbox(pool)
         assert box.commands.run("echo hello").stdout == "hello\n"
         took = time.perf_counter() - began
-        boxes.append(box)
+        sdk.kept.append(box)
         return took
 
     with ThreadPoolExecutor(count) as threads:
         took = list(threads.map(one, [time.perf_counter()] * count))
-    cpu = time.process_time() - cpu
-    for box in boxes:
-        box.terminate()
-    return [took, cpu]
+    return [took, time.process_time() - cpu]
 
 
 def commands(sdk: Any, pool: str, count: int) -> Any:
