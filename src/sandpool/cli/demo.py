@@ -112,7 +112,9 @@ def demo(keep: bool, simulated: bool) -> None:
                 show = _Show(kubectl, server.kubeconfig, quickstart)
                 show.steps(BEFORE)
                 show.burst()
-                if not simulated:
+                if simulated:
+                    _explain("As root, Python code would run in each of them now, through the published SDK.\n")
+                else:
                     show.worlds()
                     show.python(server)
                 show.steps(AFTER)
