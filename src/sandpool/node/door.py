@@ -23,7 +23,7 @@ from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
-from sandpool.node.runtimes.terminal import open_terminal, resize
+from sandpool.node.runtimes.terminal import Terminal, resize
 
 _PIECE: Final = 1 << 16
 # What a shell says of a command that is not there.
@@ -36,8 +36,8 @@ class NodeDoor:
         self.logs_kept = logs
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
-        worker, running = await self._running(pod, container)
-        talk = _Terminal(worker, client) if client.is_terminal else _Pipes(client)
+        _, running = await self._running(pod, container)
+        talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
             try:
                 process = await running.execute(Command(command, tty=client.is_terminal), talk.theirs)
@@ -190,10 +190,9 @@ class _Pipes:
 class _Terminal:
     """A command that believes to be talking to a person."""
 
-    def __init__(self, worker: PodWorker, client: Conversation) -> None:
-        sandbox = worker.estate.containers.sandbox
+    def __init__(self, terminal: Terminal, client: Conversation) -> None:
         self.client = client
-        self._ours, theirs = open_terminal(sandbox.host_uid, sandbox.host_gid)
+        self._ours, theirs = terminal
         os.set_blocking(self._ours, False)
         self._theirs = theirs
         self.theirs = Stdio(theirs, theirs, theirs)
@@ -224,6 +223,13 @@ class _Terminal:
         with suppress(OSError):
             while data := await self.client.receive():
                 await _write(self._ours, data)
+
+
+def _terminal(running: Container, client: Conversation) -> _Terminal:
+    try:
+        return _Terminal(running.open_terminal(), client)
+    except RuntimeFailure as error:
+        raise NotPossible(str(error)) from error
 
 
 async def _show(descriptor: int, client: Conversation, *, error: bool) -> None:

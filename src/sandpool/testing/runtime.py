@@ -26,6 +26,7 @@ from sandpool.node.runtimes.runtime import (
     RuntimeFailure,
     Stdio,
 )
+from sandpool.node.runtimes.terminal import Terminal, open_terminal
 
 _FIRST_PID = 1000
 
@@ -167,6 +168,9 @@ class FakeContainer:
         if code is not None:
             process.end(code)
         return process
+
+    def open_terminal(self) -> Terminal:
+        return open_terminal(os.geteuid(), os.getegid())
 
     async def signal(self, number: int) -> None:
         if self.pid is not None:

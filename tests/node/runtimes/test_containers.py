@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,31 @@ async def test_a_terminal(boxes: Rig) -> None:
     os.set_blocking(container.terminal, False)
     said = os.read(container.terminal, 4096).decode()
     assert "24 80" in said and "got word" in said
+
+
+async def test_a_terminal_for_a_command(boxes: Rig) -> None:
+    """It has a name inside, by which it can be opened again; and it belongs to who is in there."""
+    container = await boxes.start("sleep", "1000")
+    terminal = container.open_terminal()
+    named = "" if boxes.has_own_kernel else "tty; stat -c %u $(tty); echo by its name > $(tty);"
+    script = f"{named} echo by its place > /dev/tty; stty size; read x; echo got $x"
+    command = Command(("sh", "-c", script), tty=True)
+    process = await container.execute(command, Stdio(terminal.theirs, terminal.theirs, terminal.theirs))
+    os.close(terminal.theirs)
+    os.write(terminal.ours, b"word\n")
+    assert await process.wait() == 0
+    os.set_blocking(terminal.ours, False)
+    shown = b""
+    with suppress(OSError):  # which is how it says that nobody writes any more
+        while True:
+            shown += os.read(terminal.ours, 4096)
+    os.close(terminal.ours)
+    said = shown.decode().split("\r\n")
+    assert {"by its place", "24 80", "got word"} <= set(said)
+    assert boxes.has_own_kernel or {"/dev/pts/0", "1000", "by its name"} <= set(said)
+    await container.kill()
+    with pytest.raises(RuntimeFailure, match="does not run"):
+        container.open_terminal()
 
 
 async def test_commands(boxes: Rig) -> None:

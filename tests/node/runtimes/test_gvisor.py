@@ -15,7 +15,6 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorRuntime
 from sandpool.node.runtimes.runtime import Bind, Command, Stdio
-from sandpool.node.runtimes.terminal import open_terminal
 from sandpool.testing.isolation import NotHere, Rig, rig
 
 pytestmark = pytest.mark.isolation
@@ -75,9 +74,8 @@ async def test_a_killed_command_is_gone_inside(boxes: Rig) -> None:
 
 
 async def test_a_terminal_for_a_command(boxes: Rig) -> None:
-    pod = await boxes.pod()
-    container = await boxes.start("sleep", "1000", pod=pod)
-    ours, theirs = open_terminal(pod.host_uid, pod.host_gid)
+    container = await boxes.start("sleep", "1000")
+    ours, theirs = container.open_terminal()
     script = "test -t 0 && test -c /dev/tty && stty size && read x && echo got $x"
     process = await container.execute(Command(("sh", "-c", script), tty=True), Stdio(theirs, theirs, theirs))
     os.close(theirs)

@@ -20,7 +20,7 @@ from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import Child
 from sandpool.node.runtimes.record import spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
-from sandpool.node.runtimes.terminal import open_terminal
+from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
 
 if TYPE_CHECKING:
     from sandpool.node.runtimes.launched import LaunchedRuntime
@@ -113,6 +113,12 @@ class LaunchedContainer:
         if self.cgroup.is_frozen():
             raise RuntimeFailure(f"container {self.spec.name} is paused")
         return init
+
+    def open_terminal(self) -> Terminal:
+        try:
+            return open_terminal_inside(self.check_running(), self.pod.host_uid, self.pod.host_gid)
+        except OSError as error:
+            raise RuntimeFailure(f"container {self.spec.name} has no terminals: {error.strerror or error}") from error
 
     async def signal(self, number: int) -> None:
         pid = self.trace.program()
@@ -243,6 +249,10 @@ class LaunchedProcess:
         self.pid = child.pid
         self._child = child
         self._code = asyncio.create_task(self._wait(), name=f"end of process {child.pid}")
+
+    @property
+    def has_ended(self) -> bool:
+        return self._code.done()
 
     async def wait(self) -> int:
         return await asyncio.shield(self._code)

@@ -29,6 +29,7 @@ from sandpool.node.launcher.stage import PROGRAMS
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, NoSuchCommand, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.terminal import Terminal, open_terminal
 from sandpool.node.runtimes.trace import Trace
 
 #: Names runsc where it is not in PATH, as for other programs that use it.
@@ -100,6 +101,11 @@ class GvisorContainer(LaunchedContainer):
             raise NoSuchCommand(f'exec: "{command.argv[0]}": permission denied')
         return GvisorProcess(self, child, int(pid))
 
+    def open_terminal(self) -> Terminal:
+        """One of the host's: the kernel inside has others, and does not let them out."""
+        self.check_running()
+        return open_terminal(self.pod.host_uid, self.pod.host_gid)
+
     async def signal(self, number: int) -> None:
         await self.send(number)
 
@@ -154,7 +160,8 @@ class GvisorProcess(LaunchedProcess):
         self.inner = inner
 
     async def signal(self, number: int) -> None:
-        await self.container.send(number, f"--pid={self.inner}")
+        if not self.has_ended:  # who has the PID then is somebody else
+            await self.container.send(number, f"--pid={self.inner}")
 
 
 class GvisorTrace(Trace):

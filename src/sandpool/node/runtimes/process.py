@@ -32,6 +32,7 @@ from sandpool.node.runtimes.runtime import (
     RuntimeFailure,
     Stdio,
 )
+from sandpool.node.runtimes.terminal import Terminal, open_terminal
 from sandpool.node.runtimes.trace import PlainTrace, Trace
 
 PROCESS: Final = "process"
@@ -112,6 +113,10 @@ class ProcessContainer(LaunchedContainer):
         shutil.rmtree(home, ignore_errors=True)
         home.mkdir(mode=0o700)
         os.chown(home, self.pod.host_uid, self.pod.host_gid)
+
+    def open_terminal(self) -> Terminal:
+        self.check_running()
+        return open_terminal(self.pod.host_uid, self.pod.host_gid)
 
     async def delete(self) -> None:
         await super().delete()

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sandpool.node.cgroups.limits import Limits, Usage
+from sandpool.node.runtimes.terminal import Terminal
 
 # What a sandbox can write outside of its volumes, in memory of its own, unless its spec says otherwise.
 DEFAULT_SCRATCH: Final = 256 << 20
@@ -152,7 +153,7 @@ class Command:
 @dataclass(frozen=True, slots=True)
 class Stdio:
     """File descriptors for a process. They are copied before the call returns; closing them is up to the caller. For a
-    terminal all three are the same (see ``runtimes.terminal``)."""
+    terminal all three are the same (see ``Container.open_terminal``)."""
 
     stdin: int
     stdout: int
@@ -220,6 +221,11 @@ class Container(Protocol):
     async def execute(self, command: Command, stdio: Stdio) -> Process:
         """Run something in it, confined as its own process is: namespaces, user, seccomp filter, cgroup, no
         capabilities. Raises ``NoSuchCommand``, and ``RuntimeFailure`` if the container does not run."""
+        ...
+
+    def open_terminal(self) -> Terminal:
+        """For a command in it: all of the command's ``Stdio`` is the end that is theirs. Closing both is up to the
+        caller. Raises ``RuntimeFailure`` if the container does not run."""
         ...
 
     async def signal(self, number: int) -> None:

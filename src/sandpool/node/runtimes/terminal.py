@@ -1,12 +1,24 @@
-"""Terminals for containers and commands."""
+"""Terminals for containers and commands.
+
+Every container has terminals of its own at /dev/pts. One that is opened there has a name inside, which programs ask for
+and open again; one of the host's works as well, but nobody inside can tell what it is called.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import struct
 import termios
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from sandpool.node.launcher import kernel
+
+_PTMX: Final = os.makedev(5, 2)
+_TIOCSPTLCK: Final = 0x40045431
+_TIOCGPTPEER: Final = 0x5441
+_FLAGS: Final = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Terminal(NamedTuple):
@@ -15,13 +27,45 @@ class Terminal(NamedTuple):
 
 
 def open_terminal(uid: int, gid: int, rows: int = 24, columns: int = 80) -> Terminal:
-    """A new terminal that belongs to a sandbox. Closing both ends is up to the caller."""
-    ours, theirs = os.openpty()
-    os.fchown(theirs, uid, gid)
-    resize(ours, rows, columns)
-    return Terminal(ours, theirs)
+    """A new terminal of the host's that belongs to a sandbox. Closing both ends is up to the caller."""
+    return _prepared(Terminal(*os.openpty()), uid, gid, rows, columns)
+
+
+def open_terminal_inside(pid: int, uid: int, gid: int, rows: int = 24, columns: int = 80) -> Terminal:
+    """A new terminal of the container that a process is in. Raises OSError if the container has none."""
+    root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC)
+    try:
+        device = kernel.open_within(root, "/dev/pts/ptmx")
+    finally:
+        os.close(root)
+    try:
+        # Whatever the container has there instead is not opened.
+        found = os.fstat(device)
+        if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _PTMX:
+            raise FileNotFoundError("the container has no terminals")
+        ours = os.open(f"/proc/self/fd/{device}", _FLAGS)
+    finally:
+        os.close(device)
+    try:
+        fcntl.ioctl(ours, _TIOCSPTLCK, struct.pack("i", 0))
+        theirs = fcntl.ioctl(ours, _TIOCGPTPEER, _FLAGS)
+    except BaseException:
+        os.close(ours)
+        raise
+    return _prepared(Terminal(ours, theirs), uid, gid, rows, columns)
 
 
 def resize(descriptor: int, rows: int, columns: int) -> None:
     """Programs in it are told by SIGWINCH."""
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+
+def _prepared(terminal: Terminal, uid: int, gid: int, rows: int, columns: int) -> Terminal:
+    try:
+        os.fchown(terminal.theirs, uid, gid)
+        resize(terminal.ours, rows, columns)
+    except BaseException:
+        for descriptor in terminal:
+            os.close(descriptor)
+        raise
+    return terminal
