@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine
+from dataclasses import fields
 from typing import Any, Final
 
 from sandpool.api.kinds import POD
@@ -22,6 +23,10 @@ _log = logging.getLogger(__name__)
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 
+# Nothing is said of these: a pod may be frozen and used without being another to anybody.
+_UNTOLD: Final = frozenset({"frozen", "freezing", "touched"})
+_TOLD: Final = tuple(field.name for field in fields(Life) if field.name not in _UNTOLD)
+
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
@@ -37,16 +42,17 @@ class Reporter:
         self._stale_since: float | None = None  # since when the API does not show how it is
         self._failures = 0  # in a row
         self._not_before = 0.0
+        self._settled: Life | None = None  # as it was when there was nothing to say
 
     def look(self, life: Life, now: Moment, spawn: Spawn) -> float | None:
         """Report what is to be reported now. When to look again if nothing happens before."""
-        if life.gone or self._writing:
+        if life.gone or life.discarded or self._writing or self._is_settled(life):
             return None
         before = life.pod.object.get("status") or {}
         wanted = report(life, now, self.place.network.host_addresses, before)
         patch = changes(before, wanted)
         if not patch:
-            self._stale_since = None
+            self._stale_since, self._settled = None, life
             return None
         if self._stale_since is None:
             self._stale_since = now.at
@@ -57,6 +63,10 @@ class Reporter:
         self._writing = True
         spawn(self._write(life.pod, patch), "the status")
         return None
+
+    def _is_settled(self, life: Life) -> bool:
+        known = self._settled
+        return known is not None and all(getattr(known, name) is getattr(life, name) for name in _TOLD)
 
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:

@@ -101,7 +101,9 @@ class PodWorker:
                 self._announce(before, self.life)
                 for action in agenda.actions:
                     self._spawn(self._perform(action), str(action))
-                wake = self._reporter.look(self.life, now, self._spawn)
+                if agenda.actions:
+                    await self.place.clock.sleep(0)  # what was decided begins before anything is said about it
+                wake = self._reporter.look(self.life, self._now(), self._spawn)
                 await self._until(min((at for at in (wake, agenda.wake) if at is not None), default=None))
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
