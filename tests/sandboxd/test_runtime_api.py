@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,18 @@ def test_a_directory_is_listed(talker: Talker, tmp_path: Path) -> None:
 def test_what_is_not_there_and_what_is_not_allowed(talker: Talker, path: str, status: int, answer: Any) -> None:
     response = talker.ask("GET", path)
     assert (response.status, response.json) == (status, answer)
+
+
+@pytest.mark.parametrize("path", ["x" * 300, "file/below", "loop", "socket", "a%00b"])
+def test_a_path_that_leads_nowhere_is_no_failure(talker: Talker, tmp_path: Path, path: str) -> None:
+    """Which clients would take for something that passes."""
+    (tmp_path / "app/file").write_text("x")
+    (tmp_path / "app/loop").symlink_to("loop")
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.bind(str(tmp_path / "app/socket"))
+        assert talker.ask("GET", f"/download/{path}").json == {"message": "File not found"}
+        assert talker.ask("GET", f"/list/{path}").status == 404
+        assert talker.ask("GET", f"/exists/{path}").json["exists"] is (path == "socket")
 
 
 def test_a_link_out_of_the_base_directory_leads_nowhere(talker: Talker, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from errno import ELOOP, ENAMETOOLONG, ENOTDIR, ENXIO
 
 from sandpool.sandboxd import commands
 from sandpool.sandboxd.encoding import decoded, from_json
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _DENIED = Response.of({"message": "Access denied"}, 403)
 _LONGEST_COMMAND = 8 << 20
+# No path leads there: through a file, to a name that no file has, in circles, to what nobody can open.
+_NOWHERE = (ENOTDIR, ENAMETOOLONG, ELOOP, ENXIO)
 
 
 class RuntimeApi:
@@ -35,6 +38,8 @@ class RuntimeApi:
         try:
             return self._answer(request)
         except Escape:
+            return _DENIED
+        except PermissionError:
             return _DENIED
         except OSError as error:
             return Response.of({"message": f"{error.strerror or error}"}, 500)
@@ -109,7 +114,8 @@ class RuntimeApi:
     def _download(self, path: str) -> Response:
         try:
             handle = self.root.open(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            _see_to(error)
             return Response.of({"message": "File not found"}, 404)
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode):
@@ -125,7 +131,8 @@ class RuntimeApi:
     def _list(self, path: str) -> Response:
         try:
             handle = self.root.open(path, os.O_RDONLY | os.O_DIRECTORY)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            _see_to(error)
             return Response.of({"message": "Path is not a directory"}, 404)
         try:
             with os.scandir(handle) as entries:
@@ -138,9 +145,17 @@ class RuntimeApi:
         try:
             with self.root.find(path) as place:
                 place.stat()
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            _see_to(error)
             return False
         return True
+
+
+def _see_to(error: OSError) -> None:
+    """Raises it again unless it means that there is nothing at a path. Clients take a failure of ours for something
+    that passes and ask again and again."""
+    if not isinstance(error, FileNotFoundError) and error.errno not in _NOWHERE:
+        raise error
 
 
 def _entry(entry: os.DirEntry[str], directory: int) -> dict[str, object]:
