@@ -29,6 +29,7 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "microvm": _MACHINES,
     "nsjail": "this node does not use it; bwrap confines the same way",
     "podman": _ENGINES,
+    "runc": "this node does not use it, because it takes the cgroups of its containers for its own; crun does not",
     "process": "it isolates nothing, and --allow-unsafe-process-runtime is not given",
 }
 
