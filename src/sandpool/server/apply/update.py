@@ -10,8 +10,7 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.blank import blank
-from sandpool.server.apply.changes import Changes, compare
+from sandpool.server.apply.changes import Changes, compare, created
 from sandpool.server.apply.fieldset import FieldSet
 from sandpool.server.apply.managed import (
     UPDATE,
@@ -57,7 +56,7 @@ def track_update(
     if not entries and old is not None:
         return with_managed_fields(new, [])  # tracking was switched off by a reset; an apply switches it on again
     try:
-        changes = changed(blank(shape) if old is None else old, new, shape, reset)
+        changes = changed(old, new, shape, reset)
     except BadItem:
         return with_managed_fields(new, [])
     writer = entry(manager or UNKNOWN, UPDATE, api_version, subresource, now)
@@ -79,9 +78,9 @@ def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
         return kept
 
 
-def changed(old: Object, new: Object, shape: Shape, reset: FieldSet | None) -> Changes:
-    """What the write changes. Raises BadItem."""
-    written, removed = compare(old, new, shape)
+def changed(old: Object | None, new: Object, shape: Shape, reset: FieldSet | None) -> Changes:
+    """What the write changes; ``old`` is None for a create. Raises BadItem."""
+    written, removed = created(new, shape) if old is None else compare(old, new, shape)
     if reset is None:
         return written, removed
     return written.without(reset), removed.without(reset)
