@@ -15,9 +15,10 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.logs.logs import RATE, Logs
 from sandpool.node.runtimes.runtime import Container, Scratch
-from sandpool.testing.isolation import Rig
+from sandpool.testing.isolation import RUNTIMES, SLOW, Rig
 
-pytestmark = pytest.mark.isolation
+RUNTIME = [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in RUNTIMES]
+pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", RUNTIME, indirect=True)]
 
 LIMITS = Limits(cpu=0.5, memory=64 << 20, pids=64)
 # A kernel of a sandbox's own is charged to it as well.

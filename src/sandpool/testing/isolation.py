@@ -42,6 +42,8 @@ _UIDS_EACH = 1_000
 _PATIENCE = 120.0
 # Every runtime of which there can be real sandboxes, by name.
 RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime, "gvisor": GvisorRuntime}
+# Those whose sandboxes take a second and more: only what is peculiar to them is among the quick tests.
+SLOW = ("gvisor",)
 _BUILDER = Path(__file__).parents[3] / "dev" / "runsc"  # there in a checkout, not in an installed package
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.testing.isolation import RUNTIMES, NotHere, Rig, rig
+from sandpool.testing.isolation import RUNTIMES, SLOW, NotHere, Rig, rig
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in RUNTIMES])
 async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     try:
         async with rig(RUNTIMES[request.param]) as made:
