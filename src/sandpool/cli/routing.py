@@ -85,8 +85,9 @@ def greeting(router: EmbeddedRouter | None) -> str:
 
 
 def example(router: EmbeddedRouter | None) -> str:
-    """A line of Python that works once there is a pool called python; nothing if more than the address is needed."""
-    if router is None or not router.router.is_open:
+    """A line of Python that works once there is a pool called python; nothing if more than the address is needed, or if
+    nothing runs in sandboxes."""
+    if router is None or router.agent is None or not router.router.is_open:
         return ""
     client = f'SandboxClient(models.SandboxDirectConnectionConfig(api_url="{router.url}"), cleanup=True)'
     call = f'print({client}.create_sandbox("python").commands.run("echo hello").stdout)'

@@ -35,6 +35,7 @@ class EmbeddedRouter:
         *,
         guard: Guard = everybody,
     ) -> None:
+        self.agent = agent
         self.targets = Targets(client, clock, random)
         self.router = Router(self.targets, ThroughNode(agent), clock, RouterMetrics(metrics), guard=guard)
         self.presence = Presence(client, clock)
