@@ -35,6 +35,7 @@ class Downstream(asyncio.Protocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._raw = False
         self._closing = False
+        self.has_room = True  # for more of an answer
 
     # --- called by the transport -------------------------------------------------------------------------------------
 
@@ -64,10 +65,12 @@ class Downstream(asyncio.Protocol):
         self._exchanges.clear()
 
     def pause_writing(self) -> None:
+        self.has_room = False
         if self._exchanges:
             self._exchanges[0].client_room(False)
 
     def resume_writing(self) -> None:
+        self.has_room = True
         if self._exchanges:
             self._exchanges[0].client_room(True)
 
@@ -126,6 +129,10 @@ class Downstream(asyncio.Protocol):
         except httptools.HttpParserError:
             self._refuse(Refusal(400, "This is not HTTP."))
 
+    def on_message_begin(self) -> None:
+        # What followed the body of the request before was told as headers, too.
+        self._target, self._headers, self._head_size = b"", [], 0
+
     def on_url(self, url: bytes) -> None:
         self._target += url
         self._head_size += len(url)
@@ -145,7 +152,7 @@ class Downstream(asyncio.Protocol):
         exchange = Exchange(
             self, parser.get_method(), self._target, self._known, self._client, keep=parser.should_keep_alive()
         )
-        self._target, self._headers, self._head_size = b"", [], 0
+        self._headers = []
         self._exchanges.append(exchange)
 
     def on_body(self, body: bytes) -> None:

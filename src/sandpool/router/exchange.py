@@ -82,6 +82,8 @@ class Exchange:
     def upgrade_offered(self, rest: bytes) -> None:
         self.is_received = True
         self._rest = rest
+        if rest:
+            self.keep = False  # should the sandbox decline, nobody knows where in it the next request begins
         self.down.transport.pause_reading()
 
     def _pass_on_at_once(self) -> bool:
@@ -129,8 +131,10 @@ class Exchange:
 
     @property
     def _is_repeatable(self) -> bool:
-        """A used connection may turn out to be dead, and then the request is sent again, which not every one may be."""
-        return self.method in (b"GET", b"HEAD", b"OPTIONS") and not self.headers.upgrade
+        """A used connection may turn out to be dead, and then the request is sent again, which not every one may be.
+        Nor can be one with a body, for we do not keep it."""
+        harmless = self.method in (b"GET", b"HEAD", b"OPTIONS")
+        return harmless and not self.headers.upgrade and not self.headers.framing
 
     def _pass_on(self, up: Upstream, host: str) -> None:
         if self._done:
@@ -138,6 +142,8 @@ class Exchange:
             return
         self._up = up
         up.begin(self, head_only=self.method == b"HEAD")
+        if not self.down.has_room:
+            self.client_room(False)
         head = self.headers.head(self.method, self.target, host=host, client=self.client)
         if len(self._early) == 1 and not self.headers.is_chunked:
             head += self._early.pop()  # a second write would be a second wake-up of the sandbox
@@ -155,6 +161,9 @@ class Exchange:
     # --- the answer --------------------------------------------------------------------------------------------------
 
     def answer_began(self, status: int, reason: bytes, headers: ResponseHeaders) -> None:
+        if status == 101 and not self.headers.upgrade:
+            self._decline()
+            return
         self.status = status
         if status == 101:
             self._switch(headers)
@@ -210,8 +219,17 @@ class Exchange:
 
     # --- after the agreement to speak something else -----------------------------------------------------------------
 
+    def _decline(self) -> None:
+        """Nobody has asked for it, so what comes next from the client are requests: not necessarily to this sandbox,
+        and with what is for us to know."""
+        if self._up is not None:
+            self._up.close()
+            self._up = None
+        self._refuse(Refusal(502, "The sandbox has answered what was not asked."))
+
     def _switch(self, headers: ResponseHeaders) -> None:
         self.deadline = None
+        self.keep = False  # the end of this is the end of the connection
         self.down.transport.write(heads.switching_head(headers, self.headers.upgrade))
         self.down.switched()
         if self._rest and self._up is not None:
@@ -260,7 +278,7 @@ class Exchange:
     def _own_answer(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
         if not self._done:
             self.status = status
-            self.down.transport.write(data)
+            self.down.transport.write(heads.without_body(data) if self.method == b"HEAD" else data)
             self._finish(keep=self.keep if keep is None else keep)
 
     def _finish(self, *, keep: bool) -> None:

@@ -118,10 +118,15 @@ def plain(status: int, body: bytes, *, keep: bool) -> bytes:
     return head.encode() + body
 
 
+def without_body(answer: bytes) -> bytes:
+    return answer[: answer.index(_END) + len(_END)]
+
+
 def chunk(data: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
+_END: Final = b"\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
@@ -132,13 +137,17 @@ def length(size: bytes) -> bytes:
 
 def _upgrade(headers: list[Header]) -> bytes:
     named = {name.lower(): value for name, value in headers}
-    return named.get(b"upgrade", b"") if b"connection" in named else b""
+    return named.get(b"upgrade", b"") if b"upgrade" in _said_of_the_connection(headers) else b""
+
+
+def _said_of_the_connection(headers: list[Header]) -> set[bytes]:
+    return {
+        word.strip().lower() for name, value in headers if name.lower() == b"connection" for word in value.split(b",")
+    }
 
 
 def _kept(headers: list[Header], dropped: frozenset[bytes]) -> Iterator[Header]:
-    named = {
-        word.strip().lower() for name, value in headers if name.lower() == b"connection" for word in value.split(b",")
-    }
+    named = _said_of_the_connection(headers)
     for name, value in headers:
         lowered = name.lower()
         if lowered in _NEIGHBOURLY or lowered in dropped or lowered in named or lowered.startswith(_OURS):

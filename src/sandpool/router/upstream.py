@@ -86,18 +86,19 @@ class Upstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self.reader is None:
+        reader = self.reader
+        if reader is None:
             self.close()  # nobody has asked anything
             return
         if self._raw:
-            self.reader.answer_raw(data)
+            reader.answer_raw(data)
             return
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
             self._raw = True
-            if rest := data[upgrade.args[0] :]:
-                self.reader.answer_raw(rest)
+            if (rest := data[upgrade.args[0] :]) and self.reader is reader:  # else it has declined
+                reader.answer_raw(rest)
         except httptools.HttpParserError as error:
             self._lost(error)
         if self.reader is not None:
@@ -206,6 +207,10 @@ class Upstreams:
     def give_back(self, upstream: Upstream) -> None:
         if not upstream.is_open:
             return
+        if upstream.transport.get_write_buffer_size():
+            upstream.close()  # the sandbox has not taken what it has answered
+            return
+        upstream.transport.resume_reading()  # it may have been stopped for the sake of who has the answer now
         upstream.idle_since = self.clock.monotonic()
         waiting = self._idle.setdefault(upstream.place, deque())
         waiting.append(upstream)

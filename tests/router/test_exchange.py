@@ -1,0 +1,253 @@
+"""One exchange after the other over the same connections, with sandboxes that say what each test wants."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.metrics import Metrics
+from sandpool.router.contract import Destination, Refusal
+from sandpool.router.dialling import connect
+from sandpool.router.metrics import RouterMetrics
+from sandpool.router.router import Router
+from sandpool.router.targets import Target
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+_LIMIT = 60.0
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Sandbox:
+    """Talks as it is told over every connection, and counts them. The only one there is, called ``box``."""
+
+    def __init__(self, talk: Talk) -> None:
+        self.talk = talk
+        self.connections = 0
+        self.port = 0
+        self.router = Router(self, self.dial, SystemClock(), RouterMetrics(Metrics()))
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        try:
+            await self.talk(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def find(self, wanted: Destination) -> Target:
+        if wanted.sandbox != "box":
+            raise Refusal(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
+        return Target("default", "box", "uid", "10.231.0.9")
+
+    async def dial(self, target: Target, port: int) -> socket.socket:
+        return await connect("127.0.0.1", self.port)
+
+
+class Client:
+    """One connection to a router. It has little room for what it has not read."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def of(cls, router: Router) -> Client:
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 12)
+        sock.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", router.ports[0]))
+        return cls(*await asyncio.open_connection(sock=sock, limit=1 << 16))
+
+    def ask(self, *lines: str, method: str = "GET", path: str = "/", box: str = "box", body: bytes = b"") -> None:
+        head = [f"{method} {path} HTTP/1.1", "Host: x", f"X-Sandbox-ID: {box}", *lines, "", ""]
+        self.writer.write("\r\n".join(head).encode() + body)
+
+    async def head(self) -> bytes:
+        async with asyncio.timeout(_LIMIT):
+            return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def body(self, size: int) -> bytes:
+        async with asyncio.timeout(_LIMIT):
+            return await self.reader.readexactly(size)
+
+    async def rest(self) -> bytes:
+        """Until the end of the connection."""
+        async with asyncio.timeout(_LIMIT):
+            return await self.reader.read()
+
+
+@asynccontextmanager
+async def routed(talk: Talk) -> AsyncIterator[tuple[Sandbox, Client]]:
+    sandbox = Sandbox(talk)
+    server = await asyncio.start_server(sandbox.accept, "127.0.0.1", 0)
+    sandbox.port = server.sockets[0].getsockname()[1]
+    await sandbox.router.listen("127.0.0.1", 0)
+    client = await Client.of(sandbox.router)
+    try:
+        yield sandbox, client
+    finally:
+        client.writer.transport.abort()
+        await sandbox.router.stop(0)
+        server.close()
+
+
+# Is received in one piece, and is more than a connection takes at once from who has little room: whoever wrote it is
+# asked to wait when there is nothing more to write.
+_PIECE = bytes(200_000)
+_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(_PIECE), _PIECE)
+
+
+async def test_a_connection_to_the_sandbox_is_good_for_the_next_when_its_last_user_is_slow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.readuntil(b"\r\n\r\n"):
+            writer.write(_ANSWER)
+
+    async with routed(talk) as (sandbox, slow):
+        router, answered = sandbox.router, asyncio.Event()
+        monkeypatch.setattr(router.metrics, "answered", lambda *about: answered.set())
+        (down,) = router.connections
+        async with asyncio.timeout(_LIMIT):
+            while down.transport.get_write_buffer_size() <= down.transport.get_write_buffer_limits()[1]:
+                answered.clear()
+                slow.ask()
+                await answered.wait()
+        other = await Client.of(router)
+        other.ask()
+        await other.head()
+        assert await other.body(len(_PIECE)) == _PIECE
+        assert sandbox.connections == 1
+        other.writer.close()
+
+
+async def test_who_does_not_read_stops_the_sandbox_whichever_answer_it_is() -> None:
+    """Neither does it get into our memory."""
+    sent = 0
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            if head.startswith(b"GET /small"):
+                writer.write(_ANSWER)
+                continue
+            writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for _ in range(500):
+                writer.write(b"%x\r\n%b\r\n" % (len(_PIECE), _PIECE))
+                await writer.drain()
+                sent += 1
+
+    async with routed(talk) as (_, client):
+        for _ in range(50):
+            client.ask(path="/small")
+        client.ask(path="/endless")
+        stalled = 0
+        async with asyncio.timeout(_LIMIT):
+            while stalled < 20:
+                before = sent
+                await asyncio.sleep(0.02)
+                stalled = stalled + 1 if sent == before else 0
+        assert sent < 250, "it has gone on although nobody reads"
+
+
+async def test_when_the_sandbox_ends_what_is_no_longer_http_the_client_hears_of_it() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\nhello")
+        assert await reader.readexactly(3) == b"bye"
+
+    async with routed(talk) as (_, client):
+        client.ask("Connection: Upgrade", "Upgrade: chat")
+        assert b" 101 " in await client.head()
+        assert await client.body(5) == b"hello"
+        client.writer.write(b"bye")
+        assert await client.rest() == b""
+
+
+async def test_a_sandbox_cannot_speak_something_else_unasked() -> None:
+    """It would be sent everything that comes over the connection as it is: other requests, and who makes them."""
+    heard = b""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal heard
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: chat\r\n\r\n" + OK)
+        heard += await reader.read()
+
+    async with routed(talk) as (_, client):
+        client.ask()
+        assert b" 502 " in await client.head()
+        client.ask("Authorization: Bearer secret", "Connection: close", box="another")
+        assert b" 404 " in await client.rest()
+    assert heard == b""
+
+
+async def test_what_came_behind_a_request_for_something_else_is_not_taken_for_half_a_request() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        await reader.read()
+
+    async with routed(talk) as (_, client):
+        client.ask("Connection: Upgrade", "Upgrade: chat", body=b"first half, ")
+        assert (await client.rest()).endswith(b"\r\n\r\nok")
+
+
+@pytest.mark.parametrize(("path", "box", "status"), [("/", "other", b"404"), ("/healthz", "box", b"200")])
+async def test_an_answer_of_our_own_to_head_has_no_body(path: str, box: str, status: bytes) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+
+    async with routed(talk) as (_, client):
+        client.ask(method="HEAD", path=path, box=box)
+        assert (await client.head()).split()[1] == status
+        client.ask("Connection: close")
+        assert (await client.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+async def test_a_request_with_a_body_is_not_sent_again_without_it() -> None:
+    heard: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(OK)
+        head = await reader.readuntil(b"\r\n\r\n")
+        heard.append(head + await reader.readexactly(4))  # and no answer
+
+    async with routed(talk) as (sandbox, client):
+        client.ask()
+        await client.head()
+        await client.body(2)
+        client.ask("Content-Length: 4", "Connection: close", body=b"body")
+        assert b" 502 " in await client.rest()
+        assert sandbox.connections == 1
+    assert len(heard) == 1
+
+
+async def test_what_follows_a_body_is_not_taken_for_headers_of_the_next_request() -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        assert await reader.readuntil(b"\r\n0\r\n\r\n")
+        writer.write(OK)
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(OK)
+
+    async with routed(talk) as (_, client):
+        body = b"1\r\nx\r\n0\r\nX-Behind: it\r\n\r\n"
+        client.ask("Transfer-Encoding: chunked", method="POST", body=body)
+        await client.head()
+        await client.body(2)
+        client.ask("Connection: close")
+        assert (await client.rest()).endswith(b"ok")
+    assert not any(b"X-Behind" in head for head in heads)
