@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
 
+from sandpool.kube import wire
 from sandpool.kube.message import Messages
 from sandpool.kube.transport import Request
 from sandpool.kube.wire import Answer, Wires
@@ -186,3 +188,77 @@ async def test_nobody_can_write_more_into_the_head_than_is_meant_to_be_there() -
     ]:
         with pytest.raises(ValueError, match="ends where it should not"):
             messages.encode(request, authorization)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"HTTP/1.1 200 OK\r\nServer: old\r\n",
+        b"HTTP/1.1 200 OK\r\nServer: old\r\nContent-Len",
+    ],
+)
+async def test_half_a_head_is_no_answer(head: bytes) -> None:
+    async with talking(always(head, times=1)) as (wires, _):
+        with pytest.raises(ConnectionError):
+            await ask(wires)
+
+
+@pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\nContent-Le", OK])
+async def test_what_nobody_asked_for_is_not_taken_for_the_next_answer(behind: bytes) -> None:
+    async with talking(always(OK + behind)) as (wires, server):
+        for _ in range(3):
+            assert await ask(wires) == Answer(200, {"content-length": "2"}, b"{}")
+        assert server.connections == 3
+
+
+async def test_waiting_for_a_connection_is_limited_too() -> None:
+    async with talking(never, limit=1) as (wires, server):
+        first = asyncio.create_task(ask(wires))
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError):
+            await ask(wires, within=0.01)
+        wires.close()
+        await asyncio.gather(first, return_exceptions=True)
+        assert server.connections <= 1
+
+
+async def test_closing_ends_every_wait() -> None:
+    """For an answer, for a connection, and for others to be done."""
+    reached = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        reached.set()
+        await reader.read()
+
+    async with talking(talk, limit=2) as (wires, _):
+        requests = [asyncio.create_task(ask(wires))]
+        await reached.wait()
+        requests += [asyncio.create_task(ask(wires)) for _ in range(3)]
+        await asyncio.sleep(0)
+        wires.close()
+        outcomes = await asyncio.wait_for(asyncio.gather(*requests, return_exceptions=True), 30)
+        assert [str(each) for each in outcomes] == ["the transport was closed"] * 4
+        with pytest.raises(ConnectionError, match="closed"):
+            await ask(wires)
+
+
+async def test_nothing_is_kept_of_connections_that_failed_or_of_who_we_were_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with talking(always(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{}", times=1)) as (wires, _):
+        for _ in range(3):
+            with pytest.raises(ConnectionError):
+                await ask(wires)
+        assert not wires._wires
+    async with talking(always(OK)) as (wires, _):
+        await asyncio.gather(ask(wires), ask(wires))
+        wires._idle[ssl.create_default_context()] = wires._idle.pop(None)
+        monkeypatch.setattr(wire, "IDLE", 0.0)
+        await ask(wires)
+        assert len(wires._wires) == 1
+        assert list(wires._idle) == [None]
+
+
+async def never(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    await reader.read()

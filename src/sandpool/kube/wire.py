@@ -58,6 +58,7 @@ class Wire(asyncio.Protocol):
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._begun = False  # something of the answer has come
+        self._headed = False  # all of its head has
         self.used = loop.time()  # last
 
     @property
@@ -67,7 +68,7 @@ class Wire(asyncio.Protocol):
     async def exchange(self, message: bytes, within: float) -> Answer:
         """Send a request and wait for the answer; the connection is closed if there is none."""
         assert self._transport is not None and self._waiter is None
-        self._begun = False
+        self._begun = self._headed = False
         waiter: asyncio.Future[Answer] = self._loop.create_future()
         self._waiter = waiter
         timer = self._loop.call_later(within, self.close, TimeoutError("no answer in time"))
@@ -96,7 +97,7 @@ class Wire(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        if self._waiter is None:
+        if self._waiter is None or self._waiter.done():
             self.close()  # nothing was asked for
             return
         self._begun = True
@@ -106,19 +107,25 @@ class Wire(asyncio.Protocol):
             self.close(ConnectionError(f"the answer is not HTTP: {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self._begun and self._ends_with_the_connection():
+        if error is None and self._headed and self._ends_with_the_connection():
             self.on_message_complete()
         why = "the connection was closed before the end of the answer"
         self._fail(ConnectionError(why) if self._begun else _Stale(str(error or "the connection was closed")))
 
     def _ends_with_the_connection(self) -> bool:
         names = {name.lower() for name, _ in self._headers}
-        return bool(names) and not names & {b"content-length", b"transfer-encoding"}
+        return not names & {b"content-length", b"transfer-encoding"}
 
     # -- the parser ------------------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._headers, self._body = [], []
+        self._headed = False
+        if self._waiter is None or self._waiter.done():
+            self.close()  # another answer than the one that was asked for
+
+    def on_headers_complete(self) -> None:
+        self._headed = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers.append((name, value))
@@ -158,7 +165,8 @@ class Wires:
         self._limit = limit
         self._under_way = 0
         self._line: deque[asyncio.Future[None]] = deque()  # who waits until others are done
-        self._wires: set[Wire] = set()  # all that are open, and some that have been closed
+        self._connecting: set[asyncio.Timeout] = set()
+        self._wires: set[Wire] = set()  # all that are open, and some that have been closed while nobody used them
         # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
         self._idle: dict[ssl.SSLContext | None, deque[Wire]] = {}
         self._closed = False
@@ -166,10 +174,13 @@ class Wires:
     async def exchange(
         self, method: str, message: bytes, within: float, tls: ssl.SSLContext | None, server_name: str | None
     ) -> Answer:
+        if self._closed:
+            raise _closed()
         if self._under_way < self._limit:
             self._under_way += 1
         else:
-            await self._place()
+            async with asyncio.timeout(within):
+                await self._place()
         try:
             if (wire := self._take(tls)) is not None:
                 try:
@@ -183,9 +194,17 @@ class Wires:
 
     def close(self) -> None:
         self._closed = True
+        while self._line:
+            given = self._line.popleft()
+            if not given.done():
+                given.set_exception(_closed())
+        for connecting in self._connecting:
+            if not connecting.expired():
+                connecting.reschedule(asyncio.get_running_loop().time())
         for wire in self._wires:
-            wire.close(ConnectionError("the transport was closed"))
+            wire.close(_closed())
         self._wires.clear()
+        self._idle.clear()
 
     async def _place(self) -> None:
         """Wait for the place of somebody who is done."""
@@ -194,7 +213,7 @@ class Wires:
         try:
             await given
         except asyncio.CancelledError:
-            if given.done() and not given.cancelled():
+            if given.done() and not given.cancelled() and given.exception() is None:
                 self._leave()
             raise
 
@@ -207,7 +226,11 @@ class Wires:
         self._under_way -= 1
 
     async def _over(self, wire: Wire, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
-        answer = await wire.exchange(message, within)
+        try:
+            answer = await wire.exchange(message, within)
+        except BaseException:
+            self._wires.discard(wire)
+            raise
         if wire.open:
             self._idle.setdefault(tls, deque()).append(wire)
         else:
@@ -218,20 +241,49 @@ class Wires:
         idle = self._idle.get(tls)
         while idle:
             wire = idle.pop()
-            if wire.open and asyncio.get_running_loop().time() - wire.used < IDLE:
+            if self._is_good(wire):
                 return wire
-            wire.close()
-            self._wires.discard(wire)
+            self._drop(wire)
         return None
 
+    def _is_good(self, wire: Wire) -> bool:
+        return wire.open and asyncio.get_running_loop().time() - wire.used < IDLE
+
+    def _drop(self, wire: Wire) -> None:
+        wire.close()
+        self._wires.discard(wire)
+
+    def _sweep(self) -> None:
+        """Let go of what will not be used again: what has waited for too long, and was of who we were before."""
+        for tls, idle in list(self._idle.items()):
+            while idle and not self._is_good(idle[0]):
+                self._drop(idle.popleft())
+            if not idle:
+                del self._idle[tls]
+
     async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> Wire:
+        self._sweep()
         loop = asyncio.get_running_loop()
         name = (server_name or self.host) if tls is not None else None
-        async with asyncio.timeout(self.connect_timeout):
-            _, wire = await loop.create_connection(
-                partial(Wire, loop), self.host, self.port, ssl=tls, server_hostname=name
-            )
-        self._wires.add(wire)
+        try:
+            async with asyncio.timeout(self.connect_timeout) as connecting:
+                self._connecting.add(connecting)
+                try:
+                    _, wire = await loop.create_connection(
+                        partial(Wire, loop), self.host, self.port, ssl=tls, server_hostname=name
+                    )
+                finally:
+                    self._connecting.discard(connecting)
+        except TimeoutError as error:
+            if self._closed:
+                raise _closed() from error
+            raise
         if self._closed:
             wire.close()
+            raise _closed()
+        self._wires.add(wire)
         return wire
+
+
+def _closed() -> ConnectionError:
+    return ConnectionError("the transport was closed")
