@@ -1,0 +1,223 @@
+"""What sandboxes of a template reach, seen from inside them: the API, the controllers and the node are all real.
+
+The world beyond the machine is a network namespace with a public address and private ones; on each somebody listens.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import socket
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
+from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.kube.errors import AlreadyExists
+from sandpool.node.network.namespaces import Namespace
+from sandpool.testing.objects import new, pod
+from sandpool.testing.real_node import IMAGE
+from sandpool.testing.soak.town import Town
+from sandpool.testing.watching import until
+from sandpool.testing.world import is_ready
+
+pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
+
+OPEN, CLOSED = "open", "closed"
+PORT = 8888
+PUBLIC = "198.51.100.1"
+PRIVATE = ("10.99.0.1", "172.16.0.1", "192.168.7.7")
+METADATA = "169.254.169.254"
+DIAL = """
+import socket, sys
+def dial(host):
+    try:
+        socket.create_connection((host, {port}), timeout=20).close()
+        return "open"
+    except OSError as error:
+        return "closed" if error.errno == 113 else repr(error)
+print({{host: dial(host) for host in {hosts!r}}})
+"""
+TEMPLATES: dict[str, Object] = {
+    "usual": {},
+    "custom": {
+        "networkPolicy": {
+            "ingress": [{"from": [{"podSelector": {"matchLabels": {"who": "friend"}}}], "ports": [{"port": PORT}]}],
+            "egress": [{"to": [{"ipBlock": {"cidr": "192.168.7.0/24"}}]}],
+        }
+    },
+}
+
+
+class Sandboxes:
+    """Two of each template, and pods with labels, by name."""
+
+    def __init__(self, town: Town) -> None:
+        self.town = town
+        self.sandbox: dict[str, str] = {}
+        self.address: dict[str, str] = {}
+
+    async def look(self, who: str, *hosts: str, port: int = PORT) -> dict[str, str]:
+        """What a program in a sandbox reaches."""
+        script = DIAL.format(port=port, hosts=hosts)
+        answer = await self.town.router.write(self.sandbox[who], "look.py", script.encode())
+        assert answer.status == 200, answer.body
+        answer = await self.town.router.run(self.sandbox[who], "python3 look.py")
+        found: dict[str, str] = ast.literal_eval(orjson.loads(answer.body)["stdout"])
+        return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def sandboxes(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sandboxes]:
+    town = Town(tmp_path_factory.mktemp("town"))
+    await town.start()
+    made = Sandboxes(town)
+    try:
+        for template, more in TEMPLATES.items():
+            probe = {"httpGet": {"port": PORT, "path": "/"}, "periodSeconds": 1}
+            container = {"name": "main", "image": IMAGE, "readinessProbe": probe}
+            spec = {"podTemplate": {"spec": {"containers": [container], "terminationGracePeriodSeconds": 1}}, **more}
+            await town.client.create(SANDBOX_TEMPLATE, new(SANDBOX_TEMPLATE, template, spec=spec), "default")
+            wanted = {"replicas": 2, "sandboxTemplateRef": {"name": template}}
+            await town.client.create(SANDBOX_WARM_POOL, new(SANDBOX_WARM_POOL, template, spec=wanted), "default")
+            for number in (1, 2):
+                await _claim(made, template, f"{template}-{number}")
+        yield made
+    finally:
+        await town.stop()
+
+
+async def _claim(made: Sandboxes, pool: str, name: str) -> None:
+    client = made.town.client
+    await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": pool}}), "default")
+
+    async def served() -> Object | None:
+        found = await client.get(SANDBOX_CLAIM, name, "default")
+        return found if is_ready(found) else None
+
+    found = await until(served, within=60)
+    assert found is not None
+    made.sandbox[name] = found["status"]["sandbox"]["name"]
+    made.address[name] = found["status"]["sandbox"]["podIPs"][0]
+
+
+@pytest.fixture(scope="module")
+def world(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Beyond the machine, with somebody who listens on every address."""
+    addresses = (PUBLIC, METADATA, *PRIVATE)
+    host, world = sandboxes.town.host, Path(tmp_path_factory.mktemp("world")) / "world"
+    beyond, _ = Namespace.make(world, lambda: None)
+    with ExitStack() as stack:
+        stack.callback(beyond.remove)
+        _connect(host, beyond, addresses)
+        for address in addresses:
+            stack.enter_context(beyond.call(lambda address=address: socket.create_server((address, PORT))))  # type: ignore[misc]
+        stack.enter_context(host.call(lambda: socket.create_server(("0.0.0.0", PORT))))
+        yield
+
+
+def _connect(host: Namespace, beyond: Namespace, addresses: tuple[str, ...]) -> None:
+    def ip(*words: str) -> None:
+        path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
+        subprocess.run(["ip", *words], check=True, env=path)
+
+    # The namespace has no name that ``ip`` knows; a descriptor of it has.
+    handle = os.open(beyond.path, os.O_RDONLY)
+    try:
+        path = f"/proc/{os.getpid()}/fd/{handle}"
+        host.call(lambda: ip("link", "add", "world", "type", "veth", "peer", "name", "host", "netns", path))
+        host.call(lambda: ip("addr", "add", "203.0.113.1/30", "dev", "world"))
+        host.call(lambda: ip("link", "set", "world", "up"))
+        host.call(lambda: ip("route", "add", "default", "via", "203.0.113.2"))
+        beyond.call(lambda: ip("link", "set", "lo", "up"))
+        beyond.call(lambda: ip("addr", "add", "203.0.113.2/30", "dev", "host"))
+        beyond.call(lambda: ip("link", "set", "host", "up"))
+        beyond.call(lambda: ip("route", "add", "default", "via", "203.0.113.1"))
+        for address in addresses:
+            beyond.call(lambda address=address: ip("addr", "add", f"{address}/32", "dev", "lo"))  # type: ignore[misc]
+    finally:
+        os.close(handle)
+
+
+async def test_everybody_is_there_to_be_reached(sandboxes: Sandboxes, world: None) -> None:
+    """Or what follows would prove nothing."""
+    for address in (PUBLIC, *PRIVATE):
+        sandboxes.town.host.call(lambda address=address: socket.create_connection((address, PORT), 20).close())  # type: ignore[misc]
+
+
+async def test_the_usual_policy_reaches_the_internet_and_nothing_private(sandboxes: Sandboxes, world: None) -> None:
+    others = [sandboxes.address[name] for name in ("usual-2", "custom-1")]
+    machine = (await _host_address(sandboxes), "10.231.0.1")
+    found = await sandboxes.look("usual-1", PUBLIC, METADATA, *PRIVATE, *others, *machine)
+    assert found == {PUBLIC: OPEN, **dict.fromkeys((METADATA, *PRIVATE, *others, *machine), CLOSED)}
+
+
+async def test_a_policy_of_ones_own_reaches_what_it_says(sandboxes: Sandboxes, world: None) -> None:
+    others = [sandboxes.address[name] for name in ("usual-1", "custom-2")]
+    machine = (await _host_address(sandboxes), "10.231.0.1")
+    found = await sandboxes.look(
+        "custom-1", "192.168.7.7", "172.16.0.1", "10.99.0.1", PUBLIC, METADATA, *others, *machine
+    )
+    allowed = "192.168.7.7"
+    assert found == {allowed: OPEN, **dict.fromkeys(found.keys() - {allowed}, CLOSED)}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "usual", "custom"),
+    [
+        ("default", {}, CLOSED, CLOSED),
+        ("default", {"who": "friend"}, CLOSED, OPEN),
+        ("default", {"app": "sandbox-router"}, CLOSED, CLOSED),  # of another namespace than the router's
+        ("agent-sandbox-system", {"app": "sandbox-router"}, OPEN, CLOSED),
+        ("agent-sandbox-system", {"who": "friend"}, CLOSED, CLOSED),
+    ],
+)
+async def test_who_is_let_in(
+    sandboxes: Sandboxes, namespace: str, labels: dict[str, str], usual: str, custom: str
+) -> None:
+    addresses = sandboxes.address["usual-1"], sandboxes.address["custom-1"]
+    assert await _visit(sandboxes, namespace, labels, addresses) == {addresses[0]: usual, addresses[1]: custom}
+
+
+async def test_only_the_port_that_a_policy_names(sandboxes: Sandboxes) -> None:
+    address = sandboxes.address["custom-1"]
+    assert await _visit(sandboxes, "default", {"who": "friend"}, (address,), port=PORT + 1) == {address: CLOSED}
+
+
+async def _visit(
+    sandboxes: Sandboxes, namespace: str, labels: dict[str, str], addresses: tuple[str, ...], port: int = PORT
+) -> dict[str, str]:
+    """What a pod with labels reaches, by what it says at its end."""
+    client = sandboxes.town.client
+    with suppress(AlreadyExists):
+        await client.create(NAMESPACE, new(NAMESPACE, namespace))
+    script = DIAL.format(port=port, hosts=addresses)
+    command = ["sh", "-c", 'python3 -c "$SCRIPT" > /dev/termination-log']
+    main = {"name": "main", "image": IMAGE, "command": command, "env": [{"name": "SCRIPT", "value": script}]}
+    spec = {"restartPolicy": "Never", "containers": [main]}
+    made = await client.create(
+        POD, pod(None, metadata={"generateName": "visitor-", "labels": labels}, spec=spec), namespace
+    )
+    name = made["metadata"]["name"]
+
+    async def ended() -> str:
+        status = (await client.get(POD, name, namespace)).get("status") or {}
+        states = [each["state"].get("terminated") for each in status.get("containerStatuses") or ()]
+        return str(states[0]["message"]) if states and states[0] else ""
+
+    said = await until(ended, within=60)
+    await client.delete(POD, name, namespace, grace_period_seconds=0)
+    found: dict[str, str] = ast.literal_eval(said)
+    return found
+
+
+async def _host_address(sandboxes: Sandboxes) -> str:
+    found = await sandboxes.town.client.get(POD, sandboxes.sandbox["usual-1"], "default")
+    address: str = found["status"]["hostIP"]
+    return address
