@@ -152,3 +152,17 @@ async def test_what_keeps_a_pod_from_its_network_is_said_until_it_is_mended(enfo
     kernel.broken = False
     await enforcer.add("1", endpoint(1))
     assert enforcer.failure == ""
+
+
+async def test_labels_that_change_while_a_pod_is_connected_are_not_missed(enforcer: Enforcer) -> None:
+    """It was somebody nobody knew when they were told."""
+    restriction = policy(1)
+    restriction["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
+    enforcer.policies.wrote(restriction)
+    known = {"1": {"app": "closed"}}
+    enforcer.labels_of = lambda uid, key: known.get(uid)
+    enforcer.relabel("1", known["1"])
+    await enforcer.add("1", endpoint(1))
+    await enforcer.add("2", endpoint(2))
+    assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
+    assert enforcer.enforced.ingress["10.0.0.2"] == OPEN

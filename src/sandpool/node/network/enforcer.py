@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -30,6 +30,12 @@ _LONGEST_PAUSE: Final = 60.0
 
 #: Gives nft a script to carry out in the switchyard; fails if nft does.
 Run = Callable[[str], Awaitable[None]]
+#: The labels a pod has now, by UID and key; None if it is not known.
+LabelsOf = Callable[[str, Key], Mapping[str, str] | None]
+
+
+def _unknown(uid: str, key: Key) -> None:
+    return None
 
 
 class Enforcer:
@@ -38,6 +44,7 @@ class Enforcer:
         self.clock = clock
         self.policies = policies
         self.namespaces = namespaces
+        self.labels_of: LabelsOf = _unknown  # what ``relabel`` is told changes of
         self._endpoints: dict[str, Endpoint] = {}  # by UID of the pod
         self._enforced: Firewall | None = None  # None: not known; everything is to be written
         self._changes = 0  # announced so far
@@ -62,7 +69,9 @@ class Enforcer:
 
     async def add(self, uid: str, endpoint: Endpoint) -> None:
         """Returns when the policies that hold for the pod are in force."""
-        self._endpoints[uid] = endpoint
+        # Labels that have changed while the pod was being connected were told when we did not know it yet.
+        labels = self.labels_of(uid, Key(endpoint.namespace, endpoint.name))
+        self._endpoints[uid] = endpoint if labels is None else replace(endpoint, labels=labels)
         await self.enforce()
 
     async def remove(self, uid: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 
@@ -49,7 +50,12 @@ class Surroundings:
             if new is not None:
                 enforcer.relabel(new[0], dict(new[1].labels))
 
+        enforcer.labels_of = self._labels_of
         self.pods.subscribe(changed, reads=lambda pod: pod[1].labels)
+
+    def _labels_of(self, uid: str, key: Key) -> Mapping[str, str] | None:
+        pod = self.pods.get(key)
+        return dict(pod[1].labels) if pod is not None and pod[0] == uid else None
 
     def resolve(self, name: str) -> list[str] | None:
         """The addresses of a name of the cluster."""
