@@ -14,6 +14,7 @@ import socket
 from contextlib import suppress
 from ipaddress import IPv4Address
 from pathlib import Path
+from typing import NamedTuple
 
 from sandpool.api.resource import Object
 from sandpool.node.cgroups.membership import began
@@ -24,6 +25,23 @@ from sandpool.node.network.addresses import Addresses, NoAddressLeft
 from sandpool.node.network.lonely import ISOLATED, LOOPBACK
 from sandpool.node.pods.parts import Attachment, NetworkFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
+
+
+class _Place(NamedTuple):
+    """Where a pod is: an address, and a process that holds the namespaces. That may have been killed, and its PID may
+    be somebody else's by now, in whose network the pod has no business; so it is known by when it began, too."""
+
+    address: IPv4Address
+    holder: int
+    since: int | None
+
+    @property
+    def is_held(self) -> bool:
+        return self.since is not None and began(self.holder) == self.since
+
+    @property
+    def namespace(self) -> Path:
+        return Path(f"/proc/{self.holder}/ns/net")
 
 
 class HeldNetwork:
@@ -37,16 +55,17 @@ class HeldNetwork:
         self.launcher = launcher
         self.weaknesses = {ISOLATED: "sandboxes have no network: only root can connect them"}
         self.addresses = Addresses(LOOPBACK)
-        self._places: dict[str, tuple[IPv4Address, int]] = {}  # by UID of the pod: address, holder
+        self._places: dict[str, _Place] = {}  # by UID of the pod
 
     async def start(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for path in self.directory.iterdir():
             with suppress(ValueError, OSError):
                 address, pid, since = json.loads(path.read_text())
-                if began(pid) == since:
-                    self.addresses.keep(IPv4Address(address))
-                    self._places[path.name] = IPv4Address(address), pid
+                place = _Place(IPv4Address(address), pid, since)
+                if place.is_held:
+                    self.addresses.keep(place.address)
+                    self._places[path.name] = place
                     continue
             path.unlink()
 
@@ -58,36 +77,31 @@ class HeldNetwork:
 
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
-        if uid not in self._places:
-            try:
-                address = self.addresses.take()
-                pid = await self._hold()
-            except (RuntimeFailure, NoAddressLeft) as error:
-                raise NetworkFailure(f"the pod could not be given a network namespace: {error}") from error
-            (self.directory / uid).write_text(json.dumps([str(address), pid, began(pid)]))
-            self._places[uid] = address, pid
-        address, pid = self._places[uid]
-        return Attachment(_namespace(pid), (str(address),))
+        place = self._places.get(uid)
+        if place is None or not place.is_held:
+            place = self._places[uid] = await self._new_place() if place is None else await self._held(place.address)
+            (self.directory / uid).write_text(json.dumps([str(place.address), place.holder, place.since]))
+        return Attachment(place.namespace, (str(place.address),))
 
     async def detach(self, uid: str) -> None:
         place = self._places.pop(uid, None)
         if place is not None:
-            with suppress(ProcessLookupError):
-                os.kill(place[1], signal.SIGKILL)
+            if place.is_held:
+                with suppress(ProcessLookupError):
+                    os.kill(place.holder, signal.SIGKILL)
             (self.directory / uid).unlink(missing_ok=True)
-            self.addresses.give_back(place[0])
+            self.addresses.give_back(place.address)
 
     async def attached(self) -> set[str]:
         return set(self._places)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
         place = self._places.get(uid)
-        if place is None:
+        if place is None or not place.is_held:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        address, holder = place
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            order = Dial(str(_namespace(holder)), host or str(address), port, [theirs.fileno()] * 3, b"")
+            order = Dial(str(place.namespace), host or str(place.address), port, [theirs.fileno()] * 3, b"")
             try:
                 child = await self.launcher.launch(order)
             except RuntimeFailure as error:
@@ -102,6 +116,24 @@ class HeldNetwork:
         connection.setblocking(False)
         return connection
 
+    async def _new_place(self) -> _Place:
+        try:
+            address = self.addresses.take()
+        except NoAddressLeft as error:
+            raise _refused(error) from error
+        try:
+            return await self._held(address)
+        except BaseException:
+            self.addresses.give_back(address)
+            raise
+
+    async def _held(self, address: IPv4Address) -> _Place:
+        try:
+            holder = await self._hold()
+        except RuntimeFailure as error:
+            raise _refused(error) from error
+        return _Place(address, holder, began(holder))
+
     async def _hold(self) -> int:
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
@@ -112,5 +144,5 @@ class HeldNetwork:
         return child.pid
 
 
-def _namespace(holder: int) -> Path:
-    return Path(f"/proc/{holder}/ns/net")
+def _refused(error: Exception) -> NetworkFailure:
+    return NetworkFailure(f"the pod could not be given a network namespace: {error}")
