@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import re
+import signal
+import struct
+import termios
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
 
@@ -120,6 +125,29 @@ class TestDoor:
         assert "\nterminal\r\n" in seen
         assert "exit code 7" in seen
 
+    async def test_a_terminal_that_changes_its_size(self, rig: Rig) -> None:
+        script = "echo ready; while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; stty size"
+        master, slave = os.openpty()
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 20, 0, 0))
+        process = await asyncio.create_subprocess_exec(
+            *rig.kubectl.command("exec", "-it", "box", "--", "sh", "-c", script),
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        try:
+            assert "ready" in await _shown(master, "ready")
+            fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 77, 0, 0))
+            process.send_signal(signal.SIGWINCH)  # who has no controlling terminal is not told by the kernel
+            assert "33 77" in await _shown(master, "33 77")
+            assert await asyncio.wait_for(process.wait(), 60) == 0
+        finally:
+            if process.returncode is None:
+                process.kill()
+            os.close(master)
+
     async def test_files_both_ways(self, rig: Rig) -> None:
         content = os.urandom(300_000)
         (rig.directory / "there").write_bytes(content)
@@ -149,6 +177,53 @@ class TestDoor:
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", stamped[0])
         assert "previous terminated container" in await rig.fails("logs", "box", "--previous")
 
+    async def test_logs_since_a_time(self, rig: Rig) -> None:
+        assert "out" in (await rig.run("logs", "box", "--since=1h")).split()
+        later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert await rig.run("logs", "box", f"--since-time={later}") == ""
+
+    async def test_logs_of_the_run_before(self, rig: Rig) -> None:
+        script = "if [ -e /data/x ]; then echo second; exec sleep 1000; else touch /data/x; echo first; exit 3; fi"
+        main = {
+            "name": "main",
+            "image": "sandpool.local/python",
+            "command": ["sh", "-c", script],
+            "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+        }
+        spec = {"containers": [main], "volumes": [{"name": "data", "emptyDir": {}}], "terminationGracePeriodSeconds": 1}
+        await rig.daemon.server.client().create(POD, new(POD, "again", spec=spec), "default")
+
+        async def begun_again() -> bool:
+            status = (await rig.daemon.server.client().get(POD, "again", "default")).get("status") or {}
+            return any(each["restartCount"] and each["ready"] for each in status.get("containerStatuses") or ())
+
+        await until(begun_again, within=60)
+        assert await rig.run("logs", "again", "--previous") == "first\n"
+        assert await rig.run("logs", "again") == "second\n"
+
+    async def test_logs_as_they_are_written(self, rig: Rig) -> None:
+        script = "n=0; while true; do n=$((n+1)); echo tick $n; sleep 0.1; done"
+        main = {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", script]}
+        spec = {"containers": [main], "terminationGracePeriodSeconds": 0}
+        await rig.daemon.server.client().create(POD, new(POD, "ticks", spec=spec), "default")
+
+        async def begun() -> bool:
+            found = await rig.daemon.server.client().get(POD, "ticks", "default")
+            condition = condition_of(found, "Ready")
+            return condition is not None and condition["status"] == "True"
+
+        await until(begun, within=60)
+        process = rig.kubectl.start("logs", "-f", "ticks", "--tail=1")
+        try:
+            assert process.stdout is not None
+            lines = [await asyncio.to_thread(process.stdout.readline) for _ in range(10)]
+            numbers = [int(line.split()[1]) for line in lines]
+            assert numbers == list(range(numbers[0], numbers[0] + 10))
+        finally:
+            process.kill()
+            await asyncio.to_thread(process.communicate)
+            await rig.daemon.server.client().delete(POD, "ticks", "default", grace_period_seconds=0)
+
     async def test_attach(self, rig: Rig) -> None:
         process = await asyncio.create_subprocess_exec(
             *rig.kubectl.command("attach", "-i", "box"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -163,6 +238,48 @@ class TestDoor:
         finally:
             process.kill()
             await process.communicate()
+
+    async def test_fifty_connections_to_two_ports(self, rig: Rig) -> None:
+        echo = (
+            "import socketserver, sys\n"
+            "class Echo(socketserver.StreamRequestHandler):\n"
+            "    def handle(self):\n"
+            "        data = self.rfile.read()\n"
+            "        self.wfile.write(sys.argv[1].encode() + data)\n"
+            "class Server(socketserver.ThreadingTCPServer):\n"
+            "    request_queue_size = 64\n"
+            "server = Server(('127.0.0.1', int(sys.argv[1])), Echo)\n"
+            "print('ready', flush=True)\n"
+            "server.serve_forever()"
+        )
+        ports = ("7001", "7002")
+        servers = [rig.kubectl.start("exec", "box", "--", "python3", "-c", echo, port) for port in ports]
+        for server in servers:  # kubectl gives up everything when one port does not answer
+            assert server.stdout is not None
+            assert await asyncio.to_thread(server.stdout.readline) == "ready\n"
+        process = rig.kubectl.start("port-forward", "pod/box", *(f":{port}" for port in ports))
+        assert process.stdout is not None
+        try:
+            local: dict[str, int] = {}
+            while len(local) < len(ports):
+                match = re.search(r"127\.0\.0\.1:(\d+) -> (\d+)", await asyncio.to_thread(process.stdout.readline))
+                if match is not None:
+                    local[match[2]] = int(match[1])
+
+            async def talk(number: int) -> None:
+                port, message = ports[number % 2], f" {number}".encode() * 2000
+                reader, writer = await asyncio.open_connection("127.0.0.1", local[port])
+                writer.write(message)
+                writer.write_eof()
+                async with asyncio.timeout(60):
+                    assert await reader.read() == port.encode() + message
+                writer.close()
+
+            await asyncio.gather(*map(talk, range(50)))
+        finally:
+            for each in (process, *servers):
+                each.kill()
+                await asyncio.to_thread(each.communicate)
 
     async def test_a_port_that_listens_on_loopback_only(self, rig: Rig) -> None:
         process = rig.kubectl.start("port-forward", "pod/box", ":8080")
@@ -183,3 +300,12 @@ class TestDoor:
         finally:
             process.kill()
             await asyncio.to_thread(process.communicate)
+
+
+async def _shown(terminal: int, text: str) -> str:
+    """What appears on a terminal, up to this."""
+    seen = ""
+    async with asyncio.timeout(60):
+        while text not in seen:
+            seen += (await asyncio.to_thread(os.read, terminal, 4096)).decode(errors="replace")
+    return seen

@@ -36,4 +36,4 @@ def test_new_examples(file: str) -> None:
             text=True,
             check=False,
         )
-        assert done.returncode == 0, done.stdout
+        assert done.returncode == 0, done.stdout + done.stderr
