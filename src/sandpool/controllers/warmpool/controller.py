@@ -43,9 +43,10 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.errors import Conflict
 
-# Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes; but
-# nobody has to wait for long until something is done.
+# Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes;
+# but nobody has to wait for long until something is done, and for a few members it is not worth waiting.
 _REST_PER_MEMBER: Final = 0.0002
+_FEW: Final = 50
 _LONGEST_REST: Final = 1.0
 
 
@@ -161,7 +162,7 @@ class WarmPoolController:
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory
         await self._perform(pool, blueprint, todo)
-        return Result(todo.requeue, rest=min(_REST_PER_MEMBER * len(sandboxes), _LONGEST_REST))
+        return Result(todo.requeue, rest=_rest(len(sandboxes)))
 
     async def _present(self, key: Key) -> WarmPoolView | None:
         """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
@@ -246,6 +247,10 @@ class WarmPoolController:
         """The API refused: the sandbox is not as it was seen, it is claimed or has changed so that nobody wakes."""
         await self.ledger.look_at(pool, name, uid)
         self.controller.enqueue(key_of(pool))
+
+
+def _rest(members: int) -> float:
+    return min(_REST_PER_MEMBER * max(0, members - _FEW), _LONGEST_REST)
 
 
 async def _attempt(*work: Coroutine[object, object, None]) -> list[BaseException]:
