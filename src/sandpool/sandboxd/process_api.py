@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 import grpc
 
-from sandpool.sandboxd import commands
+from sandpool.sandboxd import commands, reflection
 from sandpool.sandboxd import process_messages as messages
 from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes, Unknown
 from sandpool.sandboxd.root import Escape, Root
@@ -39,7 +39,8 @@ class ProcessApi:
             "ResizeTTY": unary(self.resize, messages.resize_request),
         }
         server = grpc.server(ThreadPoolExecutor(_AT_ONCE), options=_UNLIMITED)
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
+        own = grpc.method_handlers_generic_handler(SERVICE, handlers)
+        server.add_generic_rpc_handlers((own, *reflection.handlers(SERVICE)))
         return server
 
     def execute(self, config: messages.ProcessConfig, context: Any) -> bytes:

@@ -57,14 +57,14 @@ def execute_request(data: bytes) -> ProcessConfig:
 
 
 def start_request(data: bytes) -> StartRequest:
-    fields = dict(_fields(data))
+    fields = dict(decoded_fields(data))
     pty = fields.get(2)
     return StartRequest(_config(_as_bytes(fields.get(1, b""))), None if pty is None else _size(_as_bytes(pty), 1, 2))
 
 
 def write_stdin_request(data: bytes) -> WriteStdinRequest:
     process, content = 0, None
-    for number, value in _fields(data):
+    for number, value in decoded_fields(data):
         if number == 1:
             process = _as_number(value)
         elif number == 2:
@@ -75,32 +75,32 @@ def write_stdin_request(data: bytes) -> WriteStdinRequest:
 
 
 def signal_request(data: bytes) -> SignalRequest:
-    fields = dict(_fields(data))
+    fields = dict(decoded_fields(data))
     return SignalRequest(_as_number(fields.get(1, 0)), _as_number(fields.get(2, 0)))
 
 
 def resize_request(data: bytes) -> ResizeRequest:
-    return ResizeRequest(_as_number(dict(_fields(data)).get(1, 0)), _size(data, 2, 3))
+    return ResizeRequest(_as_number(dict(decoded_fields(data)).get(1, 0)), _size(data, 2, 3))
 
 
 # --- answers ---------------------------------------------------------------------------------------------------------
 
 
 def execute_response(code: int, stdout: bytes, stderr: bytes) -> bytes:
-    return _number(1, code) + _bytes(2, stdout) + _bytes(3, stderr)
+    return encoded_number(1, code) + _bytes(2, stdout) + _bytes(3, stderr)
 
 
 def started(process: int) -> bytes:
-    return _message(1, _number(1, process))
+    return encoded_message(1, encoded_number(1, process))
 
 
 def output(data: bytes, *, error: bool) -> bytes:
     # Present also when empty: which of the alternatives it is, is what counts.
-    return _message(3 if error else 2, data)
+    return encoded_message(3 if error else 2, data)
 
 
 def ended(code: int) -> bytes:
-    return _message(4, _number(1, code))
+    return encoded_message(4, encoded_number(1, code))
 
 
 # --- the wire --------------------------------------------------------------------------------------------------------
@@ -110,11 +110,11 @@ def _config(data: bytes) -> ProcessConfig:
     command: list[str] = []
     env: dict[str, str] = {}
     cwd = None
-    for number, value in _fields(data):
+    for number, value in decoded_fields(data):
         if number == 1:
             command.append(_text(value))
         elif number == 2:
-            entry = dict(_fields(_as_bytes(value)))
+            entry = dict(decoded_fields(_as_bytes(value)))
             env[_text(entry.get(1, b""))] = _text(entry.get(2, b""))
         elif number == 3:
             cwd = _text(value)
@@ -122,15 +122,15 @@ def _config(data: bytes) -> ProcessConfig:
 
 
 def _size(data: bytes, columns: int, rows: int) -> Size:
-    fields = dict(_fields(data))
+    fields = dict(decoded_fields(data))
     return Size(_as_number(fields.get(columns, 0)), _as_number(fields.get(rows, 0)))
 
 
 def _last(data: bytes, wanted: int) -> bytes:
-    return _as_bytes(dict(_fields(data)).get(wanted, b""))
+    return _as_bytes(dict(decoded_fields(data)).get(wanted, b""))
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+def decoded_fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Number and value of every field, as they come."""
     position = 0
     while position < len(data):
@@ -174,15 +174,15 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def _number(field: int, value: int) -> bytes:
+def encoded_number(field: int, value: int) -> bytes:
     return _varint(field << 3 | _VARINT) + _varint(value) if value else b""
 
 
 def _bytes(field: int, data: bytes) -> bytes:
-    return _message(field, data) if data else b""
+    return encoded_message(field, data) if data else b""
 
 
-def _message(field: int, data: bytes) -> bytes:
+def encoded_message(field: int, data: bytes) -> bytes:
     return _varint(field << 3 | _BYTES) + _varint(len(data)) + data
 
 
