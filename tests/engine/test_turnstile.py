@@ -132,15 +132,43 @@ class TestGivingWay:
         claims.done(await claims.get())
         await turns_of_the_loop(5)
         assert passed == ["a", "b"]
-        tasks += [asyncio.create_task(pass_through(turnstile, passed, "c"))]
-        await turns_of_the_loop(5)
-        await clock.advance(1.0)
-        tasks += [asyncio.create_task(pass_through(turnstile, passed, "d"))]
-        await turns_of_the_loop(5)
-        assert passed == ["a", "b", "c"]
-        claims.done(await claims.get())
         await asyncio.gather(*tasks)
+
+    async def test_a_load_that_does_not_end_holds_up_nobody_any_more(self) -> None:
+        """Nor does a step wait for as long as the one before it did."""
+        clock = ManualClock()
+        turnstile, passed, claims = Turnstile(clock, patience=1.0), list[str](), WorkQueue[str]()
+        turnstile.give_way_to(claims)
+        claims.add("first")
+        waiting = asyncio.create_task(pass_through(turnstile, passed, "a"))
+        for number in range(9):
+            await turns_of_the_loop(5)
+            assert passed == []
+            claims.add(str(number))
+            claims.done(await claims.get())
+            await clock.advance(0.1)
+        await clock.advance(0.2)
+        claims.add("more")
+        claims.done(await claims.get())
+        await waiting
+        for name in "bcd":
+            await asyncio.wait_for(pass_through(turnstile, passed, name), 1)
         assert passed == ["a", "b", "c", "d"]
+
+        claims.done(await claims.get())  # a break
+        claims.add("another burst")
+        waiting = asyncio.create_task(pass_through(turnstile, passed, "e"))
+        await turns_of_the_loop(5)
+        assert passed == ["a", "b", "c", "d"]
+        claims.done(await claims.get())
+        await waiting
+
+    async def test_who_has_waited_for_long_enough_passes_also_if_nothing_happens(self) -> None:
+        turnstile, claims = Turnstile(SystemClock(), patience=0.05), WorkQueue[str]()
+        turnstile.give_way_to(claims)
+        claims.add("is not answered")
+        await claims.get()
+        await asyncio.wait_for(turnstile.turn(), 30)
 
     async def test_what_will_never_be_done_holds_up_nobody(self) -> None:
         turnstile, claims = Turnstile(ManualClock()), WorkQueue[str]()

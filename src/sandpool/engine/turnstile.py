@@ -7,12 +7,13 @@ waits for one step at most, and the others go on one by one as the loop turns. W
 loop turns as fast as they pass, so nothing is lost.
 
 While there is work in a queue that the turnstile ``gives_way_to``, nobody passes at all: everything that is done
-meanwhile makes somebody wait longer. But a load may never end, and then the pools would run dry. So nobody is held up
-for longer than ``PATIENCE``; after that they pass as if nobody was waiting, as many as have come. That delays each step
-of a refill and takes nothing from how many can be made.
+meanwhile makes somebody wait longer. But a load may never end, and then the pools would run dry. So when there has been
+something to do for ``PATIENCE`` without a break, everybody passes as if nobody was waiting, until there is one; and
+nobody is held up for longer than that, however many breaks there were. It must not be that much for each step: some of
+what passes is done by few workers, and a worker who waits for a second at a time does little in a minute.
 
-There is no timer for that. It is looked at whenever work of the queue is done and whenever somebody comes, and if
-neither happens for long, whoever is being served waits for an API that does not answer anybody.
+It is looked at whenever work of the queue is done and whenever somebody comes; and from time to time, for there may be
+a single claim to look at whose request is not answered.
 
 First come, first through. Requests of a transport can be sent through a turnstile, see ``CourteousTransport``.
 """
@@ -41,6 +42,9 @@ class Turnstile:
         self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
         # Whether somebody has passed in this turn of the loop, or was let through. ``_open`` will be called then.
         self._taken = False
+        # Since when there has always been something urgent to do; None: there is nothing.
+        self._busy_since: float | None = None
+        self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
@@ -65,11 +69,22 @@ class Turnstile:
         await passing
 
     def _is_held_up(self) -> bool:
-        return any(queue.is_busy for queue in self._urgent)
+        if not any(queue.is_busy for queue in self._urgent):
+            self._busy_since = None
+            return False
+        now = self.clock.monotonic()
+        if self._busy_since is None:
+            self._busy_since = now
+        return now - self._busy_since < self.patience
 
     def _review(self) -> None:
+        self._is_held_up()  # a break is a break also if nobody waits
         if self._waiting and not self._taken:
             self._open()
+
+    def _look_again(self) -> None:
+        self._alarm = None
+        self._review()
 
     def _open(self) -> None:
         """Let the first through who may pass, and then the others."""
@@ -78,6 +93,8 @@ class Turnstile:
         while self._waiting:
             since, passing = self._waiting[0]
             if held_up and self.clock.monotonic() - since < self.patience:
+                if self._alarm is None:
+                    self._alarm = asyncio.get_running_loop().call_later(self.patience, self._look_again)
                 return
             self._waiting.popleft()
             if not passing.done():  # else whoever waited was cancelled
