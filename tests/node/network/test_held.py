@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import AsyncIterator
@@ -10,7 +11,9 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.resource import Object
+from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher.client import Child, LauncherClient
+from sandpool.node.launcher.unprivileged import Hold
 from sandpool.node.network import held
 from sandpool.node.network.held import HeldNetwork
 from sandpool.node.pods.parts import NetworkFailure
@@ -30,6 +33,9 @@ class Launcher:
         if self.fails:
             raise RuntimeFailure("no")
         process = self._start()
+        assert isinstance(order, Hold)
+        # As who holds the namespaces does it.
+        _write(order.record, [order.address, process.pid, began(process.pid)])
         return Child(process.pid, os.pidfd_open(process.pid))
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -39,6 +45,10 @@ class Launcher:
     def end(self, number: int) -> None:
         self.started[number].kill()
         self.started[number].wait()
+
+
+def _write(path: str, content: object) -> None:
+    Path(path).write_text(json.dumps(content))
 
 
 @pytest_asyncio.fixture

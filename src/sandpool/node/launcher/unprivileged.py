@@ -8,12 +8,14 @@ in to connect to what listens there.
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import socket
 import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher import kernel
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
@@ -28,8 +30,12 @@ _CONNECTING: Final = 5.0  # seconds
 
 
 class Hold(NamedTuple):
-    """Namespaces for a pod: of users, and a network with nothing in it but a loopback interface that is up."""
+    """Namespaces for a pod: of users, and a network with nothing in it but a loopback interface that is up. Who holds
+    them writes down to ``record`` the pod's address, its own PID and when it began, so that it is found again whatever
+    becomes of who asked."""
 
+    record: str
+    address: str
     stdio: list[int]
     filter: bytes  # not used
 
@@ -59,6 +65,8 @@ def own_namespaces(netns: Path | None) -> None:
 def become_holder(order: Hold, report: int) -> None:
     """Does not return."""
     os.setsid()
+    with open(order.record, "w") as file:
+        json.dump([order.address, os.getpid(), began(os.getpid())], file)
     _new_user_namespace(kernel.CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anything:
         fcntl.ioctl(anything, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))

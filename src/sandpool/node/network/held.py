@@ -79,8 +79,8 @@ class HeldNetwork:
         uid: str = pod["metadata"]["uid"]
         place = self._places.get(uid)
         if place is None or not place.is_held:
-            place = self._places[uid] = await self._new_place() if place is None else await self._held(place.address)
-            (self.directory / uid).write_text(json.dumps([str(place.address), place.holder, place.since]))
+            found = await self._new_place(uid) if place is None else await self._held(uid, place.address)
+            place = self._places[uid] = found
         return Attachment(place.namespace, (str(place.address),))
 
     async def detach(self, uid: str) -> None:
@@ -116,28 +116,28 @@ class HeldNetwork:
         connection.setblocking(False)
         return connection
 
-    async def _new_place(self) -> _Place:
+    async def _new_place(self, uid: str) -> _Place:
         try:
             address = self.addresses.take()
         except NoAddressLeft as error:
             raise _refused(error) from error
         try:
-            return await self._held(address)
+            return await self._held(uid, address)
         except BaseException:
             self.addresses.give_back(address)
             raise
 
-    async def _held(self, address: IPv4Address) -> _Place:
+    async def _held(self, uid: str, address: IPv4Address) -> _Place:
         try:
-            holder = await self._hold()
+            holder = await self._hold(uid, address)
         except RuntimeFailure as error:
             raise _refused(error) from error
         return _Place(address, holder, began(holder))
 
-    async def _hold(self) -> int:
+    async def _hold(self, uid: str, address: IPv4Address) -> int:
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
-            child = await self.launcher.launch(Hold([nothing] * 3, b""))
+            child = await self.launcher.launch(Hold(str(self.directory / uid), str(address), [nothing] * 3, b""))
         finally:
             os.close(nothing)
         child.close()
