@@ -10,7 +10,9 @@ import hypothesis
 import pytest
 
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
+from sandpool.testing.cluster import ACCOUNT
 from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.permissions import use_of
 from sandpool.testing.users import USERS, WRITERS
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
@@ -19,7 +21,7 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE") == "1" else "repeatable")
 
-pytest_plugins = ["sandpool.testing.homes"]
+pytest_plugins = ["sandpool.testing.homes", "sandpool.testing.permissions_report"]
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
 NO_ISOLATION = "real sandboxes are made by root only"
@@ -49,14 +51,16 @@ def kubernetes_assets() -> Assets:
 
 
 @pytest.fixture(scope="session")
-def control_plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
+def control_plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
     """A real Kubernetes, one for all tests of a worker."""
     # Without snapshots of its cache the apiserver forgets when etcd does, which tests rely on.
     flags = ["--feature-gates=ListFromCacheSnapshot=false"]
     users = {**USERS, **WRITERS}
-    plane = ControlPlane(kubernetes_assets, fsync=False, users=users, audit=tuple(WRITERS), apiserver_flags=flags)
+    audit = (*WRITERS, ACCOUNT)
+    plane = ControlPlane(kubernetes_assets, fsync=False, users=users, audit=audit, apiserver_flags=flags)
     with plane:
         yield plane
+        use_of(pytestconfig).note(plane.audit_log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,14 +18,19 @@ from sandpool.testing.audit import Audit, asked_of_kubernetes
 from sandpool.testing.cluster import ACCOUNT, Cluster
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.endpoint import HttpDoor
+from sandpool.testing.permissions import use_of
 from sandpool.testing.users import ADMIN
 from sandpool.testing.watching import until
 
+# The router, as audit logs have it.
+ROUTER = f"system:serviceaccount:{names.NAMESPACE}:{names.ROUTER_ACCOUNT}"
+
 
 @pytest.fixture(scope="module")
-def plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
-    with ControlPlane(kubernetes_assets, fsync=False, audit=(ACCOUNT,)) as plane:
+def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
+    with ControlPlane(kubernetes_assets, fsync=False, audit=(ACCOUNT, ROUTER)) as plane:
         yield plane
+        use_of(pytestconfig).note(plane.audit_log)
 
 
 @pytest.fixture

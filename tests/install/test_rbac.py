@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
-from random import Random
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from tests.install.conftest import ROUTER
 
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
@@ -31,11 +34,11 @@ from sandpool.install import names
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import Forbidden, NotFound
-from sandpool.router.targets import Targets
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.endpoint import HttpDoor
+from sandpool.kube.errors import NotFound
+from sandpool.testing.cluster import ACCOUNT, Cluster
+from sandpool.testing.component import Component
 from sandpool.testing.objects import new
+from sandpool.testing.permissions import Use, permissions
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready
 
@@ -189,43 +192,63 @@ async def _granted(client: Client) -> set[tuple[str, str]]:
         await client.get(CLUSTER_ROLE, names.CONTROLLER),
         await client.get(ROLE, names.CONTROLLER, names.NAMESPACE),
     ]
-    return {
-        (resource, verb)
-        for role in roles
-        for rule in role["rules"]
-        for resource in rule["resources"]
-        for verb in rule["verbs"]
-    }
+    return permissions(rule for role in roles for rule in role["rules"])
 
 
 async def test_what_is_granted_is_what_is_used(cluster: Cluster, client: Client) -> None:
     async with cluster.controllers(SPACE):
         await _live(Scenario(client))
-    asked = cluster.audit.asked()
     granted = await _granted(client)
 
-    assert [str(each) for each in asked if each.code in (401, 403)] == []
-    used = {("/".join(filter(None, (each.resource, each.subresource))), each.verb) for each in asked if each.resource}
+    def used() -> set[tuple[str, str]]:
+        asked = [each for each in cluster.audit.asked(user=ACCOUNT) if each.resource]
+        return {("/".join(filter(None, (each.resource, each.subresource))), each.verb) for each in asked}
+
+    async def told() -> bool:
+        return granted - used() <= IN_RESERVE.keys()
+
+    # A watch is in the log when the API has noticed its end.
+    with suppress(TimeoutError):
+        await until(told)
+    assert granted - used() <= IN_RESERVE.keys(), "granted and never used"
     # Whether it has all this is what everybody may ask about himself.
-    assert used - granted == {("selfsubjectaccessreviews", "create")}
-    assert granted - used <= IN_RESERVE.keys(), f"granted and never used: {sorted(granted - used - IN_RESERVE.keys())}"
+    assert used() - granted == {("selfsubjectaccessreviews", "create")}
+    assert [str(each) for each in cluster.audit.asked(user=ACCOUNT) if each.code in (401, 403)] == []
     assert IN_RESERVE.keys() <= granted, "the list of what is in reserve is out of date"
 
 
-async def test_the_router_sees_what_it_has_to(cluster: Cluster) -> None:
+async def test_the_router_asks_for_what_it_is_granted_and_nothing_else(cluster: Cluster, tmp_path: Path) -> None:
+    """As a process of its own and the account that is installed for it."""
     objects = chosen(Choice(), router=True, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
-    token = await cluster.token(names.ROUTER_ACCOUNT)
-    door = HttpDoor(cluster.plane.url, cluster.plane.ca, {"router": token})
-    targets = Targets(door.client_for("router"), SystemClock(), Random(1))
-    running = asyncio.create_task(targets.run())
-    async with asyncio.timeout(60):
-        await targets.synced()
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
-    with pytest.raises(Forbidden):
-        await door.client_for("router").list(SANDBOX_CLAIM)
-    await door.close()
+    token, plane = await cluster.token(names.ROUTER_ACCOUNT), cluster.plane
+    kubeconfig = plane.write_kubeconfig(tmp_path / "kubeconfig", names.ROUTER_ACCOUNT, token=token)
+    addresses = ("http", "metrics", "health-probe")
+    listening = [f"--{each}-bind-address=127.0.0.1:0" for each in addresses]
+    command: list[str | Path] = [sys.executable, "-m", "sandpool.cli.main", "router", *listening]
+    router = Component("router", [*command, "--kubeconfig", kubeconfig], tmp_path / "router.log")
+    granted = permissions((await cluster.client.get(CLUSTER_ROLE, names.ROUTER_ACCOUNT))["rules"])
+    use = Use()
+
+    async def all_used() -> bool:
+        """A watch is in the log when it has ended, and begins when the list is answered, which nobody sees."""
+        since = len(cluster.audit)
+
+        async def listed() -> bool:
+            asked = cluster.audit.asked(since=since, user=ROUTER)
+            return {each.resource for each in asked if each.verb == "list"} == {what for what, _ in granted}
+
+        router.start()
+        try:
+            await until(listed, within=60)
+        finally:
+            await asyncio.to_thread(router.stop, 20)
+        use.note(plane.audit_log, ROUTER)
+        return use.used >= granted
+
+    await until(all_used, within=120)
+    assert use.findings(granted, complete=True) == []
+    assert use.used == granted
 
 
 async def test_everything_is_accepted_by_a_dry_run_too(cluster: Cluster) -> None:

@@ -20,15 +20,17 @@ from sandpool.testing.crowd import Crowd
 from sandpool.testing.endpoint import HttpDoor
 from sandpool.testing.ledger import Ledger
 from sandpool.testing.node import SimulatedNode
+from sandpool.testing.permissions import use_of
 from sandpool.testing.users import ADMIN
 
 SIZE = 12  # of the pool
 
 
 @pytest.fixture(scope="session")
-def plane(kubernetes_assets: Assets) -> Iterator[ControlPlane]:
+def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[ControlPlane]:
     with ControlPlane(kubernetes_assets, fsync=False, audit=(ACCOUNT,)) as plane:
         yield plane
+        use_of(pytestconfig).note(plane.audit_log, refusals=False)
 
 
 @pytest.fixture

@@ -23,6 +23,19 @@ from sandpool.testing.node import SimulatedNode
 # The user that the controllers are, as audit logs have it.
 ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.CONTROLLER}"
 _ROBOT: Final = "robot"
+_SECONDS: Final = 4 * 3600  # longer than any run of the tests
+
+
+async def account_token(client: Client, account: str, namespace: str = names.NAMESPACE) -> str:
+    """Of a service account that was installed, as a pod of its Deployment would have it; or of another."""
+    request = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {"expirationSeconds": _SECONDS},
+    }
+    answer = await client.create(SERVICE_ACCOUNT, request, namespace, name=account, subresource="token")
+    token: str = answer["status"]["token"]
+    return token
 
 
 @dataclass(frozen=True)
@@ -34,15 +47,7 @@ class Cluster:
     audit: Audit
 
     async def token(self, account: str = names.CONTROLLER) -> str:
-        """Of a service account that was installed, as a pod of its Deployment would have it."""
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        }
-        answer = await self.client.create(SERVICE_ACCOUNT, request, names.NAMESPACE, name=account, subresource="token")
-        token: str = answer["status"]["token"]
-        return token
+        return await account_token(self.client, account)
 
     @asynccontextmanager
     async def controllers(self, namespace: str) -> AsyncIterator[Process]:

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import yaml
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SANDBOX
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, DEPLOYMENT, NAMESPACE, SANDBOX
+from sandpool.engine.clock import SystemClock
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice, controller, namespace
 from sandpool.install.names import CONTROLLER
 from sandpool.install.roles import controller_rules
 from sandpool.kube.client import Client
@@ -23,7 +27,8 @@ from sandpool.server.app import ApiServer
 from sandpool.server.audit import AuditLog
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.server.exchange import User
-from sandpool.testing.audit import Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
+from sandpool.testing.cluster import ACCOUNT, account_token
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.definitions import install
 from sandpool.testing.endpoint import HttpDoor
@@ -64,6 +69,12 @@ async def grant(home: Home, admin: Client) -> None:
     with suppress(AlreadyExists):
         await admin.create(CLUSTER_ROLE_BINDING, binding)
 
+    await _granted(home)
+
+
+async def _granted(home: Home) -> None:
+    """Wait until the controllers have their rights."""
+
     async def granted() -> bool:
         try:
             await home.client_for("controllers").list(SANDBOX, limit=1)
@@ -72,6 +83,12 @@ async def grant(home: Home, admin: Client) -> None:
         return True
 
     await until(granted)
+
+
+def _asked_in_home(line: Any) -> Asked:
+    """In the words of a home, which knows the service account by what it is for."""
+    asked = asked_of_kubernetes(line)
+    return replace(asked, user="controllers") if asked.user == ACCOUNT else asked
 
 
 class InProcessHome:
@@ -133,24 +150,31 @@ class HttpHome(HttpDoor):
 
 
 class KubernetesHome(HttpDoor):
-    """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes."""
+    """A real Kubernetes: etcd, kube-apiserver and kube-controller-manager, without nodes. The controllers are the
+    service account that is installed for them."""
 
     name = "kubernetes"
 
-    def __init__(self, plane: ControlPlane) -> None:
-        """``plane`` must have been made with the ``WRITERS`` among its users, and with ``audit``."""
-        super().__init__(plane.url, plane.ca, plane.tokens)
+    def __init__(self, plane: ControlPlane, account: str = "") -> None:
+        """``plane`` must have been made with the ``WRITERS`` among its users, and with ``audit`` of them and of the
+        account, of which this is the token."""
+        super().__init__(plane.url, plane.ca, {**plane.tokens, **({"controllers": account} if account else {})})
         self.plane = plane
-        self.audit = Audit(plane.audit_log, asked_of_kubernetes)
+        self.audit = Audit(plane.audit_log, _asked_in_home)
 
     @classmethod
     async def start(cls, plane: ControlPlane) -> KubernetesHome:
-        home = cls(plane)
-        admin = home.client_for(ADMIN)
+        door = HttpDoor(plane.url, plane.ca, plane.tokens)
+        admin = door.client_for(ADMIN)
         for manifest in sorted(_CRDS.glob("*.yaml")):
             with suppress(AlreadyExists):  # somebody else uses the same control plane
                 await install(admin, yaml.load(manifest.read_text(), yaml.CSafeLoader))
-        await grant(home, admin)
+        # All but the Deployment, for the controllers of a home are in this process.
+        accounts = [each for each in controller(Choice()) if each["kind"] != DEPLOYMENT.kind]
+        await Installer(admin, SystemClock(), lambda line: None).install([namespace(), *accounts])
+        home = cls(plane, await account_token(admin, CONTROLLER))
+        await door.close()
+        await _granted(home)
         # The garbage collector looks for new kinds every half a minute, and when it starts. Not in another thread: a
         # component ends with the thread that has started it, and those of a pool end with the event loop.
         plane.restart(plane.controller_manager)

@@ -1,0 +1,62 @@
+"""``sandpool why`` on a real Kubernetes, for somebody who may read claims, pools and sandboxes and no pods."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final
+
+import pytest
+from click.testing import CliRunner
+
+from sandpool.api.kinds import ROLE, ROLE_BINDING, SANDBOX_CLAIM, SERVICE_ACCOUNT
+from sandpool.cli.main import main
+from sandpool.testing.cluster import Cluster, account_token
+from sandpool.testing.crowd import Crowd
+from sandpool.testing.deployed import Deployed
+from sandpool.testing.objects import new
+
+pytestmark = pytest.mark.kubernetes
+
+READER: Final = "reader"
+_RULES: Final = [
+    {"apiGroups": ["agents.x-k8s.io"], "resources": ["sandboxes"], "verbs": ["get", "list"]},
+    {
+        "apiGroups": ["extensions.agents.x-k8s.io"],
+        "resources": ["sandboxclaims", "sandboxwarmpools"],
+        "verbs": ["get", "list"],
+    },
+]
+
+
+async def access_of_reader(cluster: Cluster, namespace: str, path: Path) -> Path:
+    """The kubeconfig of a service account with just these rights in the namespace."""
+    client = cluster.client
+    await client.create(SERVICE_ACCOUNT, new(SERVICE_ACCOUNT, READER), namespace)
+    await client.create(ROLE, new(ROLE, READER, rules=_RULES), namespace)
+    reference = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": READER}
+    subject = {"kind": SERVICE_ACCOUNT.kind, "name": READER, "namespace": namespace}
+    await client.create(ROLE_BINDING, new(ROLE_BINDING, READER, roleRef=reference, subjects=[subject]), namespace)
+    token = await account_token(client, READER, namespace)
+    return cluster.plane.write_kubeconfig(path, READER, token=token)
+
+
+async def test_no_permission_for_pods_is_needed(cluster: Cluster, crowd: Crowd, tmp_path: Path) -> None:
+    kubeconfig = await access_of_reader(cluster, crowd.namespace, tmp_path / "reader.kubeconfig")
+
+    async def ask(claim: str) -> str:
+        arguments = ("why", "claim", claim, "-n", crowd.namespace, "--kubeconfig", str(kubeconfig))
+        told = await asyncio.to_thread(CliRunner().invoke, main, arguments)  # it has an event loop of its own
+        assert told.exit_code == 0, told.output
+        return told.output
+
+    lost = new(SANDBOX_CLAIM, "lost", spec={"warmPoolRef": {"name": "nowhere"}})
+    await cluster.client.create(SANDBOX_CLAIM, lost, crowd.namespace)
+    async with Deployed(cluster, tmp_path) as deployed:
+        await deployed.leading()
+        await crowd.filled()
+        await crowd.claim(["mine"])
+        await crowd.served(1, at_least=True)
+    assert 'Claim "mine" is ready: it has sandbox "' in await ask("mine")
+    assert "bound: the sandbox is owned by the claim" in await ask("mine")
+    assert (await ask("lost")).startswith('Claim "lost" is not ready: pool "nowhere" does not exist.')
