@@ -46,7 +46,7 @@ from sandpool.kube.errors import Conflict
 # Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes;
 # but nobody has to wait for long until something is done, and for a few members it is not worth waiting.
 _REST_PER_MEMBER: Final = 0.0002
-_FEW: Final = 50
+_FEW: Final = 100
 _LONGEST_REST: Final = 1.0
 
 
