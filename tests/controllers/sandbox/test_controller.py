@@ -21,12 +21,20 @@ from sandpool.api.kinds import (
     SANDBOX_WARM_POOL,
     SERVICE,
 )
-from sandpool.api.labels import ADOPTABLE, CREATED_BY, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
+from sandpool.api.labels import (
+    ADOPTABLE,
+    CREATED_BY,
+    LAUNCH_TYPE,
+    POD_NAME,
+    SANDBOX_NAME_HASH,
+    TRACE_CONTEXT,
+    WARM_POOL,
+)
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
 from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.sandbox.controller import SandboxController
+from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
 from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
@@ -619,3 +627,25 @@ async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
     assert rig.sandboxes._waiting == {}
     assert rig.sandboxes.controller.failures == 0
     assert "PATCH sandboxes/box/status" not in rig.writes()
+
+
+@pytest.mark.parametrize(
+    ("launch", "owner", "ready", "expected"),
+    [
+        ("cold", SANDBOX_CLAIM, "False", True),
+        ("cold", SANDBOX_CLAIM, "True", True),
+        ("warm", SANDBOX_WARM_POOL, "False", False),
+        ("warm", SANDBOX_WARM_POOL, "True", False),
+        ("warm", SANDBOX_CLAIM, "True", False),
+        ("warm", SANDBOX_CLAIM, "False", True),
+    ],
+)
+def test_who_is_waited_for(launch: str, owner: ResourceType, ready: str, expected: bool) -> None:
+    """Also a sandbox of a pool is, if it was handed out before it was ready, or has been suspended since."""
+    box, its = new(SANDBOX, "box", spec={}), new(owner, "its")
+    box["metadata"] |= {"namespace": "default", "uid": "1", "labels": {LAUNCH_TYPE: launch}}
+    its["metadata"]["uid"] = "2"
+    box["metadata"]["ownerReferences"] = [owner_reference(its, controller=True)]
+    box["status"] = {"conditions": [{"type": "Ready", "status": ready, "reason": "Any", "message": ""}]}
+    assert is_waited_for(SandboxView.from_object(box)) is expected
+    assert not is_waited_for(None)

@@ -18,7 +18,7 @@ from datetime import timedelta
 from random import Random
 from typing import Final, NamedTuple
 
-from sandpool.api.kinds import POD, SANDBOX
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView
@@ -48,6 +48,17 @@ from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 _ATTEMPTS: Final = 2
 
 _NOTHING_WAITS: Final = Waiting()
+
+
+def is_waited_for(sandbox: SandboxView | None) -> bool:
+    """Whether somebody may be waiting for a sandbox. Nobody waits for those that are kept warm, and whoever was given
+    one of them has it; unless it was not ready yet, or is not ready again."""
+    if sandbox is None:
+        return False
+    if sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM:
+        return True
+    is_kept = sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
+    return not is_kept and not sandbox.ready
 
 
 class SandboxController:
@@ -103,7 +114,7 @@ class SandboxController:
 
     async def reconcile(self, key: Key) -> Result:
         with self._echoes.passing(key):
-            if not self._is_waited_for(key):
+            if not is_waited_for(self.caches.sandboxes.get(key)):
                 await self._turnstile.turn()
             return await self._pass(key)
 
@@ -128,12 +139,6 @@ class SandboxController:
         self._waiting.pop(key, None)
         self._owners.forget(key)
         return DONE
-
-    def _is_waited_for(self, key: Key) -> bool:
-        """Whether somebody may be waiting for this sandbox. Nobody waits for those that are kept warm, and whoever was
-        given one of them has it."""
-        sandbox = self.caches.sandboxes.get(key)
-        return sandbox is not None and sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM
 
     async def _traced(self, sandbox: SandboxView) -> SandboxView | None:
         """The sandbox with a trace to which all passes over it belong: this one's, if nobody who asked for the sandbox
