@@ -171,11 +171,15 @@ class TestGivingWay:
         await asyncio.wait_for(turnstile.turn(), 30)
 
     async def test_what_will_never_be_done_holds_up_nobody(self) -> None:
-        turnstile, claims = Turnstile(ManualClock()), WorkQueue[str]()
+        turnstile, passed, claims = Turnstile(ManualClock()), list[str](), WorkQueue[str]()
         turnstile.give_way_to(claims)
         claims.add("left to whoever takes over")
+        waiting = asyncio.create_task(pass_through(turnstile, passed, "waited before"))
+        await turns_of_the_loop(5)
+        assert passed == []
         claims.shut_down()
-        await asyncio.wait_for(turnstile.turn(), 1)
+        await asyncio.wait_for(waiting, 30)
+        await asyncio.wait_for(turnstile.turn(), 30)
 
 
 async def turns_of_the_loop(number: int) -> None:

@@ -80,9 +80,9 @@ class WorkQueue(Generic[K]):
         """Whether there is anything to do that will be done: after ``shut_down`` that is only what workers have."""
         return bool(self._processing) or bool(self._waiting and not self._shut_down)
 
-    def when_done(self, tell: Callable[[], object]) -> None:
-        """Have a function called whenever a key was given back."""
-        self._listeners.append(tell)
+    def when_done(self, listener: Callable[[], object]) -> None:
+        """Have a function called whenever a key was given back, and when there will be no more."""
+        self._listeners.append(listener)
 
     def add(self, key: K, priority: int = 0) -> None:
         if self._shut_down:
@@ -119,18 +119,22 @@ class WorkQueue(Generic[K]):
             self._wait(key, again)
         elif not self._waiting and not self._processing:
             self._settled.set()
-        for tell in self._listeners:
-            tell()
+        self._tell()
 
     def shut_down(self) -> None:
         """Accept nothing more. Workers get what waits, those without work are sent home."""
         self._shut_down = True
         while self._idle:
             self._wake_one()
+        self._tell()
 
     async def settled(self) -> None:
         """Wait until nothing waits and nothing is with a worker; after ``shut_down``, that is for good."""
         await self._settled.wait()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def _wait(self, key: K, priority: int) -> None:
         before = self._waiting.get(key)
