@@ -4,9 +4,11 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.sandboxd import http
 from sandpool.sandboxd.encoding import decoded
 from sandpool.sandboxd.http import File, Request, Response
 from sandpool.testing.talking import serving
@@ -74,6 +76,25 @@ def test_a_file(tmp_path: Path) -> None:
         assert talker.ask("GET", "/part").body == content[17:1017]
         headed = talker.ask("HEAD", "/")
         assert (headed.headers["content-length"], headed.body) == ("3000000", b"")
+
+
+def test_who_would_rather_speak_something_else_is_answered_all_the_same() -> None:
+    with serving(echo) as talker:
+        offer = b"POST / HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 2\r\n\r\nhi"
+        assert talker.raw(offer + b"PRI * HTTP/2.0").startswith(b"HTTP/1.1 200 ")
+
+
+def test_a_sandbox_without_room_for_threads_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*about: object) -> int:
+        monkeypatch.undo()
+        raise RuntimeError("can't start new thread")
+
+    with serving(echo) as talker:
+        monkeypatch.setattr(http, "start_new_thread", refuse)
+        with pytest.raises(ConnectionError):
+            talker.ask("GET", "/")
+        talker.connection.close()
+        assert talker.ask("GET", "/").status == 200
 
 
 def test_nonsense_is_told_so() -> None:

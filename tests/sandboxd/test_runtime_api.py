@@ -80,7 +80,16 @@ def test_a_command_that_takes_too_long(talker: Talker) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [{}, {"command": 3}, {"command": None}, [], "nonsense", {"command": "a", "timeout_seconds": -1}]
+    "body",
+    [
+        {},
+        {"command": 3},
+        {"command": None},
+        [],
+        "nonsense",
+        {"command": "a", "timeout_seconds": -1},
+        {"command": "a", "timeout_seconds": float("nan")},
+    ],
 )
 def test_a_request_without_a_command(talker: Talker, body: Any) -> None:
     answer = talker.ask("POST", "/execute", body if isinstance(body, dict) else str(body))

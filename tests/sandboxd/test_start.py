@@ -53,6 +53,12 @@ print(typing.Optional[int])
     assert _run(laid_out, script).splitlines() == ["b'/a'", "typing.Optional[int]"]
 
 
+def test_it_can_be_started_where_everything_is_installed() -> None:
+    """As ``python -m sandpool.sandboxd``, with all of httptools and not what is left of it in a sandbox."""
+    command = [sys.executable, "-I", "-c", "import sandpool.sandboxd.__main__, httptools; print(httptools.parser)"]
+    assert "httptools" in subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def _run(laid_out: Path, script: str, *arguments: str) -> str:
     begin = f"import sys; sys.path.insert(0, {str(laid_out)!r}); "
     command = [sys.executable, "-I", "-S", "-c", begin + "\n" + script, *arguments]

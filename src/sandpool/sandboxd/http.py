@@ -12,7 +12,7 @@ from _socket import AF_INET, IPPROTO_TCP, MSG_MORE, MSG_PEEK, SHUT_RDWR, SOCK_ST
 from _thread import allocate_lock, start_new_thread
 
 from sandpool.sandboxd.encoding import decoded, to_json
-from sandpool.sandboxd.parser import HttpParserError, HttpRequestParser
+from sandpool.sandboxd.parser import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -125,7 +125,12 @@ class Server:
                     return
                 continue
             self._room.enter()
-            start_new_thread(self._converse, (socket(AF_INET, SOCK_STREAM, 0, descriptor),))
+            sock = socket(AF_INET, SOCK_STREAM, 0, descriptor)
+            try:
+                start_new_thread(self._converse, (sock,))
+            except RuntimeError:  # the programs of the sandbox leave no room for a thread; that may pass
+                sock.close()
+                self._room.leave()
 
     def stop(self) -> None:
         self._stopping = True
@@ -181,6 +186,7 @@ class _Connection:
         self.current: Request | None = None  # that is arriving
         self._url = b""
         self._head = 0  # bytes of the head that is arriving
+        self._is_last = False  # what comes next is not HTTP, or would not be if we had agreed
 
     def answer(self, handler: Callable[[Request], Response]) -> None:
         while True:
@@ -191,7 +197,7 @@ class _Connection:
                 return
             if request is None:
                 return
-            keep = request.headers.get("connection", "").lower() != "close"
+            keep = request.headers.get("connection", "").lower() != "close" and not self._is_last
             try:
                 response = handler(request)
                 keep = keep and self._is_drained(request)
@@ -206,7 +212,10 @@ class _Connection:
         data = self.sock.recv(_PIECE)
         if not data:
             raise Lost
-        self.parser.feed_data(data)
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            self._is_last = True
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)

@@ -12,7 +12,8 @@ TYPE_CHECKING = False
 
 
 class _StandIn:
-    """Has every name, and anything can be looked up in it: enough for annotations."""
+    """Has every name, anything can be looked up in it, and a class can be made of it: enough for annotations, and for a
+    whole httptools, which has more than the parser in it."""
 
     def __getattr__(self, name: str) -> _StandIn:
         if name.startswith("__"):
@@ -22,14 +23,19 @@ class _StandIn:
     def __getitem__(self, item: object) -> _StandIn:
         return self
 
+    def __mro_entries__(self, bases: tuple[object, ...]) -> tuple[()]:
+        return ()
+
 
 if TYPE_CHECKING or "typing" in sys.modules:
     from httptools.parser.errors import HttpParserError as HttpParserError
+    from httptools.parser.errors import HttpParserUpgrade as HttpParserUpgrade
     from httptools.parser.parser import HttpRequestParser as HttpRequestParser
 else:
     sys.modules["typing"] = _StandIn()
     try:
         from httptools.parser.errors import HttpParserError as HttpParserError
+        from httptools.parser.errors import HttpParserUpgrade as HttpParserUpgrade
         from httptools.parser.parser import HttpRequestParser as HttpRequestParser
     finally:
         del sys.modules["typing"]

@@ -77,7 +77,9 @@ class RuntimeApi:
             kind = "missing" if command is None else "string_type"
             return _unprocessable(kind, ["body", "command"], "Field required" if command is None else "not a string")
         timeout = asked.get("timeout_seconds")
-        if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, int | float) or timeout <= 0):
+        if timeout is not None and (
+            isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout > 0
+        ):
             return _unprocessable(
                 "greater_than", ["body", "timeout_seconds"], "a positive number of seconds is expected"
             )
