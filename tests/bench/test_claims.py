@@ -60,6 +60,13 @@ async def test_what_the_server_did_about_a_claim_lies_between_what_its_client_sa
     assert calls[1].end <= calls[2].begin + 0.001 and calls[2].begin <= claim.ready
 
 
+async def test_a_burst_finds_connections_open_and_that_is_no_part_of_what_it_costs(place: Place) -> None:
+    report = await run(place, Scenario("burst", Bursts(3), 3))
+    assert place.audit is not None
+    assert sum(str(asked) == "get namespaces" for asked in place.audit.asked()) == 3
+    assert ("client", "get namespaces") not in report.ledger.requests
+
+
 async def test_claims_that_depart_take_their_sandboxes_with_them_and_that_is_counted(place: Place) -> None:
     report = await run(place, Scenario("burst", Bursts(3), 2, depart=True))
     assert report.departure is not None

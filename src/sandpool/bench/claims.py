@@ -133,6 +133,7 @@ class _Run:
         if claims:
             filled = await self._fill()
             await self._rest()
+            await self.ground.call(self.scenario.load.at_once)
         since, before, begin = len(self._asked()), await self.place.usage(), clock.monotonic()
         if claims:
             outcome = await self._load()

@@ -51,9 +51,6 @@ _ARGUMENTS: Final = (
     *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
     *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
 )
-# Of the load. A burst would begin with a TLS handshake for each, and that is not what is to be measured; a client of
-# Kubernetes usually has a single connection for everything.
-_CONNECTIONS: Final = 16
 # Seconds until a process answers, and between two looks whether it is still there.
 _PATIENCE: Final = 60.0
 _PAUSE: Final = 0.5
@@ -120,7 +117,7 @@ async def installation(
         node = Component(
             "node", [sys.executable, "-m", "sandpool.bench.kubelet", kubeconfigs[_NODE]], directory / "node.log"
         )
-        people = client_of(kubeconfigs[CLIENT], connections=_CONNECTIONS)
+        people = client_of(kubeconfigs[CLIENT])
         async with aiohttp.ClientSession() as session, people as load:
 
             async def usage() -> Usage:

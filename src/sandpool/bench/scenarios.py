@@ -33,6 +33,10 @@ class Bursts:
         return self.size * self.count
 
     @property
+    def at_once(self) -> int:
+        return self.size
+
+    @property
     def most_waiting(self) -> float:
         """All of a burst may wait."""
         return float("inf")
@@ -58,6 +62,11 @@ class Stream:
     @property
     def claims(self) -> int:
         return round(self.rate * self.seconds)
+
+    @property
+    def at_once(self) -> int:
+        """They come one by one."""
+        return 1
 
     @property
     def most_waiting(self) -> float:

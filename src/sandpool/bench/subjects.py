@@ -49,8 +49,8 @@ def sandbox(name: str, containers: int = 2) -> Object:
 
 
 @contextlib.asynccontextmanager
-async def client_of(kubeconfig: Path, *, connections: int = 100) -> AsyncIterator[Client]:
-    client = Client(HttpTransport(load(kubeconfig), max_connections=connections), field_manager="bench")
+async def client_of(kubeconfig: Path) -> AsyncIterator[Client]:
+    client = Client(HttpTransport(load(kubeconfig)), field_manager="bench")
     try:
         yield client
     finally:
