@@ -36,6 +36,10 @@ def pool(name: str, replicas: int, container: dict[str, Any], **template: Any) -
     ]
 
 
+#: What ends at once could be seen to be ready before.
+_NEVER: Final = {"readinessProbe": {"exec": {"command": ["false"]}}}
+
+
 def _disk(size: str) -> dict[str, Any]:
     resources = {"requests": {"storage": size}}
     return {"metadata": {"name": "work"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
@@ -53,8 +57,15 @@ POOLS: Final[list[dict[str, Any]]] = [
     ),
     *pool("served", 0, {}, service=True),
     *pool("daemon", 1, DAEMON, service=True, envVarsInjectionPolicy="Allowed"),
-    *pool("fails", 0, {"command": ["false"]}),
-    *pool("ends", 0, {"command": ["true"]}),
+    *pool(
+        "daemon-disk",
+        0,
+        {**DAEMON, "volumeMounts": [{"name": "work", "mountPath": "/work"}]},
+        volumeClaimTemplatesPolicy="Overrides",
+        volumeClaimTemplates=[_disk("1Mi")],
+    ),
+    *pool("fails", 0, {"command": ["false"], **_NEVER}),
+    *pool("ends", 0, {"command": ["true"], **_NEVER}),
     pool("no-template", 0, {})[1],
 ]
 
@@ -160,12 +171,12 @@ def streams(sdk: Any, megabytes: int, pool: str = "python") -> None:
         box.terminate()
 
 
-def adopts_what_is_there(sdk: Any, name: str) -> None:
-    first = sdk.client.create_sandbox("python", claim_name=name, labels={"who": name})
+def adopts_what_is_there(sdk: Any, name: str, pool: str = "python") -> None:
+    first = sdk.client.create_sandbox(pool, claim_name=name, labels={"who": name})
     try:
-        sdk.fails("ApiException", sdk.client.create_sandbox, "python", claim_name=name)
+        sdk.fails("ApiException", sdk.client.create_sandbox, pool, claim_name=name)
         other = sdk.connected(sdk.config)
-        again = other.create_sandbox("python", claim_name=name, adopt_existing=True)
+        again = other.create_sandbox(pool, claim_name=name, adopt_existing=True)
         assert again.sandbox_id == first.sandbox_id
         assert again.commands.run("echo adopted").stdout == "adopted\n"
         found = other.get_sandbox(name)
@@ -179,8 +190,8 @@ def adopts_what_is_there(sdk: Any, name: str) -> None:
     assert sdk.client.list_all_sandboxes("default", label_selector=f"who={name}") == []
 
 
-def brings_variables(sdk: Any) -> None:
-    box = sdk.client.create_sandbox("open", env={"GREETING": "größe $HOME", "LANG": "C"})
+def brings_variables(sdk: Any, pool: str = "open") -> None:
+    box = sdk.client.create_sandbox(pool, env={"GREETING": "größe $HOME", "LANG": "C"})
     try:
         done = box.commands.run("printenv GREETING LANG")
         assert done.stdout == "größe $HOME\nC\n", done
@@ -188,10 +199,10 @@ def brings_variables(sdk: Any) -> None:
         box.terminate()
 
 
-def brings_volumes(sdk: Any) -> str:
+def brings_volumes(sdk: Any, pool: str = "disk") -> str:
     resources = {"requests": {"storage": "3Mi"}}
     disk = {"metadata": {"name": "work"}, "spec": {"accessModes": ["ReadWriteOnce"], "resources": resources}}
-    box = sdk.client.create_sandbox("disk", volume_claim_templates=[disk])
+    box = sdk.client.create_sandbox(pool, volume_claim_templates=[disk])
     done = box.commands.run("echo kept > /work/file && cat /work/file")
     assert done.stdout == "kept\n", done
     name: str = box.claim_name
@@ -219,10 +230,10 @@ def is_told_at_once(sdk: Any) -> None:
     assert sdk.client.list_active_sandboxes() == active
 
 
-def expires(sdk: Any) -> None:
+def expires(sdk: Any, pool: str = "python") -> None:
     import time
 
-    box = sdk.client.create_sandbox("python", shutdown_after_seconds=2)
+    box = sdk.client.create_sandbox(pool, shutdown_after_seconds=2)
     assert box.commands.run("echo soon").stdout == "soon\n"
     end = time.monotonic() + 30
     while box.status()[0] == "SandboxReady":

@@ -1,0 +1,97 @@
+"""All that the SDK can do, in each of its connection modes: what shorter tests show in one mode holds in the others.
+
+Only when there is time: a claim is the same object in every mode, and what differs is the way to its sandbox.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from sandpool.testing.private_home import PrivateHome
+from sandpool.testing.sdk import scripts
+from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+
+pytestmark = [
+    pytest.mark.isolation,
+    pytest.mark.long,
+    pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl: install the Debian package kubectl"),
+]
+
+GATEWAY: Final = {
+    "apiVersion": "gateway.networking.k8s.io/v1",
+    "kind": "Gateway",
+    "metadata": {"name": "every-mode", "namespace": "default"},
+    "spec": {"gatewayClassName": "sandpool", "listeners": [{"name": "http", "protocol": "HTTP", "port": 80}]},
+}
+#: By mode: how the SDK is told, and whether its sandboxes speak the newer dialect.
+MODES: Final[dict[str, tuple[dict[str, Any], bool]]] = {
+    "direct": ({"class": "SandboxDirectConnectionConfig"}, False),
+    "tunnel": ({"class": "SandboxLocalTunnelConnectionConfig"}, False),
+    "gateway": ({"class": "SandboxGatewayConnectionConfig", "gateway_name": "every-mode"}, False),
+    "in-cluster": ({"class": "SandboxInClusterConnectionConfig"}, False),
+    "daemon-tunnel": ({"class": "SandboxdPodTunnelConnectionConfig"}, True),
+    "daemon-service": ({"class": "SandboxdInClusterConnectionConfig", "mode": "in-cluster-service"}, True),
+    "daemon-address": ({"class": "SandboxdInClusterConnectionConfig", "mode": "in-cluster-pod-ip"}, True),
+}
+
+
+@pytest.fixture(scope="module", params=list(MODES))
+def mode(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def speak(home: PrivateHome, either: SdkProcess, mode: str) -> Speaker:
+    if mode == "tunnel" and either.asynchronous:
+        pytest.skip("the SDK has no asynchronous tunnel")
+    config, _ = MODES[mode]
+    if mode == "direct":
+        config = {**config, "api_url": home.router}
+    if mode == "gateway":
+        home.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(GATEWAY))
+    return Speaker(either, config)
+
+
+@pytest.fixture(scope="module")
+def daemon(mode: str) -> bool:
+    return MODES[mode][1]
+
+
+@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+def test_what_works_everywhere(speak: Speaker, daemon: bool, script: Any) -> None:
+    speak(script, "daemon" if daemon else "python")
+
+
+def test_a_hundred_megabytes(speak: Speaker, daemon: bool) -> None:
+    speak(scripts.streams, 100, "daemon" if daemon else "python")
+
+
+def test_a_claim_that_is_there_already(speak: Speaker, mode: str, daemon: bool) -> None:
+    name = f"every-{mode}-{'async' if speak.process.asynchronous else 'sync'}"
+    speak(scripts.adopts_what_is_there, name, "daemon" if daemon else "python")
+
+
+def test_variables(speak: Speaker, daemon: bool) -> None:
+    speak(scripts.brings_variables, "daemon" if daemon else "open")
+
+
+def test_volumes(home: PrivateHome, speak: Speaker, mode: str, daemon: bool) -> None:
+    if mode == "daemon-service":
+        pytest.skip("its pool has no Service")
+    claim = speak(scripts.brings_volumes, "daemon-disk" if daemon else "disk")
+    home.kubectl("delete", "sandboxclaim", claim)
+
+
+def test_errors(speak: Speaker) -> None:
+    speak(scripts.is_told_at_once)
+
+
+def test_expiry(speak: Speaker, mode: str) -> None:
+    if mode not in ("direct", "tunnel", "gateway"):
+        pytest.skip("without the router nobody says that a sandbox is gone: the SDK tries to connect for a while")
+    speak(scripts.expires)
