@@ -323,3 +323,22 @@ def traces(host: Namespace, directory: Path) -> tuple[object, ...]:
 
     mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
     return host.call(on_node), mounts, len(os.listdir("/proc/self/fd"))
+
+
+async def test_a_pod_that_could_not_be_disconnected_is_when_it_is_tried_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await yard.pod("one")
+    (uid,) = await yard.network.attached()
+
+    async def fail(script: str) -> None:
+        raise OSError("nft: no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(yard.network.enforcer, "run", fail)
+        with pytest.raises(OSError, match="nft: no"):
+            await yard.network.detach(uid)
+    await yard.network.detach(uid)
+    assert await yard.network.attached() == set()
+    assert not any((yard.directory / "pods").iterdir())
+    assert not yard.network.addresses._taken

@@ -158,14 +158,16 @@ class Network:
         return place.attachment
 
     async def detach(self, uid: str) -> None:
-        """The pod's processes must have ended: who is still inside keeps the namespace, without any wire."""
-        place = self._places.pop(uid, None)
+        """The pod's processes must have ended: who is still inside keeps the namespace, without any wire. What fails
+        can be done again."""
+        place = self._places.get(uid)
         if place is None:
             return
         await self._threaded(lambda: self._require_board().disconnect(place.address))
         await self.enforcer.remove(uid)
         await self._threaded(lambda: self._forget(uid))
-        self.addresses.give_back(place.address)
+        if self._places.pop(uid, None) is not None:
+            self.addresses.give_back(place.address)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
         """From within the pod, so its loopback can be reached too and no policy is in the way."""
