@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import secrets
 from collections.abc import AsyncIterator, Iterator
 
@@ -31,6 +32,14 @@ def plane(kubernetes_assets: Assets, pytestconfig: pytest.Config) -> Iterator[Co
     with ControlPlane(kubernetes_assets, fsync=False, audit=(ACCOUNT,)) as plane:
         yield plane
         use_of(pytestconfig).note(plane.audit_log, refusals=False)
+
+
+@pytest.fixture(autouse=True)
+def forgotten_sockets() -> Iterator[None]:
+    """What asyncio has forgotten of a server that was killed is found here, after the event loop has gone, and not in
+    whatever test comes next."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture
