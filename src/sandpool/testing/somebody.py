@@ -19,7 +19,8 @@ from pathlib import Path
 
 import sandpool
 
-USER = 54_321
+# Somebody else in every process: pytest-xdist runs several.
+_FIRST = 20_000_000
 _OTHER = Path("/usr/bin/python3")
 
 
@@ -33,13 +34,13 @@ class Somebody:
     def __init__(self, place: Path, python: Path) -> None:
         self.place = place
         self.python = python
-        self.uid = USER if os.geteuid() == 0 else os.geteuid()
+        self.uid = _user() if os.geteuid() == 0 else os.geteuid()
 
     def command(self, *arguments: str | Path) -> list[str | Path]:
         """Python with these arguments, as this user."""
         if os.geteuid() != 0:
             return [self.python, *arguments]
-        return ["setpriv", f"--reuid={USER}", f"--regid={USER}", "--clear-groups", self.python, *arguments]
+        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", self.python, *arguments]
 
 
 @contextmanager
@@ -53,9 +54,13 @@ def somebody() -> Iterator[Somebody]:
         place.mkdir()
         python = Path(sys.executable)
         if os.geteuid() == 0:
-            os.chown(place, USER, USER)
+            os.chown(place, _user(), _user())
             python = _python(environment)
         yield Somebody(place, python)
+
+
+def _user() -> int:
+    return _FIRST + os.getpid()
 
 
 def _python(environment: Path) -> Path:

@@ -22,6 +22,7 @@ from sandpool.node.cgroups.marks import ended, stat_of, usage_of
 from sandpool.node.cgroups.membership import MEMBERS, began
 
 _STOPPED: Final = "T"
+_ENDED: Final = ("Z", "X")
 # A file with the first process of the PID namespace, when that began, and the namespace.
 _INIT: Final = "init"
 
@@ -61,7 +62,7 @@ class MemberGroup:
 
     def processes(self) -> list[int]:
         """Also those of groups in it. O(processes of this user)."""
-        found = [pid for pid, since in self._entered() if began(pid) == since]
+        found = self._entered()
         found += self._inside(found)
         for child in self.children():
             found += self._members.group(*filter(None, (self.path, child))).processes()
@@ -101,27 +102,21 @@ class MemberGroup:
         await self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def _entered(self) -> list[tuple[int, int]]:
-        found = []
+    def _entered(self) -> list[int]:
+        """Those who have written themselves down and are still there."""
         with suppress(FileNotFoundError):
-            for line in (self.directory / MEMBERS).read_text().splitlines():
-                pid, since = line.split()
-                found.append((int(pid), int(since)))
-        return found
+            entries = [line.split() for line in (self.directory / MEMBERS).read_text().splitlines()]
+            return [int(pid) for pid, since in entries if began(int(pid)) == int(since) and _runs(int(pid))]
+        return []
 
     def _inside(self, entered: list[int] | None = None) -> list[int]:
         """The processes of the PID namespace, if there is one."""
-        if entered is None:
-            entered = [pid for pid, since in self._entered() if began(pid) == since]
-        namespace = self._namespace(entered)
+        namespace = self._namespace(self._entered() if entered is None else entered)
         if namespace is None:
             return []
         own = os.geteuid()
-        return [
-            int(entry.name)
-            for entry in os.scandir("/proc")
-            if entry.name.isdigit() and _owner(entry) == own and namespace_of(int(entry.name)) == namespace
-        ]
+        found = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit() and _owner(entry) == own]
+        return [pid for pid in found if namespace_of(pid) == namespace and _runs(pid)]
 
     def _namespace(self, entered: list[int]) -> str | None:
         with suppress(FileNotFoundError, ValueError):
@@ -144,6 +139,12 @@ def namespace_of(pid: int) -> str | None:
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/pid")
     return None
+
+
+def _runs(pid: int) -> bool:
+    """Whether it has not ended. One that has, and was not fetched by its parent, can neither be stopped nor killed."""
+    fields = stat_of(pid)
+    return bool(fields) and fields[0] not in _ENDED
 
 
 def _owner(entry: os.DirEntry[str]) -> int:
