@@ -19,7 +19,11 @@ SEED = int(os.environ.get("SANDPOOL_SEED", "0")) or SystemRandom().randrange(1, 
 async def lived_through(directory: Path, seed: int, seconds: float, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\nsoak of {seconds:g} s: SANDPOOL_SEED={seed}", flush=True)  # noqa: T201 - whoever waits is told
-        deeds = await soak(directory, seed, seconds)
+        try:
+            deeds = await soak(directory, seed, seconds)
+        except Exception as error:
+            error.add_note(f"SANDPOOL_SEED={seed}")  # what workers of pytest-xdist print is not shown
+            raise
         print(f"soak with SANDPOOL_SEED={seed}: {deeds}", flush=True)  # noqa: T201
     assert deeds["kill"] > 2
     assert deeds["commands done"] > deeds.get("commands unknown", 0)
