@@ -95,4 +95,8 @@ async def test_a_pool_of_confined_pods(up: Component, user: Somebody) -> None:
     assert {each["metadata"]["name"]: each["status"]["containerStatuses"][0]["containerID"] for each in found} == before
     assert len(of(user.uid)) >= 3 * 4  # bwrap twice, the program, and who holds the network
     assert up.end() == 0
-    assert of(user.uid) == []
+
+    async def nothing_left() -> bool:
+        return of(user.uid) == []
+
+    await until(nothing_left)

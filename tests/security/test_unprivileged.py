@@ -13,6 +13,7 @@ import pytest
 from sandpool.testing.escape.neighbourhood import Neighbourhood
 from sandpool.testing.isolation import processes
 from sandpool.testing.somebody import Nobody, Somebody, somebody
+from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.isolation
 
@@ -58,4 +59,8 @@ async def test_it_holds_and_works(user: Somebody, neighbours: Neighbourhood) -> 
     }
     assert found["image"]["said"].startswith("ID=tiny\nchanged")
     assert found["image"]["left"] == ["ID=tiny\n", False]
-    assert of(user.uid) == before, "left behind"
+
+    async def nothing_left() -> bool:
+        return of(user.uid) == before
+
+    await until(nothing_left)

@@ -94,8 +94,8 @@ class Trial:
         found["exit code"] = (await container.wait()).code
         await container.delete()
 
-        container = await self.start("sh", "-c", "trap 'exit 9' TERM; while :; do sleep 0.05; done")
-        await self.execute(container, "sleep", "0.2")  # until it has set its trap
+        container = await self.start("sh", "-c", "trap 'exit 9' TERM; touch /tmp/set; while :; do sleep 0.05; done")
+        await self.execute(container, "sh", "-c", "until test -e /tmp/set; do sleep 0.05; done")
         await container.signal(signal.SIGTERM)
         found["signal"] = (await container.wait()).code
         await container.delete()
