@@ -192,7 +192,7 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
 # With the worlds in which each of them does harm soon: their theme and first seed.
 MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme, int], ...]] = (
     (no_precondition_on_adoption, SUDDEN_DEATHS, 38),
-    (unanswered_adoptions_are_forgotten, STORM, 8),
+    (unanswered_adoptions_are_forgotten, STORM, 3009),
     (doubts_are_not_resolved, STORM, 0),
     (own_writes_are_not_read, ORDINARY, 0),
     (terminating_members_do_not_count, VANDALS, 40),
@@ -200,11 +200,11 @@ MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme, int], ...]] = (
     (former_templates_are_as_good, TUG_OF_WAR, 21),
     (claims_do_not_hear_of_their_sandbox, ORDINARY, 0),
     (metrics_are_told_twice, ORDINARY, 0),
-    (what_happens_during_a_pass_is_an_echo, VANDALS, 55),
+    (what_happens_during_a_pass_is_an_echo, VANDALS, 1020),
     (no_breaker, HARD_TIMES, 0),
     (owners_are_not_looked_up, SUDDEN_DEATHS, 0),
-    (a_status_of_unknown_origin_is_ignored, SUDDEN_DEATHS, 52),
-    (claims_that_are_gone_are_served, STORM, 23),
+    (a_status_of_unknown_origin_is_ignored, SUDDEN_DEATHS, 1017),
+    (claims_that_are_gone_are_served, STORM, 2002),
     (a_second_sandbox_stays, SUDDEN_DEATHS, 716),
     (rollouts_take_all_they_can, ROLLOUTS, 0),
     (a_gap_in_the_history_is_ignored, STORM, 0),
