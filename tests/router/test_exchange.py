@@ -9,13 +9,14 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from sandpool.engine.clock import SystemClock
+from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.router.contract import Destination, Refusal
 from sandpool.router.dialling import connect
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.router import Router
+from sandpool.router.router import IDLE, Router
 from sandpool.router.targets import Target
+from sandpool.testing.clock import ManualClock
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 _LIMIT = 60.0
@@ -26,11 +27,11 @@ Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 class Sandbox:
     """Talks as it is told over every connection, and counts them. The only one there is, called ``box``."""
 
-    def __init__(self, talk: Talk) -> None:
+    def __init__(self, talk: Talk, clock: Clock) -> None:
         self.talk = talk
         self.connections = 0
         self.port = 0
-        self.router = Router(self, self.dial, SystemClock(), RouterMetrics(Metrics()))
+        self.router = Router(self, self.dial, clock, RouterMetrics(Metrics()))
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -84,8 +85,8 @@ class Client:
 
 
 @asynccontextmanager
-async def routed(talk: Talk) -> AsyncIterator[tuple[Sandbox, Client]]:
-    sandbox = Sandbox(talk)
+async def routed(talk: Talk, clock: Clock | None = None) -> AsyncIterator[tuple[Sandbox, Client]]:
+    sandbox = Sandbox(talk, clock or SystemClock())
     server = await asyncio.start_server(sandbox.accept, "127.0.0.1", 0)
     sandbox.port = server.sockets[0].getsockname()[1]
     await sandbox.router.listen("127.0.0.1", 0)
@@ -251,3 +252,27 @@ async def test_what_follows_a_body_is_not_taken_for_headers_of_the_next_request(
         client.ask("Connection: close")
         assert (await client.rest()).endswith(b"ok")
     assert not any(b"X-Behind" in head for head in heads)
+
+
+async def test_who_never_ends_the_head_of_a_request_is_not_waited_for_longer_than_who_asks_for_nothing() -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"/slow" in await reader.readuntil(b"\r\n\r\n"):
+            asked.set()
+            await enough.wait()
+        writer.write(OK)
+
+    clock, asked, enough = ManualClock(), asyncio.Event(), asyncio.Event()
+    async with routed(talk, clock) as (sandbox, client):
+        slow, quiet = await Client.of(sandbox.router), await Client.of(sandbox.router)
+        client.ask()
+        assert await client.body(len(OK)) == OK
+        await clock.advance(IDLE / 2)
+        slow.writer.write(b"GET / HTTP/1.1\r\nHost:")
+        client.ask(path="/slow")
+        await asked.wait()
+        await clock.advance(IDLE)
+        assert await slow.rest() == await quiet.rest() == b""
+        enough.set()
+        assert await client.body(len(OK)) == OK
+        for each in (slow, quiet):
+            each.writer.close()

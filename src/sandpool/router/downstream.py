@@ -31,6 +31,7 @@ class Downstream(asyncio.Protocol):
         self._headers: list[Header] = []
         self._known = RequestHeaders([])  # of the last request
         self._head_size = 0
+        self._resting_since = router.clock.monotonic()  # if nothing is in service
         # One for the connection, because arming one for each request costs more than finding that it came too early.
         self._alarm: asyncio.TimerHandle | None = None
         self._raw = False
@@ -79,6 +80,7 @@ class Downstream(asyncio.Protocol):
     def finished(self, *, keep: bool) -> None:
         """The answer is complete."""
         exchange = self._exchanges.popleft()
+        self._resting_since = self.router.clock.monotonic()
         if not keep or self._closing or not exchange.is_received:
             self.transport.close()
         elif self._exchanges:
@@ -110,6 +112,11 @@ class Downstream(asyncio.Protocol):
 
     def switched(self) -> None:
         self._raw = True
+
+    def rests_since(self, moment: float) -> bool:
+        """Whether no request has been in service since then. One whose head has not come to its end does not count:
+        it may never."""
+        return not self._exchanges and self._resting_since <= moment
 
     def end(self) -> None:
         """The router stops: no further request is taken."""

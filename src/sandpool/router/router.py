@@ -20,6 +20,8 @@ PAUSES: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 _HEALTH: Final = b"/healthz"
 _SWEEP: Final = 5.0
+#: Seconds after which a client's connection without a request is closed; so long, too, the head of one may take.
+IDLE: Final = 120.0
 
 #: Who may go where: given the Authorization header and the destination, raises ``Refusal``.
 Guard = Callable[[str, Destination], Awaitable[None]]
@@ -132,3 +134,6 @@ class Router:
         while True:
             await self.clock.sleep(_SWEEP)
             self.upstreams.sweep()
+            since = self.clock.monotonic() - IDLE
+            for connection in [each for each in self.connections if each.rests_since(since)]:
+                connection.transport.close()
