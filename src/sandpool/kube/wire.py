@@ -24,7 +24,7 @@ import httptools
 IDLE: Final = 60.0
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
-_REPEATABLE: Final = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
 
 
 class Answer(NamedTuple):

@@ -18,12 +18,12 @@ class Kernel:
         self.scripts: list[str] = []
         self.go = asyncio.Event()
         self.go.set()
-        self.broken = False
+        self.broken: Exception | None = None
 
     async def run(self, script: str) -> None:
         await self.go.wait()
         if self.broken:
-            raise OSError("nft: no")
+            raise self.broken
         self.scripts.append(script)
 
 
@@ -79,10 +79,10 @@ async def test_what_changes_nothing_is_not_written(enforcer: Enforcer, kernel: K
 
 async def test_after_a_failure_everything_is_written_again(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
-    kernel.broken = True
+    kernel.broken = OSError("nft: no")
     with pytest.raises(OSError, match="nft: no"):
         await enforcer.add("2", endpoint(2))
-    kernel.broken = False
+    kernel.broken = None
     await enforcer.enforce()
     assert kernel.scripts[-1].startswith("table inet sandpool\ndelete table")
     assert enforcer.enforced.ingress == {"10.0.0.1": OPEN, "10.0.0.2": OPEN}
@@ -124,18 +124,19 @@ async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer,
     await enforcer.close()
 
 
+@pytest.mark.parametrize("why", [OSError("nft: no"), ValueError("nft: no")], ids=["refused", "a mistake of ours"])
 async def test_what_is_refused_is_tried_again_and_said_meanwhile(
-    enforcer: Enforcer, kernel: Kernel, clock: ManualClock
+    enforcer: Enforcer, kernel: Kernel, clock: ManualClock, why: Exception
 ) -> None:
     await enforcer.add("1", endpoint(1))
-    kernel.broken = True
+    kernel.broken = why
     enforcer.policies.wrote(policy(1))
     await clock.settle()
     assert enforcer.failure == "nft: no"
     assert enforcer.behind > 0
     await clock.advance(1)
     assert clock.next_alarm == 2, "later each time"
-    kernel.broken = False
+    kernel.broken = None
     await clock.advance(2)
     assert (enforcer.failure, enforcer.behind) == ("", 0)
     assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
@@ -145,11 +146,11 @@ async def test_what_is_refused_is_tried_again_and_said_meanwhile(
 
 async def test_what_keeps_a_pod_from_its_network_is_said_until_it_is_mended(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.enforce()
-    kernel.broken = True
+    kernel.broken = OSError("nft: no")
     with pytest.raises(OSError, match="nft: no"):
         await enforcer.add("1", endpoint(1))
     assert enforcer.failure == "nft: no"
-    kernel.broken = False
+    kernel.broken = None
     await enforcer.add("1", endpoint(1))
     assert enforcer.failure == ""
 

@@ -9,9 +9,11 @@ import re
 import shutil
 import socket
 import subprocess
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -20,6 +22,7 @@ from dnslib import DNSRecord
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import SystemClock
+from sandpool.node.network import links
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.network import Network, NetworkUnavailable, Settings
 
@@ -265,6 +268,37 @@ async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: Nam
     await yard.network.stop()
     assert traces(host, tmp_path) == before
     assert not yard.directory.exists()
+
+
+async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, forget, steps = asyncio.Event(), threading.Event(), yard.network._forget, list[str]()
+    loop, make = asyncio.get_running_loop(), links.make_pod
+
+    def made(*arguments: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go.wait()
+        make(*arguments)
+        steps.append("made")
+
+    def forgotten(uid: str) -> None:
+        forget(uid)
+        steps.append("forgotten")
+
+    monkeypatch.setattr(links, "make_pod", made)
+    monkeypatch.setattr(yard.network, "_forget", forgotten)
+    attaching = asyncio.create_task(yard.network.attach(pod("brief")))
+    await begun.wait()
+    attaching.cancel()
+    for _ in range(1000):  # nothing is forgotten meanwhile, however long it takes
+        await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await attaching
+    assert steps == ["made", "forgotten"]
+    assert not any((yard.directory / "pods").glob("*"))
+    assert not yard.network.addresses._taken
 
 
 async def test_a_machine_without_nft_says_so(tmp_path: Path, host: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,9 +138,10 @@ class Enforcer:
         while self._in_force < self._changes:
             try:
                 await self.enforce()
-            except OSError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would try again
                 # What was in force stays so until then.
-                _log.error("network policies could not be enforced: %s", error)
+                self.failure = str(error) or type(error).__name__
+                _log.error("network policies could not be enforced: %s", error, exc_info=not isinstance(error, OSError))
                 await self.clock.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 

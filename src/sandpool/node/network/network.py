@@ -190,9 +190,12 @@ class Network:
             links.make_pod(place.namespace, self.plan, self._switchyard.path, address)
             self._require_board().connect(address)
 
+        made = asyncio.ensure_future(self._threaded(make))
         try:
-            await self._threaded(make)
+            await asyncio.shield(made)
         except BaseException:
+            # Threads cannot be cancelled: what this one makes is there when it has ended.
+            await asyncio.gather(made, return_exceptions=True)
             await self._threaded(lambda: self._forget(uid))
             self.addresses.give_back(address)
             raise
