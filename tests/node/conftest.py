@@ -19,6 +19,7 @@ from sandpool.kube.transport import Request
 from sandpool.node.agent import NodeAgent, Parts, Settings
 from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer
+from sandpool.node.runtimes.runtime import Runtime
 from sandpool.server.app import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
@@ -40,11 +41,17 @@ class NodeRig:
         self.runtime = FakeRuntime()
         self.images, self.network, self.volumes, self.logs = FakeImages(), FakeNetwork(), FakeVolumes(), FakeLogs()
         self.unavailable: dict[str, str] = {}
+        self.is_able = True  # the runtime has passed its self-test
         self.settings = Settings(directory, Offer("node-1"))
         self.agent = self.new_agent()
 
     def new_agent(self) -> NodeAgent:
-        runtimes = Runtimes({"fake": self.runtime}, "fake", self.unavailable)
+        here, none = {"fake": self.runtime}, dict[str, Runtime]()
+        runtimes = (
+            Runtimes(here, "fake", self.unavailable)
+            if self.is_able
+            else Runtimes(none, "fake", {**self.unavailable, "fake": "it failed"}, failed=here)
+        )
         parts = Parts(runtimes, self.images, self.network, self.volumes, self.logs)
         return NodeAgent(Client(self.wire), self.clock, Random(1), self.settings, parts)
 

@@ -144,3 +144,32 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
     container.end(1)
     await rig.settle()
     assert rig.starts() == ["main", "main"]
+
+
+async def test_what_runs_is_kept_when_its_runtime_fails_its_self_test(rig: NodeRig) -> None:
+    await rig.create()
+    container = rig.container()
+    await rig.create("other")
+    rig.is_able = False
+    await rig.restart()
+    assert (await rig.state())["state"].keys() == {"running"}
+    assert (container.pid is not None, rig.starts()) == (True, ["main", "main"])
+    await rig.delete("other", grace=0)
+    assert await rig.gone("other"), "it can be ended, too"
+    rig.is_able = True
+    await rig.restart()
+    state = await rig.state()
+    assert (state["restartCount"], container.pid is not None) == (0, True)
+
+
+async def test_nothing_is_started_by_a_runtime_that_fails_its_self_test(rig: NodeRig) -> None:
+    await rig.create()
+    rig.is_able = False
+    await rig.restart()
+    rig.container().end(1)
+    await rig.passes(60)
+    assert rig.starts() == ["main"]
+    rig.is_able = True
+    await rig.restart()
+    await rig.passes(60)
+    assert rig.starts() == ["main", "main"]

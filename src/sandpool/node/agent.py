@@ -275,7 +275,7 @@ class NodeAgent:
         """Remove what is left of pods that are not bound here any more."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
         left = {path.name for path in self.place.settings.pods.iterdir()} | await self.parts.network.attached()
-        for runtime in self.parts.runtimes.available.values():
+        for runtime in self.parts.runtimes.every.values():
             left |= await runtime.pods()
         for uid in sorted(left - owned):
             _log.info("removing what is left of pod %s", uid)
@@ -284,7 +284,7 @@ class NodeAgent:
     async def _remove(self, uid: str) -> None:
         directory = self.place.settings.pod_directory(uid)
         ledger = read_ledger(directory)
-        for runtime in self.parts.runtimes.available.values():
+        for runtime in self.parts.runtimes.every.values():
             await runtime.close_pod(_remains(uid, directory, ledger))
         await self.parts.network.detach(uid)
         await self.parts.volumes.release(uid, volume_directory(directory))

@@ -185,7 +185,7 @@ class Node:
         await self.logs.close()
 
     async def _end_confinement(self, keep: bool) -> None:
-        for runtime in self.runtimes.available.values():
+        for runtime in self.runtimes.every.values():
             await runtime.close()
         if self._cgroups is not None:
             if not keep:
@@ -209,6 +209,7 @@ class Node:
         except NoCgroups as error:
             return Runtimes({}, _PREFERRED[0], with_unsupported({}, dict.fromkeys(SUPPORTED, str(error))))
         available: dict[str, Runtime] = {}
+        failed: dict[str, Runtime] = {}
         unavailable = dict.fromkeys(SUPPORTED, _PLAIN) if self._is_plain else {}
         candidates = self._candidates(self._cgroups)
         for runtime, why in zip(candidates, await asyncio.gather(*(each.probe() for each in candidates)), strict=True):
@@ -216,6 +217,7 @@ class Node:
                 available[runtime.name] = runtime
             else:
                 _log.warning("runtime %s cannot be used: %s", runtime.name, why)
+                failed[runtime.name] = runtime
                 unavailable[runtime.name] = why
         preferred = (PROCESS,) if self._is_plain else _PREFERRED
         default = next((name for name in preferred if name in available), _PREFERRED[0])
@@ -223,7 +225,7 @@ class Node:
         if PROCESS in available:
             _log.warning("%s", WARNING)
             weaknesses[_UNSAFE] = WARNING
-        return Runtimes(with_aliases(available), default, with_unsupported(available, unavailable), weaknesses)
+        return Runtimes(with_aliases(available), default, with_unsupported(available, unavailable), weaknesses, failed)
 
     @property
     def _is_unprivileged(self) -> bool:

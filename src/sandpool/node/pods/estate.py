@@ -148,8 +148,9 @@ class Estate:
         """The life with what there is of the pod on this machine. A container that ended meanwhile is said to run: who
         waits for its end learns it at once."""
         found: set[str] = set()
-        if self.ledger is not None and self.ledger.runtime in self.place.runtimes.available:
-            runtime, sandbox = self.place.runtimes.available[self.ledger.runtime], self._sandbox(self.ledger)
+        runtime = None if self.ledger is None else self.place.runtimes.every.get(self.ledger.runtime)
+        if self.ledger is not None and runtime is not None:
+            sandbox = self._sandbox(self.ledger)
             self._containers = Containers(self.place, runtime, sandbox, _NoVolumes(), ())
             for container in life.pod.every:
                 adopted = await self._containers.adopt(container)
@@ -178,8 +179,8 @@ class Estate:
         """Give back everything but the directory, in which the logs are."""
         for container in [] if self._containers is None else list(self._containers.running.values()):
             await container.delete()
-        if self.ledger is not None and self.ledger.runtime in self.place.runtimes.available:
-            runtime = self.place.runtimes.available[self.ledger.runtime]
+        runtime = None if self.ledger is None else self.place.runtimes.every.get(self.ledger.runtime)
+        if self.ledger is not None and runtime is not None:
             await runtime.close_pod(self._sandbox(self.ledger))
         await self.place.network.detach(self.pod.uid)
         if volumes:

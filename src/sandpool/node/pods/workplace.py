@@ -37,6 +37,13 @@ class Runtimes:
     unavailable: Mapping[str, str] = field(default_factory=dict)
     # What the operator has allowed although it does not hold: type of a node condition -> a sentence.
     weaknesses: Mapping[str, str] = field(default_factory=dict)
+    # Those that failed. Nothing is started with them, but what an earlier node has started runs on and can be ended: a
+    # self-test may fail for no better reason than that the machine is busy.
+    failed: Mapping[str, Runtime] = field(default_factory=dict)
+
+    @property
+    def every(self) -> Mapping[str, Runtime]:
+        return {**self.failed, **self.available}
 
     def choose(self, handler: str) -> Runtime:
         """The runtime of a handler, the default one if it is empty."""
