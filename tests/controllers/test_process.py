@@ -193,7 +193,8 @@ async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.Lo
         await process.start()
         await pass_time(clock, 120, wire)
     assert [record.message for record in caplog.records if record.name.startswith("sandpool.controllers")] == [
-        "waiting: the API does not serve sandboxclaims.extensions.agents.x-k8s.io: kubectl apply -f deploy/crds"
+        "waiting: the API does not serve sandboxclaims.extensions.agents.x-k8s.io: `sandpool install` brings what is "
+        "missing, and so does kubectl apply --server-side -f deploy/lean"
     ]
     assert (await get(process.health_endpoint.port, "/healthz"))[0] == 200
     assert (await get(process.health_endpoint.port, "/readyz"))[0] == 500

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,8 @@ class Caller:
 
 @pytest.fixture
 def call(tmp_path: Path) -> Iterator[Caller]:
+    # As the daemon has one: who runs the tests may ignore it, and so would the programs that are started here.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     root = Root(str(tmp_path / "root"))
     server = ProcessApi(root).server()
     port = server.add_insecure_port("127.0.0.1:0")
@@ -56,6 +59,7 @@ def call(tmp_path: Path) -> Iterator[Caller]:
         yield Caller(channel)
     server.stop(0).wait()
     root.close()
+    signal.signal(signal.SIGINT, before)
 
 
 def config(*command: str, cwd: str | None = None, **env: str) -> bytes:
