@@ -7,21 +7,15 @@ cannot do is limit anything, and to freeze it is to stop one process after the o
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import shutil
-import signal
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.cgroups.limits import Limits, Usage
-from sandpool.node.cgroups.marks import ended, stat_of, usage_of
-from sandpool.node.cgroups.membership import MEMBERS, began
+from sandpool.node.cgroups.gathered import Gathered
+from sandpool.node.cgroups.membership import MEMBERS, began, stat_of
 
-_STOPPED: Final = "T"
 _ENDED: Final = ("Z", "X")
 # A file with the first process of the PID namespace, when that began, and the namespace.
 _INIT: Final = "init"
@@ -43,64 +37,24 @@ class Members:
         pass
 
 
-class MemberGroup:
+class MemberGroup(Gathered):
     def __init__(self, members: Members, path: str) -> None:
-        self.path = path
-        self.directory = members.directory / path
+        super().__init__(path, members.directory / path)
         self._members = members
-
-    def create(self, limits: Limits) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
 
     def entrances(self) -> list[Path]:
         return [self.directory / MEMBERS]
 
-    def children(self) -> list[str]:
-        with suppress(FileNotFoundError):
-            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir())
-        return []
-
     def processes(self) -> list[int]:
-        """Also those of groups in it. O(processes of this user)."""
+        """O(processes of this user)."""
         found = self._entered()
         found += self._inside(found)
         for child in self.children():
             found += self._members.group(*filter(None, (self.path, child))).processes()
         return list(dict.fromkeys(found))
 
-    def is_frozen(self) -> bool:
-        states = [fields[0] for pid in self._inside() if (fields := stat_of(pid))]
-        return bool(states) and all(state == _STOPPED for state in states)
-
-    async def freeze(self) -> None:
-        while not self.is_frozen() and (pids := self._inside()):
-            _signal(pids, signal.SIGSTOP)
-            await asyncio.sleep(0)
-
-    async def thaw(self) -> None:
-        _signal(self._inside(), signal.SIGCONT)
-
-    def strike(self) -> None:
-        _signal(self.processes(), signal.SIGKILL)
-
-    async def kill(self) -> None:
-        while pids := self.processes():
-            for pid in pids:
-                with suppress(ProcessLookupError):
-                    await ended(pid)
-
-    def usage(self) -> Usage:
-        return usage_of(self.processes())
-
-    def oom_kills(self) -> int:
-        return 0  # nobody counts them
-
-    def watch_memory(self, callback: Callable[[], None]) -> None:
-        return None
-
-    async def remove(self) -> None:
-        await self.kill()
-        shutil.rmtree(self.directory, ignore_errors=True)
+    def programs(self) -> list[int]:
+        return self._inside(self._entered())
 
     def _entered(self) -> list[int]:
         """Those who have written themselves down and are still there."""
@@ -109,9 +63,9 @@ class MemberGroup:
             return [int(pid) for pid, since in entries if began(int(pid)) == int(since) and _runs(int(pid))]
         return []
 
-    def _inside(self, entered: list[int] | None = None) -> list[int]:
+    def _inside(self, entered: list[int]) -> list[int]:
         """The processes of the PID namespace, if there is one."""
-        namespace = self._namespace(self._entered() if entered is None else entered)
+        namespace = self._namespace(entered)
         if namespace is None:
             return []
         own = os.geteuid()
@@ -151,9 +105,3 @@ def _owner(entry: os.DirEntry[str]) -> int:
     with suppress(OSError):
         return entry.stat().st_uid
     return -1
-
-
-def _signal(pids: list[int], number: int) -> None:
-    for pid in pids:
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)

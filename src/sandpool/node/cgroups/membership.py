@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -12,11 +13,15 @@ MEMBERS: Final = "members"
 
 def began(pid: int) -> int | None:
     """When a process began, in ticks since the machine did: a PID may be somebody else's by now, both together not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(text.rpartition(")")[2].split()[19])
+    fields = stat_of(pid)
+    return int(fields[19]) if fields else None
+
+
+def stat_of(pid: int) -> list[str]:
+    """What the kernel says of a process, from its state on; empty if it has gone."""
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return []
 
 
 def write_down(file: str, pid: int) -> None:
