@@ -66,8 +66,16 @@ class Client:
         await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", router.ports[0]))
         return cls(*await asyncio.open_connection(sock=sock, limit=1 << 16))
 
-    def ask(self, *lines: str, method: str = "GET", path: str = "/", box: str = "box", body: bytes = b"") -> None:
-        head = [f"{method} {path} HTTP/1.1", "Host: x", f"X-Sandbox-ID: {box}", *lines, "", ""]
+    def ask(
+        self,
+        *lines: str,
+        method: str = "GET",
+        path: str = "/",
+        box: str = "box",
+        body: bytes = b"",
+        version: str = "1.1",
+    ) -> None:
+        head = [f"{method} {path} HTTP/{version}", "Host: x", f"X-Sandbox-ID: {box}", *lines, "", ""]
         self.writer.write("\r\n".join(head).encode() + body)
 
     async def head(self) -> bytes:
@@ -276,3 +284,84 @@ async def test_who_never_ends_the_head_of_a_request_is_not_waited_for_longer_tha
         assert await client.body(len(OK)) == OK
         for each in (slow, quiet):
             each.writer.close()
+
+
+# --- who speaks HTTP/1.0 ----------------------------------------------------------------------------------------------
+
+_CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nall\r\n6\r\n of it\r\n"
+_END = b"0\r\n\r\n"
+
+
+def saying(*answers: bytes) -> Talk:
+    """A sandbox that gives these answers to what it is asked over one connection, and ends it."""
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers:
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer)
+
+    return talk
+
+
+@pytest.mark.parametrize("answer", [_CHUNKED + _END, b"HTTP/1.0 200 OK\r\n\r\nall of it"])
+@pytest.mark.parametrize("lines", [(), ("Connection: keep-alive",)])
+async def test_who_knows_no_chunks_gets_a_body_that_ends_with_the_connection(
+    lines: tuple[str, ...], answer: bytes
+) -> None:
+    async with routed(saying(answer)) as (_, client):
+        client.ask(*lines, version="1.0")
+        assert await client.rest() == b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nall of it"
+
+
+async def test_who_speaks_http_1_0_may_ask_to_stay_connected() -> None:
+    async with routed(saying(OK, OK, _CHUNKED + _END)) as (_, client):
+        client.ask("Connection: keep-alive", version="1.0")
+        assert b"\r\nConnection: keep-alive\r\n" in await client.head()
+        assert await client.body(2) == b"ok"
+        client.ask("Connection: keep-alive", method="HEAD", path="/healthz", version="1.0")
+        assert b"\r\nConnection: keep-alive\r\n" in await client.head()
+        client.ask(version="1.0")
+        assert await client.rest() == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+
+
+async def test_the_version_of_a_request_is_not_taken_for_that_of_the_next() -> None:
+    async with routed(saying(_CHUNKED + _END, OK, _CHUNKED + _END)) as (_, client):
+        client.ask("Connection: keep-alive")
+        assert b"\r\nTransfer-Encoding: chunked\r\n" in await client.head()
+        assert (await client.reader.readuntil(_END)).endswith(_END)
+        client.ask("Connection: keep-alive", version="1.0")
+        assert b"\r\nConnection: keep-alive\r\n" in await client.head()
+        assert await client.body(2) == b"ok"
+        client.ask("Connection: keep-alive")
+        assert b"\r\nTransfer-Encoding: chunked\r\n" in await client.head()
+
+
+async def test_a_body_that_ends_with_the_connection_does_not_seem_complete_when_it_breaks_off() -> None:
+    async with routed(saying(_CHUNKED)) as (_, client):
+        client.ask(version="1.0")
+        with pytest.raises(ConnectionResetError):
+            await client.rest()
+
+
+async def test_a_body_in_chunks_that_http_1_0_does_not_know_is_the_last_thing_on_its_connection() -> None:
+    async with routed(saying(OK)) as (_, client):
+        lines = ("Connection: keep-alive", "Transfer-Encoding: chunked")
+        client.ask(*lines, method="POST", body=b"1\r\nx\r\n" + _END, version="1.0")
+        assert b"\r\nConnection: close\r\n" in await client.rest()
+
+
+async def test_http_1_0_knows_no_other_protocols_and_no_continuing() -> None:
+    heads: list[bytes] = []
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(OK)
+
+    async with routed(talk) as (sandbox, client):
+        client.ask("Connection: Upgrade, keep-alive", "Upgrade: chat", version="1.0")
+        assert await client.rest() == b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+        other = await Client.of(sandbox.router)
+        other.ask("Expect: 100-continue", "Content-Length: 4", method="POST", version="1.0", body=b"body")
+        assert (await other.rest()).startswith(b"HTTP/1.1 200 OK\r\n")
+        other.writer.close()
+    assert b"upgrade" not in heads[0].lower()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, cast
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from sandpool.router.router import Router
 
 _LONGEST_HEAD: Final = 1 << 16
+_NO_LINGERING: Final = struct.pack("ii", 1, 0)  # the other side is told that this was no proper end
 
 
 class Downstream(asyncio.Protocol):
@@ -110,6 +113,12 @@ class Downstream(asyncio.Protocol):
         else:
             self._alarm = loop.call_at(at, self._look_at_the_time)
 
+    def reset(self) -> None:
+        """End the connection in a way that nobody takes for the end of an answer."""
+        sock = self.transport.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+        self.transport.abort()
+
     def switched(self) -> None:
         self._raw = True
 
@@ -154,8 +163,9 @@ class Downstream(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         parser = self._parser
-        if self._headers != self._known.raw:
-            self._known = RequestHeaders(self._headers)
+        old = parser.get_http_version() < "1.1"
+        if self._headers != self._known.raw or old != self._known.old:
+            self._known = RequestHeaders(self._headers, old=old)
         exchange = Exchange(
             self, parser.get_method(), self._target, self._known, self._client, keep=parser.should_keep_alive()
         )
@@ -174,5 +184,5 @@ class Downstream(asyncio.Protocol):
         self._refuse(Refusal(400, "The head of the request is too long."))
 
     def _refuse(self, refusal: Refusal) -> None:
-        self.transport.write(heads.answer(refusal.status, refusal.detail, keep=False))
+        self.transport.write(heads.answer(refusal.status, refusal.detail, connection=heads.CLOSE))
         self.transport.close()

@@ -33,7 +33,8 @@ class Exchange:
         self.target = target
         self.headers = headers
         self.client = client
-        self.keep = keep
+        # Of chunks in HTTP/1.0 nobody knows who on the way has understood them.
+        self.keep = keep and not (headers.old and headers.is_chunked)
         self.is_received = False  # the whole request
         self.has_begun = False
         self.deadline: float | None = None  # in the time of the event loop; then the answer must have come
@@ -44,6 +45,7 @@ class Exchange:
         self._early_size = 0
         self._up: Upstream | None = None
         self._chunked_out = False
+        self._until_close = False  # the answer ends with the connection
         self._out: list[bytes] = []  # of the answer, to be written together
         self._task: asyncio.Task[None] | None = None
         self._done = False
@@ -82,7 +84,7 @@ class Exchange:
     def upgrade_offered(self, rest: bytes) -> None:
         self.is_received = True
         self._rest = rest
-        if rest:
+        if rest or self.headers.old:
             self.keep = False  # should the sandbox decline, nobody knows where in it the next request begins
         self.down.transport.pause_reading()
 
@@ -91,7 +93,7 @@ class Exchange:
         router = self.down.router
         wanted = router.wanted(self.method, self.target, self.headers)
         if wanted is None:
-            self._own_answer(heads.plain(200, b'{"status":"ok"}', keep=self.keep), 200)
+            self._own_answer(heads.plain(200, b'{"status":"ok"}', connection=self._connection(self.keep)), 200)
             return True
         if not router.is_open:
             return False
@@ -148,7 +150,7 @@ class Exchange:
         if len(self._early) == 1 and not self.headers.is_chunked:
             head += self._early.pop()  # a second write would be a second wake-up of the sandbox
         up.write(head)
-        if self.headers.text.get("expect", "").lower() == "100-continue":
+        if not self.headers.old and self.headers.text.get("expect", "").lower() == "100-continue":
             self.down.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         for data in self._early:
             up.write(heads.chunk(data) if self.headers.is_chunked else data)
@@ -172,9 +174,12 @@ class Exchange:
         if headers.size is not None:
             framing = heads.length(headers.size)
         elif self.method != b"HEAD" and status not in (204, 304):
-            self._chunked_out = True
-            framing = CHUNKED
-        self._out.append(headers.head(status, reason, framing=framing, keep=self.keep))
+            if self.headers.old:
+                self._until_close, self.keep = True, False
+            else:
+                self._chunked_out = True
+                framing = CHUNKED
+        self._out.append(headers.head(status, reason, framing=framing, connection=self._connection(self.keep)))
 
     def answer_data(self, data: bytes) -> None:
         self.sent += len(data)
@@ -205,9 +210,8 @@ class Exchange:
     def answer_lost(self, error: Exception | None) -> None:
         up, self._up = self._up, None
         if self.status:
-            # Half an answer is with the client; only the end of the connection tells.
             self.answer_paused()
-            self._finish(keep=False)
+            self._break_off()
         elif up is not None and not up.is_fresh and self._is_repeatable and not self._done:
             self._task = asyncio.create_task(self._connect())
         else:
@@ -266,20 +270,31 @@ class Exchange:
             self._up = None
         self.down.router.metrics.failed(TimeoutError())
         if self.status:
-            self._finish(keep=False)
+            self._break_off()
         else:
             self._refuse(Refusal(504, "The sandbox did not answer in time."))
 
     def _refuse(self, refusal: Refusal) -> None:
         # What is still coming of the request is for nobody.
         keep = self.keep and self.is_received
-        self._own_answer(heads.answer(refusal.status, refusal.detail, keep=keep), refusal.status, keep=keep)
+        data = heads.answer(refusal.status, refusal.detail, connection=self._connection(keep))
+        self._own_answer(data, refusal.status, keep=keep)
 
     def _own_answer(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
         if not self._done:
             self.status = status
             self.down.transport.write(heads.without_body(data) if self.method == b"HEAD" else data)
             self._finish(keep=self.keep if keep is None else keep)
+
+    def _connection(self, keep: bool) -> bytes:
+        return heads.connection(keep=keep, old=self.headers.old)
+
+    def _break_off(self) -> None:
+        """Half an answer is with the client; only the end of the connection tells, and where that is how an answer
+        ends, a connection that fails."""
+        if self._until_close:
+            self.down.reset()
+        self._finish(keep=False)
 
     def _finish(self, *, keep: bool) -> None:
         if self._done:

@@ -60,12 +60,14 @@ class Headers:
 
 class RequestHeaders(Headers):
     """``text`` is for those who decide where a request goes, ``upgrade`` what is to be spoken instead of HTTP, and
-    ``framing`` how long the body is, in the words in which it is passed on. ``wanted`` is what the router has read."""
+    ``framing`` how long the body is, in the words in which it is passed on. ``wanted`` is what the router has read.
+    Who is ``old`` speaks HTTP/1.0: knows no chunks and no other protocols."""
 
-    __slots__ = ("framing", "is_chunked", "text", "upgrade", "wanted")
+    __slots__ = ("framing", "is_chunked", "old", "text", "upgrade", "wanted")
 
-    def __init__(self, raw: list[Header]) -> None:
-        upgrade = _upgrade(raw)
+    def __init__(self, raw: list[Header], *, old: bool = False) -> None:
+        self.old = old
+        upgrade = b"" if old else _upgrade(raw)
         super().__init__(raw, _PRIVATE_OF_UPGRADES if upgrade else _PRIVATE)
         self.upgrade = upgrade
         self.wanted: Destination | None = None
@@ -93,9 +95,8 @@ class ResponseHeaders(Headers):
         self.size = self.named.get(b"content-length")
         self.is_framed = self.size is not None or b"transfer-encoding" in self.named
 
-    def head(self, status: int, reason: bytes, *, framing: bytes, keep: bool) -> bytes:
-        end = b"\r\n" if keep else b"Connection: close\r\n\r\n"
-        return b"HTTP/1.1 %d %b\r\n%b%b%b" % (status, reason, self.lines, framing, end)
+    def head(self, status: int, reason: bytes, *, framing: bytes, connection: bytes) -> bytes:
+        return b"HTTP/1.1 %d %b\r\n%b%b%b\r\n" % (status, reason, self.lines, framing, connection)
 
 
 def switching_head(headers: ResponseHeaders, upgrade: bytes) -> bytes:
@@ -105,17 +106,24 @@ def switching_head(headers: ResponseHeaders, upgrade: bytes) -> bytes:
     )
 
 
-def answer(status: int, detail: str, *, keep: bool) -> bytes:
+def answer(status: int, detail: str, *, connection: bytes) -> bytes:
     """An answer of our own."""
-    return plain(status, orjson.dumps({"detail": detail}), keep=keep)
+    return plain(status, orjson.dumps({"detail": detail}), connection=connection)
 
 
-def plain(status: int, body: bytes, *, keep: bool) -> bytes:
+def plain(status: int, body: bytes, *, connection: bytes) -> bytes:
     head = (
         f"HTTP/1.1 {status} {_REASONS.get(status, 'OK')}\r\nContent-Type: application/json\r\n"
-        f"Content-Length: {len(body)}\r\n{'' if keep else 'Connection: close' + chr(13) + chr(10)}\r\n"
+        f"Content-Length: {len(body)}\r\n"
     )
-    return head.encode() + body
+    return head.encode() + connection + b"\r\n" + body
+
+
+def connection(*, keep: bool, old: bool) -> bytes:
+    """What an answer says about the connection: that it ends, or, to those of old, that it does not."""
+    if not keep:
+        return CLOSE
+    return b"Connection: keep-alive\r\n" if old else b""
 
 
 def without_body(answer: bytes) -> bytes:
@@ -129,6 +137,7 @@ def chunk(data: bytes) -> bytes:
 _END: Final = b"\r\n\r\n"
 LAST_CHUNK: Final = b"0\r\n\r\n"
 CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
+CLOSE: Final = b"Connection: close\r\n"
 
 
 def length(size: bytes) -> bytes:
