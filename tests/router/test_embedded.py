@@ -11,6 +11,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from yarl import URL
 
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
@@ -276,12 +277,13 @@ class TestRoutes(Gatekeeper):
         assert (parent["parentRef"], parent["controllerName"]) == ({"name": "door"}, "sandpool.dev/router")
         return {each["type"]: (each["status"], each["reason"]) for each in parent["conditions"]}
 
-    async def detail(self, port: int, path: str) -> str:
+    async def detail(self, port: int, path: str, status: int = 404) -> str:
+        url = URL(f"http://127.0.0.77:{port}{path}", encoded=True)
         async with (
-            aiohttp.ClientSession(f"http://127.0.0.77:{port}") as session,
-            session.get(path, headers={"X-Sandbox-ID": "none"}) as answer,
+            aiohttp.ClientSession() as session,
+            session.get(url, headers={"X-Sandbox-ID": "none"}) as answer,
         ):
-            assert answer.status == 404
+            assert answer.status == status
             text: str = (await answer.json())["detail"]
             return text
 
@@ -311,6 +313,20 @@ class TestRoutes(Gatekeeper):
                 return await self.detail(port, "/a") == no_sandbox
 
             await until(open_again)
+
+    async def test_nobody_gets_around_it(self, server: ApiServer) -> None:
+        client, port = server.client(), _free_port()
+        async with routed(server):
+            await self.made(client, self.gateway(port))
+            await self.programmed(client, "True")
+            no_sandbox = "Sandbox none not found in namespace default."
+            assert await self.detail(port, "/a/../b") == no_sandbox  # there is nothing to get around
+            await client.create(HTTP_ROUTE, self.route("one", "/a"), "default")
+            await self.told(client, "one")
+            for path in ("/a/../b", "/a/%2e%2e/b", "/a/..%2Fb"):
+                assert "can be read as another one" in await self.detail(port, path, 400)
+            assert await self.detail(port, "//a") == "No route of the gateway leads there."
+            assert await self.detail(port, "/%61/1?of=../b") == no_sandbox
 
     async def test_one_that_leads_elsewhere_leads_nowhere_and_says_so(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()

@@ -79,6 +79,11 @@ def test_without_a_route_everything_is_let_in_and_with_one_what_it_leads_to() ->
     assert [gate.admits("x", each) for each in ("/a/1", "/b", "/b/1", "/c")] == [True, True, False, False]
 
 
+def test_a_path_means_the_same_however_it_is_written() -> None:
+    gate = Gate(((HERE, route(**path("/%7euser"))),))
+    assert gate.admits("x", "/~user/1")
+
+
 def test_a_route_to_the_router() -> None:
     verdict = route().judge(PARENT, [HERE])
     assert verdict.leads
@@ -96,6 +101,10 @@ def test_a_route_to_the_router() -> None:
         (route(filters=[{"type": "URLRewrite"}]), {}, "UnsupportedValue", "", "a filter is not understood"),
         (route(matches=[{"method": "GET"}]), {}, "UnsupportedValue", "", "a match of method is not understood"),
         (route(**path("/", "RegularExpression")), {}, "UnsupportedValue", "", "type RegularExpression"),
+        (route(**path("/a/../b")), {}, "UnsupportedValue", "", "the path /a/../b is not understood"),
+        (route(**path("/a//b", "Exact")), {}, "UnsupportedValue", "", "the path /a//b is not understood"),
+        (route(**path("/a%2Fb")), {}, "UnsupportedValue", "", "the path /a%2Fb is not understood"),
+        (route(**path("a")), {}, "UnsupportedValue", "", "the path a is not understood"),
         (route(), {"sectionName": "https"}, "NoMatchingParent", "", "no such listener"),
         (route(), {"port": 443}, "NoMatchingParent", "", "no such listener"),
         (route(namespace="agent-sandbox-system"), {"namespace": "default"}, "NotAllowedByListeners", "", "its own"),

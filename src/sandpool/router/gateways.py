@@ -35,6 +35,7 @@ from sandpool.router.gateway_api import (
     gateway_class,
 )
 from sandpool.router.heads import RequestHeaders
+from sandpool.router.paths import comparable
 from sandpool.router.router import Router
 from sandpool.router.routes import Gate, Listener, Route, is_ours
 
@@ -82,9 +83,10 @@ class GatewayRouter(Router):
     gate = Gate()
 
     def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
-        path = target.partition(b"?")[0].decode("latin-1")
-        if not self.gate.admits(headers.text.get("host", ""), path):
-            raise Refusal(404, "No route of the gateway leads there.")
+        if self.gate.ways is not None:
+            path = comparable(target.partition(b"?")[0].decode("latin-1"))
+            if not self.gate.admits(headers.text.get("host", ""), path):
+                raise Refusal(404, "No route of the gateway leads there.")
         return super().wanted(method, target, headers)
 
 

@@ -7,12 +7,15 @@ nowhere.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sandpool.api.resource import Object
+from sandpool.router.contract import Refusal
 from sandpool.router.gateway_api import GATEWAY, GROUP
+from sandpool.router.paths import comparable
 from sandpool.router.presence import NAMESPACES, PORT, SERVICE_NAME
 
 
@@ -30,7 +33,7 @@ class Path(NamedTuple):
     exact: bool = False
 
     def leads_to(self, path: str) -> bool:
-        """A prefix is one of whole names: /a leads to /a/b and not to /ab."""
+        """A prefix is one of whole names: /a leads to /a/b and not to /ab. The path is a ``comparable`` one."""
         if self.exact:
             return path == self.text
         prefix = self.text.rstrip("/")
@@ -142,9 +145,26 @@ def _is_named(host: str, name: str) -> bool:
 _UNDERSTOOD: Final = {"PathPrefix": False, "Exact": True}
 
 
+#: What the Gateway API has no place for in the path of a route, besides dots.
+_OUT_OF_PLACE: Final = re.compile(r"^(?!/)|//|%2f|%5c|\\", re.IGNORECASE)
+
+
 def _path(match: Mapping[str, Any]) -> Path:
     path = match.get("path") or {}
-    return Path(str(path.get("value") or "/"), _UNDERSTOOD.get(path.get("type") or "PathPrefix", True))
+    return Path(_text(path) or _value(path), _UNDERSTOOD.get(path.get("type") or "PathPrefix", True))
+
+
+def _text(path: Mapping[str, Any]) -> str | None:
+    """What paths of requests are compared with, None if no request can ask for it."""
+    value = _value(path)
+    try:
+        return None if _OUT_OF_PLACE.search(value) else comparable(value)
+    except Refusal:
+        return None
+
+
+def _value(path: Mapping[str, Any]) -> str:
+    return str(path.get("value") or "/")
 
 
 def _beyond(rules: Iterable[Mapping[str, Any]], matches: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -157,6 +177,8 @@ def _beyond(rules: Iterable[Mapping[str, Any]], matches: Iterable[Mapping[str, A
                 yield f"a match of {what}"
         if (kind := (match.get("path") or {}).get("type") or "PathPrefix") not in _UNDERSTOOD:
             yield f"a path of type {kind}"
+        elif _text(match.get("path") or {}) is None:
+            yield f"the path {match['path']['value']}"
 
 
 def _is_router(backend: Mapping[str, Any], namespace: str) -> bool:
