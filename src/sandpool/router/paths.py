@@ -2,8 +2,8 @@
 
 A route lets in what begins with its path, and what it lets in goes on as it came. Sandboxes read paths in ways of their
 own: some resolve ``..`` and some do not, some decode ``%2f`` before and some after, some take ``\\`` for ``/``. So a
-path that leads out of a prefix for any of them is let in nowhere. Nor is it rewritten as one of them would do it: who means
-well has resolved it before (RFC 3986, 5.2.4), as browsers and HTTP libraries do.
+path that leads out of a prefix for any of them is let in nowhere. Nor is it rewritten as one of them would do it: who
+means well has resolved it before (RFC 3986, 5.2.4), as browsers and HTTP libraries do.
 
 Empty names stay as they are. RFC 3986 does not take ``//`` for ``/``, and joining the two leads out of no prefix.
 """
