@@ -24,7 +24,7 @@ from sandpool.controllers.echoes import Echoes
 from sandpool.controllers.owners import Owners
 from sandpool.controllers.sandbox import wake
 from sandpool.controllers.sandbox import waking as sandbox_waking
-from sandpool.controllers.warmpool import members, rollout
+from sandpool.controllers.warmpool import members, reads, rollout
 from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.controller import WarmPoolController
@@ -96,7 +96,7 @@ def terminating_members_do_not_count(patch: Patch) -> None:
 def pools_delete_what_has_changed(patch: Patch) -> None:
     """A member is deleted although a claim has taken it meanwhile."""
     original = members.deletion
-    patch.setattr(pool_plan, "deletion", lambda member: replace(original(member), resource_version=""))
+    patch.setattr(reads, "deletion", lambda member: replace(original(member), resource_version=""))
 
 
 def former_templates_are_as_good(patch: Patch) -> None:

@@ -133,6 +133,7 @@ class Controllers:
             settings.warm_pool,
             workers=settings.warm_pool_workers,
             turnstile=turnstile,
+            directly=performer,
         )
         noting = self.recorder if settings.claim_events else Silence(client, clock, settings.instance)
         self.claims = ClaimController(

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
 from typing import Final
 
-from sandpool.api.conditions import FINISHED
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
@@ -30,6 +29,7 @@ from sandpool.controllers.perform import Performer
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
+from sandpool.controllers.warmpool.reads import Grounds, member_reads, pool_reads, template_reads
 from sandpool.controllers.warmpool.settings import Settings
 from sandpool.controllers.writes import Delete, Patch
 from sandpool.engine.cache import Key
@@ -51,6 +51,8 @@ _LONGEST_REST: Final = 1.0
 
 
 class WarmPoolController:
+    """Requests of ``performer`` wait for their turn; ``directly`` is for those that have had it."""
+
     def __init__(
         self,
         caches: Caches,
@@ -64,6 +66,7 @@ class WarmPoolController:
         *,
         workers: int = 4,
         turnstile: Turnstile | None = None,
+        directly: Performer | None = None,
     ) -> None:
         self.caches = caches
         self.blueprints = blueprints
@@ -72,7 +75,10 @@ class WarmPoolController:
         self.clock = clock
         self.random = random
         self.settings = settings or Settings()
-        self.ledger = Ledger(caches, performer, clock, random, enable_eviction=self.settings.enable_eviction)
+        self.directly = directly if directly is not None else performer
+        self.ledger = Ledger(
+            caches, performer, self.directly, clock, random, enable_eviction=self.settings.enable_eviction
+        )
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
             queue.name,
@@ -92,10 +98,10 @@ class WarmPoolController:
         self._bereaved: Counter[Key] = Counter()
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
-        caches.pools.subscribe(self._pool_changed, reads=_pool_reads)
+        caches.pools.subscribe(self._pool_changed, reads=pool_reads)
         caches.pools.subscribe(self._status_changed, reads=lambda pool: pool.status)
-        caches.templates.subscribe(self._template_changed, reads=_template_reads)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=_member_reads)
+        caches.templates.subscribe(self._template_changed, reads=template_reads)
+        caches.sandboxes.subscribe(self._sandbox_changed, reads=member_reads)
 
     # --- what wakes a pool -------------------------------------------------------------------------------------------
 
@@ -147,7 +153,8 @@ class WarmPoolController:
             return DONE
         await self.ledger.resolve_doubts(pool)
         blueprint = self.blueprints.of(pool.namespace, pool.template)
-        sandboxes = self._sandboxes(pool)
+        found = self._sandboxes(pool)
+        sandboxes = list(found.values())
         seen = Seen(
             pool=pool,
             sandboxes=sandboxes,
@@ -161,7 +168,7 @@ class WarmPoolController:
         )
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory
-        await self._perform(pool, blueprint, todo)
+        await self._perform(Grounds(self.caches, self.blueprints, pool, blueprint, found), todo)
         return Result(todo.requeue, rest=_rest(len(sandboxes)))
 
     async def _present(self, key: Key) -> WarmPoolView | None:
@@ -175,21 +182,22 @@ class WarmPoolController:
             del self._bereaved[key]
         return pool
 
-    def _sandboxes(self, pool: WarmPoolView) -> list[SandboxView]:
-        """Those the pool owns, and those with its label."""
+    def _sandboxes(self, pool: WarmPoolView) -> dict[str, SandboxView]:
+        """Those the pool owns, and those with its label, by UID."""
         found = {sandbox.uid: sandbox for sandbox in self.caches.owned_sandboxes(pool.uid)}
         found |= {sandbox.uid: sandbox for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name)}
-        return list(found.values())
+        return found
 
-    async def _perform(self, pool: WarmPoolView, blueprint: Blueprint | None, todo: Plan) -> None:
+    async def _perform(self, grounds: Grounds, todo: Plan) -> None:
         """Everything is tried; the first failure is raised at the end, so that the pass is made again."""
+        pool, blueprint = grounds.pool, grounds.blueprint
         failures: list[BaseException] = []
         failures += await _attempt(*(self._patch(pool, patch) for patch in todo.patches))
-        failures += await _attempt(*(self._discard(pool, delete) for delete in todo.discard))
+        failures += await _attempt(*(self._discard(grounds, delete) for delete in todo.discard))
         # Before the deletions, which are outstanding from then on: creations are only expected if nothing is.
         if todo.create and blueprint is not None:
             await self._create(pool, blueprint, todo.create)
-        failures += await _attempt(*(self._delete(pool, delete) for delete in todo.delete))
+        failures += await _attempt(*(self._delete(grounds, delete) for delete in todo.delete))
         if todo.status is not None and (unsaid := await _attempt(self._say(pool, todo.status))):
             failures += unsaid
             self._forget_status(pool)
@@ -230,18 +238,27 @@ class WarmPoolController:
         if attempt.error:
             self.controller.enqueue(key_of(pool))
 
-    async def _delete(self, pool: WarmPoolView, delete: Delete) -> None:
-        try:
-            await self.ledger.delete(pool, delete)
-        except Conflict:
-            await self._decide_anew(pool, delete.name, delete.uid)
+    async def _delete(self, grounds: Grounds, delete: Delete) -> None:
+        await self._delete_confirmed(grounds, delete, self.ledger.delete)
 
-    async def _discard(self, pool: WarmPoolView, delete: Delete) -> None:
+    async def _discard(self, grounds: Grounds, delete: Delete) -> None:
         """Delete what is not a member, so that the books do not have it."""
+        await self._delete_confirmed(
+            grounds, delete, lambda pool, confirmed: self.directly.delete(confirmed, pool.namespace)
+        )
+
+    async def _delete_confirmed(
+        self, grounds: Grounds, delete: Delete, by: Callable[[WarmPoolView, Delete], Awaitable[None]]
+    ) -> None:
+        """Delete a sandbox when it is the request's turn, if that is still right then."""
+        await self._turnstile.turn()
+        confirmed = grounds.confirmed(delete)
+        if confirmed is None:
+            return
         try:
-            await self.performer.delete(delete, pool.namespace)
+            await by(grounds.pool, confirmed)
         except Conflict:
-            await self._decide_anew(pool, delete.name, delete.uid)
+            await self._decide_anew(grounds.pool, delete.name, delete.uid)
 
     async def _decide_anew(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
         """The API refused: the sandbox is not as it was seen, it is claimed or has changed so that nobody wakes."""
@@ -257,23 +274,3 @@ async def _attempt(*work: Coroutine[object, object, None]) -> list[BaseException
     """Do it all at once; what failed."""
     results = await asyncio.gather(*work, return_exceptions=True)
     return [result for result in results if isinstance(result, BaseException)]
-
-
-def _pool_reads(pool: WarmPoolView) -> tuple[object, ...]:
-    return pool.uid, pool.generation, pool.deleting
-
-
-def _template_reads(template: TemplateView) -> tuple[object, ...]:
-    return template.uid, template.generation
-
-
-def _member_reads(sandbox: SandboxView) -> tuple[object, ...]:
-    """What a plan reads of a member, its resource version aside: that changes with everything."""
-    return (
-        sandbox.owner,
-        sandbox.deleting,
-        sandbox.labels,
-        sandbox.generation,
-        sandbox.ready,
-        sandbox.status.reason(FINISHED),
-    )

@@ -6,8 +6,8 @@ here. Until that is answered nothing is created or deleted for the pool. If ther
 still be under way, and become one when nobody expects it any more: so the next member to be made is given that name,
 and whichever request comes second is refused.
 
-**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as the
-plan saw it; a claim that was faster has changed it, the API refuses, and the member is the claim's.
+**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as it
+was seen to be nobody's; a claim that was faster has changed it, the API refuses, and the member is the claim's.
 """
 
 from __future__ import annotations
@@ -34,13 +34,22 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 
 class Ledger:
-    """Everything is kept by the UID of the pool."""
+    """Everything is kept by the UID of the pool. Requests of ``performer`` wait for their turn; whoever has a member
+    deleted has waited for it, so that is asked for ``directly``."""
 
     def __init__(
-        self, caches: Caches, performer: Performer, clock: Clock, random: Random, *, enable_eviction: bool
+        self,
+        caches: Caches,
+        performer: Performer,
+        directly: Performer,
+        clock: Clock,
+        random: Random,
+        *,
+        enable_eviction: bool,
     ) -> None:
         self.caches = caches
         self.performer = performer
+        self.directly = directly
         self.clock = clock
         self.random = random
         self.enable_eviction = enable_eviction
@@ -136,7 +145,7 @@ class Ledger:
     async def delete(self, pool: WarmPoolView, delete: Delete) -> None:
         self.expectations.expect_deletion(pool.uid, delete.uid)
         try:
-            await self.performer.delete(delete, pool.namespace)
+            await self.directly.delete(delete, pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
             if leaves_doubt(error):
                 self._doubt(pool, delete.name, delete.uid)
