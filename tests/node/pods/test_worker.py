@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import base64
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from sandpool.api.kinds import CONFIG_MAP, RUNTIME_CLASS, SECRET, SERVICE
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, POD, RUNTIME_CLASS, SECRET, SERVICE
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request
+from sandpool.node.pods import worker
+from sandpool.node.pods.life import Life, Moment
 from sandpool.node.pods.parts import ImageFailure, NetworkFailure, VolumeFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.testing.objects import new
@@ -259,8 +263,6 @@ async def test_a_claimed_pod_is_thawed_and_asked_again(rig: NodeRig) -> None:
     rig.network.open.add(80)
     await rig.create(metadata=WARM, spec=main(readinessProbe={"tcpSocket": {"port": 80}}))
     await rig.passes(300)
-    from sandpool.api.kinds import POD
-
     await rig.client.patch(POD, "pod", MergePatch({"metadata": {"labels": {WARM_POOL: None}}}), "default")
     await rig.settle()
     assert not rig.container().paused
@@ -272,12 +274,29 @@ async def test_a_claimed_pod_is_thawed_and_asked_again(rig: NodeRig) -> None:
 
 async def test_a_pod_that_somebody_uses_is_thawed_at_once(rig: NodeRig) -> None:
     await rig.create(metadata=WARM)
-    worker = rig.agent.find("default", "pod")
-    assert worker is not None
-    await worker.touch()
+    frozen = rig.agent.find("default", "pod")
+    assert frozen is not None
+    await frozen.touch()
     assert not rig.container().paused
     await rig.passes(60)
     assert not rig.container().paused
+
+
+async def test_using_a_pod_that_runs_takes_no_pass_over_it(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    await rig.create(metadata={"labels": WARM["labels"]})
+    running = rig.agent.find("default", "pod")
+    assert running is not None
+
+    def decided(life: Life, now: Moment) -> NoReturn:
+        raise AssertionError("a pass")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "decide", decided)
+        await running.touch()
+        await rig.settle()
+    await rig.client.patch(POD, "pod", MergePatch({"metadata": {"annotations": WARM["annotations"]}}), "default")
+    await rig.settle()
+    assert not rig.container().paused, "that it is used is known all the same"
 
 
 async def test_only_pods_that_opted_in_are_frozen(rig: NodeRig) -> None:

@@ -81,7 +81,11 @@ class PodWorker:
 
     async def touch(self) -> None:
         """Somebody uses it: thaw it if it is frozen, and return when it runs."""
-        self._become(replace(self.life, touched=True))
+        if not self.life.touched:
+            self.life = replace(self.life, touched=True)
+        if not (self.life.frozen or self.life.freezing):
+            return  # there is nothing to do, and a pass would stand in the way of who uses it
+        self._news.set()
         async with self._thawed:
             await self._thawed.wait_for(lambda: not (self.life.frozen or self.life.freezing))
 
