@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -159,3 +160,21 @@ def _gone(pid: int) -> None:
             return
         time.sleep(0.005)
     raise AssertionError(f"{pid} runs on")
+
+
+def test_a_command_for_which_there_are_too_few_descriptors_leaves_none_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[int] = []
+
+    def one(name: str) -> int:
+        if made:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        made.append(os.open(os.devnull, os.O_RDONLY))
+        return made[0]
+
+    monkeypatch.setattr(os, "memfd_create", one)
+    with pytest.raises(OSError, match="Too many open files"):
+        run(["true"], str(tmp_path))
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(made[0])

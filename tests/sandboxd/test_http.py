@@ -1,8 +1,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import monotonic
 
 import pytest
 from hypothesis import given
@@ -11,7 +16,7 @@ from hypothesis import strategies as st
 from sandpool.sandboxd import http
 from sandpool.sandboxd.encoding import decoded
 from sandpool.sandboxd.http import File, Request, Response
-from sandpool.testing.talking import serving
+from sandpool.testing.talking import Answer, Talker, serving
 
 
 def echo(request: Request) -> Response:
@@ -95,6 +100,85 @@ def test_a_sandbox_without_room_for_threads_goes_on(monkeypatch: pytest.MonkeyPa
             talker.ask("GET", "/")
         talker.connection.close()
         assert talker.ask("GET", "/").status == 200
+
+
+_FEW = """
+import os, resource, socket, sys
+from sandpool.sandboxd.http import Response, Server
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+held = []
+
+class Listening(socket.socket):
+    tries = 0
+
+    def _accept(self):
+        Listening.tries += 1
+        return super()._accept()
+
+def answer(request):
+    try:
+        while request.path == "/hold":
+            held.append(os.dup(0))
+    except OSError:
+        pass
+    while request.path == "/free" and held:
+        os.close(held.pop())
+    return Response.of({"held": len(held), "tries": Listening.tries})
+
+listening = Listening()
+listening.bind(("127.0.0.1", 0))
+listening.listen(128)
+print(listening.getsockname()[1], flush=True)
+Server(listening, answer).serve()
+"""
+
+
+@pytest.fixture
+def few_descriptors() -> Iterator[int]:
+    """The port of a server that may open 64 files. It opens all it can for /hold, and closes them for /free."""
+    with subprocess.Popen([sys.executable, "-c", _FEW], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_without_descriptors_who_is_connected_is_served_and_who_is_not_waits(few_descriptors: int) -> None:
+    with talkers(few_descriptors, 4) as (inside, *outside):
+        began = monotonic()
+        assert inside.ask("GET", "/hold").json["held"] > 40
+        for talker in outside:
+            talker.connection.request("GET", "/")  # the kernel takes it
+        for _ in range(100):
+            tries = inside.ask("GET", "/").json["tries"]
+        assert tries <= 5 + (monotonic() - began) / http._PAUSE, "it tries again and again"
+        assert inside.ask("GET", "/free").json["held"] == 0
+        assert [Answer(talker.connection.getresponse()).status for talker in outside] == [200] * 3
+
+
+def test_connections_alone_do_not_use_up_the_descriptors(few_descriptors: int) -> None:
+    with talkers(few_descriptors, 80) as (first, *others):
+        for talker in others:
+            talker.connection.request("GET", "/")
+        assert first.ask("GET", "/hold").json["held"] > 40
+        first.ask("GET", "/free")
+        first.connection.close()
+        for talker in others:
+            assert Answer(talker.connection.getresponse()).status == 200
+            talker.connection.close()
+
+
+@contextmanager
+def talkers(port: int, number: int) -> Iterator[list[Talker]]:
+    """So many, of whom the first is connected."""
+    with ExitStack() as closing:
+        found = [Talker(port) for _ in range(number)]
+        for talker in found:
+            closing.callback(talker.connection.close)
+        assert found[0].ask("GET", "/").status == 200
+        yield found
 
 
 def test_nonsense_is_told_so() -> None:

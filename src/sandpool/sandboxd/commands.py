@@ -60,8 +60,10 @@ def run(
 ) -> Outcome:
     """Run to the end, to the time-out, or until nobody wants the answer. This process itself is in ``cwd`` afterwards:
     nothing here depends on where it is, and a command is started most quickly where we are."""
-    output, errors = os.memfd_create("stdout"), os.memfd_create("stderr")
+    files = [os.memfd_create("stdout")]
     try:
+        files.append(os.memfd_create("stderr"))
+        output, errors = files
         pid = _spawned(argv, cwd, env, output, errors)
         status: int | None = None
         try:
@@ -73,8 +75,8 @@ def run(
         code = TIMED_OUT if status is None else os.waitstatus_to_exitcode(status)
         return Outcome(code, _content(output), _content(errors), status is None)
     finally:
-        os.close(output)
-        os.close(errors)
+        for file in files:
+            os.close(file)
 
 
 def start(

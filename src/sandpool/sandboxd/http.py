@@ -10,6 +10,7 @@ import os
 import select
 from _socket import AF_INET, IPPROTO_TCP, MSG_MORE, MSG_PEEK, SHUT_RDWR, SOCK_STREAM, TCP_NODELAY, socket
 from _thread import allocate_lock, start_new_thread
+from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 
 from sandpool.sandboxd.encoding import decoded, to_json
 from sandpool.sandboxd.parser import HttpParserError, HttpParserUpgrade, HttpRequestParser
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 _PIECE = 1 << 18
 _MOST_CONNECTIONS = 256
+_DESCRIPTORS_EACH = 4  # of a connection, with the command or the file it asks for
+# Nobody can be let in until something else is over, here or elsewhere. Then we look again so often.
+_EXHAUSTED = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
+_PAUSE = 0.1
 _LONGEST_HEAD = 1 << 16
 _IDLE = 60.0  # seconds a connection may be silent between requests
 _REASONS = {
@@ -108,7 +113,7 @@ class Server:
     def __init__(self, listening: socket, handler: Callable[[Request], Response]) -> None:
         self.listening = listening
         self.handler = handler
-        self._room = _Room(_MOST_CONNECTIONS)
+        self._room = _Room(min(_MOST_CONNECTIONS, max(os.sysconf("SC_OPEN_MAX") // _DESCRIPTORS_EACH, 1)))
         self._stopping = False
 
     @property
@@ -120,9 +125,11 @@ class Server:
         while True:
             try:
                 descriptor, _ = self.listening._accept()  # type: ignore[attr-defined]  # beneath ``accept``
-            except OSError:
+            except OSError as error:
                 if self._stopping:
                     return
+                if error.errno in _EXHAUSTED:
+                    self._room.wait_for_leaving(_PAUSE)  # who knocks waits in the kernel
                 continue
             self._room.enter()
             sock = socket(AF_INET, SOCK_STREAM, 0, descriptor)
@@ -160,6 +167,8 @@ class _Room:
         self.left = size
         self._counting = allocate_lock()
         self._full = allocate_lock()  # held while nobody may enter
+        self._quiet = allocate_lock()  # held while nobody has left since somebody waited for it
+        self._quiet.acquire()
 
     def enter(self) -> None:
         with self._full:
@@ -174,6 +183,12 @@ class _Room:
             if not self.left:
                 self._full.release()
             self.left += 1
+            if self._quiet.locked():
+                self._quiet.release()
+
+    def wait_for_leaving(self, seconds: float) -> None:
+        """For no longer than that. Who has left before counts once."""
+        self._quiet.acquire(timeout=seconds)
 
 
 class _Connection:
