@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
 from sandpool.node.network.namespaces import Namespace
+from sandpool.node.runtimes.record import SPEC
 from sandpool.server import daemon
 from sandpool.testing.node_process import NodeProcess, Place
 from sandpool.testing.objects import pod
@@ -164,6 +166,26 @@ async def test_pods_outlive_a_node_that_is_killed(tmp_path: Path, serve: bool) -
         for name in ("stays", "ends", "later"):
             await here.delete(name)
         await here.gone("stays", "ends", "later")
+
+
+async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path: Path) -> None:
+    async with machine(tmp_path, serve=False) as here:
+        await here.create("stays", "sleep", "5004")
+        uid = (await here.ready("stays"))["stays"]["metadata"]["uid"]
+        await here.node.kill()
+        built_in = tmp_path / "node" / "images" / "built-in"
+        (current,) = built_in.iterdir()
+        for name in ("used", "unused"):
+            shutil.copytree(current, built_in / name)
+        record = tmp_path / "node" / "pods" / uid / "main" / SPEC
+        record.write_text(record.read_text().replace(str(current), str(built_in / "used")))
+        await here.node.start()
+        await here.create("later", "sleep", "5005")
+        await here.ready("stays", "later")
+        assert {path.name for path in built_in.iterdir()} == {current.name, "used"}
+        for name in ("stays", "later"):
+            await here.delete(name)
+        await here.gone("stays", "later")
 
 
 async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.known import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
+from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
@@ -135,7 +136,7 @@ class Node:
             self.provisioner,
             host_paths=settings.allow_host_paths,
         )
-        images = Images(settings.directory / "images")
+        images = Images(settings.directory / "images", lambda: recorded_roots(self.agent.place.settings.pods))
         self.agent = NodeAgent(
             self.client,
             self.clock,

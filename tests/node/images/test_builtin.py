@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -23,7 +25,7 @@ from sandpool.node.runtimes.runtime import HostToolchain
     ],
 )
 def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str) -> None:
-    image = BuiltIn(tmp_path).find(parse(name))
+    image = BuiltIn(tmp_path, set).find(parse(name))
     assert image is not None
     assert isinstance(image.root, HostToolchain)
     assert (image.working_dir, image.env["SANDBOX_BASE_DIR"]) == (directory, directory)
@@ -32,11 +34,11 @@ def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str
 
 @pytest.mark.parametrize("name", ["python", "sandpool.local/ruby", "example.com/python-runtime-sandbox"])
 def test_other_names_are_not_built_in(tmp_path: Path, name: str) -> None:
-    assert BuiltIn(tmp_path).find(parse(name)) is None
+    assert BuiltIn(tmp_path, set).find(parse(name)) is None
 
 
 def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
-    images = BuiltIn(tmp_path)
+    images = BuiltIn(tmp_path, set)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: images.find(parse("sandpool.local/python")), range(8)))
     assert None not in found
@@ -46,7 +48,7 @@ def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["sandpool.local/sandboxd", "registry.k8s.io/agent-sandbox/sandboxd:latest"])
 def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
     pytest.importorskip("grpc")
-    image = BuiltIn(tmp_path).find(parse(name))
+    image = BuiltIn(tmp_path, set).find(parse(name))
     assert image is not None
     assert image.command == ()
     assert (Path(image.entrypoint[-1]).parent / "grpc").is_dir()
@@ -55,4 +57,48 @@ def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
 async def test_without_grpc_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
     with pytest.raises(ImageFailure, match=r"install sandpool\[sandboxd\]"):
-        await Images(tmp_path).resolve("sandpool.local/sandboxd", "Always", {})
+        await Images(tmp_path, set).resolve("sandpool.local/sandboxd", "Always", {})
+
+
+@pytest.fixture
+def upgraded(tmp_path: Path) -> Path:
+    """A directory with what an older version has laid out."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / "sandboxd.py").write_text("")
+    return tmp_path
+
+
+def laid_out(directory: Path, used: Callable[[], Collection[Path]] = set) -> set[str]:
+    """What is there once an image was asked for, besides its own program."""
+    image = BuiltIn(directory, used).find(parse("sandpool.local/python"))
+    assert image is not None
+    assert Path(image.command[-1]).is_file()
+    return {path.name for path in directory.iterdir()} - {Path(image.command[-1]).parent.name}
+
+
+def test_what_an_older_version_has_laid_out_goes(upgraded: Path) -> None:
+    (upgraded / "outgoing-older").mkdir()
+    (upgraded / "incoming-0").mkdir()  # no process has this number
+    mine = upgraded / f"incoming-{os.getppid()}"
+    mine.mkdir()
+    assert laid_out(upgraded) == {mine.name}
+
+
+def test_what_an_older_version_has_laid_out_stays_while_containers_are_made_of_it(upgraded: Path) -> None:
+    used = {upgraded / "old"}
+    assert laid_out(upgraded, lambda: used) == {"old"}
+    used.clear()
+    assert laid_out(upgraded, lambda: used) == set()
+
+
+def test_what_is_mounted_stays(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toolchain, "is_in_use", lambda path: path.name == "old")
+    assert laid_out(upgraded) == {"old"}
+
+
+def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    images = BuiltIn(tmp_path, set)
+    names = ("sandpool.local/python", "sandpool.local/sandboxd", "x/agent-sandbox/python-runtime-sandbox")
+    found = [images.find(parse(name)) for name in names]
+    assert all(image is not None and Path((*image.entrypoint, *image.command)[-1]).is_file() for image in found)

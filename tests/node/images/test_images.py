@@ -39,7 +39,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Images:
-    return Images(tmp_path / "images")
+    return Images(tmp_path / "images", set)
 
 
 async def test_the_machines_own_python_is_always_there(images: Images) -> None:

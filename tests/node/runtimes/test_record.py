@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.runtimes.record import pod_from_json, pod_to_json, spec_from_json, spec_to_json
+from sandpool.node.runtimes.record import (
+    SPEC,
+    pod_from_json,
+    pod_to_json,
+    recorded_roots,
+    spec_from_json,
+    spec_to_json,
+)
 from sandpool.node.runtimes.runtime import (
     Bind,
     ContainerSpec,
@@ -58,3 +65,16 @@ def test_containers(spec: ContainerSpec) -> None:
 @given(pods)
 def test_pods(pod: PodSandbox) -> None:
     assert pod_from_json(json.loads(json.dumps(pod_to_json(pod)))) == pod
+
+
+def test_what_the_containers_of_a_node_are_made_of(tmp_path: Path) -> None:
+    roots = (HostToolchain((Path("/opt/python"), Path("/old"))), ImageLayers((Path("/image"),)), HostToolchain())
+    for number, root in enumerate(roots):
+        state = tmp_path / f"pod-{number}" / "main"
+        state.mkdir(parents=True)
+        (state / SPEC).write_text(json.dumps(spec_to_json(ContainerSpec("main", ("true",), root=root))))
+    (tmp_path / "pod-0" / "half").mkdir()
+    (tmp_path / "pod-0" / "half" / SPEC).write_text('{"name"')
+    (tmp_path / "pod-0" / "volumes").mkdir()
+    assert recorded_roots(tmp_path) == {Path("/opt/python"), Path("/old"), Path("/image")}
+    assert recorded_roots(tmp_path / "none") == set()

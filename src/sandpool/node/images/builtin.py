@@ -8,12 +8,13 @@ templates work as they are.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Collection
 from pathlib import Path
 from threading import Lock
 from typing import Final
 
 from sandpool.node.images.reference import Reference
-from sandpool.node.images.toolchain import lay_out
+from sandpool.node.images.toolchain import lay_out, remove_others
 from sandpool.node.pods.parts import Image
 from sandpool.node.runtimes.runtime import HostToolchain
 
@@ -29,11 +30,14 @@ _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
 class BuiltIn:
-    """``directory`` is where the programs are laid out that a sandbox is started with; once, when first asked."""
+    """``directory`` is where the programs are laid out that a sandbox is started with; once, when first asked. Then
+    also those of other versions go, except for what containers are made of according to ``used``."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
         self.directory = directory
+        self.used = used
         self._images: dict[tuple[str, str], Image] = {}  # those that are laid out, by what is meant
+        self._programs: set[Path] = set()  # of those
         self._laying_out = Lock()  # many containers may want one at once, each in a thread of its own
 
     def known(self, reference: Reference) -> Image | None:
@@ -49,6 +53,8 @@ class BuiltIn:
             if meant not in self._images:
                 name, directory = meant
                 program = lay_out(self.directory, grpc=name == SANDBOXD)
+                self._programs.add(program.parent)
+                remove_others(self.directory, self._programs, self.used)
                 self._images[meant] = self._image(name, directory, program)
         return self._images[meant]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +22,12 @@ _DEFAULT_HOST: Final = "docker.io"
 
 
 class Images:
-    """Of many containers that want the same image at once, one fetches it and the others wait."""
+    """Of many containers that want the same image at once, one fetches it and the others wait. ``used`` tells what
+    containers are made of that are here."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
         self.store = ImageStore(directory)
-        self.built_in = BuiltIn(directory / "built-in")
+        self.built_in = BuiltIn(directory / "built-in", used)
         self._fetching: dict[Reference, asyncio.Task[StoredImage]] = {}
 
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:

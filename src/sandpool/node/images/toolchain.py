@@ -1,19 +1,25 @@
 """The part of our own programs that runs inside sandboxes, laid out in a directory of its own.
 
 A sandbox sees this directory and nothing else of the installation. It is made anew whenever it would differ, and under
-a name that tells what is in it, because sandboxes may still run on an older one.
+a name that tells what is in it, because sandboxes may still run on an older one. That goes when none of them does.
 """
 
 from __future__ import annotations
 
 import compileall
 import hashlib
+import logging
 import os
 import shutil
 import sys
+from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
+
+from sandpool.node.images.store import is_in_use
+
+_log = logging.getLogger(__name__)
 
 # What ``sandpool.sandboxd`` imports that does not come with Python, and what its newer dialect needs besides.
 _PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
@@ -21,6 +27,10 @@ _GRPC: Final = ("grpc", "typing_extensions")
 _NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
 # What these import at once is not needed, and every sandbox would wait for it.
 _EMPTIED: Final = ("httptools/__init__.py", "httptools/parser/__init__.py")
+
+# What is being made, by the process of this number, and what is being removed.
+_INCOMING: Final = "incoming-"
+_OUTGOING: Final = "outgoing-"
 
 _START: Final = """import sys
 sys.path.insert(0, __file__.rpartition("/")[0])
@@ -38,7 +48,7 @@ def lay_out(directory: Path, *, grpc: bool = False) -> Path:
     dialect. Raises ``MissingPackage``."""
     if grpc and find_spec("grpc") is None:
         raise MissingPackage("commands over gRPC need the package grpcio: install sandpool[sandboxd]")
-    incoming = directory / f"incoming-{os.getpid()}"
+    incoming = directory / f"{_INCOMING}{os.getpid()}"
     shutil.rmtree(incoming, ignore_errors=True)
     (incoming / "sandpool").mkdir(mode=0o755, parents=True)
     (incoming / "sandpool" / "__init__.py").write_text("")
@@ -55,6 +65,24 @@ def lay_out(directory: Path, *, grpc: bool = False) -> Path:
         _readable(incoming)
         incoming.rename(target)
     return target / "sandboxd.py"
+
+
+def remove_others(directory: Path, kept: Collection[Path], used: Callable[[], Collection[Path]]) -> None:
+    """What other versions of ours have laid out here, and what a crash has left; except for ``kept``, what containers
+    are made of according to ``used``, and what is mounted."""
+    others = [path for path in directory.iterdir() if path not in kept and not _is_being_made(path)]
+    needed = {path.resolve() for path in used()} if others else set()
+    for path in others:
+        if path.resolve() not in needed and not is_in_use(path):
+            _log.info("removing %s, which no container uses", path)
+            # Under another name first: half of it is not to be taken for the whole.
+            removed = path if path.name.startswith(_OUTGOING) else path.rename(directory / f"{_OUTGOING}{path.name}")
+            shutil.rmtree(removed)
+
+
+def _is_being_made(path: Path) -> bool:
+    _, incoming, maker = path.name.rpartition(_INCOMING)
+    return bool(incoming) and Path("/proc", maker).exists()
 
 
 def _copy(package: str, target: Path) -> None:

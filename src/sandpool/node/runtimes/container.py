@@ -18,7 +18,7 @@ from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import Child
-from sandpool.node.runtimes.record import spec_to_json
+from sandpool.node.runtimes.record import SPEC, spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
 
@@ -64,7 +64,7 @@ class LaunchedContainer:
 
     def make(self) -> None:
         self.directory.mkdir(mode=0o700)
-        (self.directory / "spec.json").write_text(json.dumps(spec_to_json(self.spec)))
+        (self.directory / SPEC).write_text(json.dumps(spec_to_json(self.spec)))
         for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)

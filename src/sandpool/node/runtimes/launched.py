@@ -14,7 +14,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes.container import LaunchedContainer
-from sandpool.node.runtimes.record import spec_from_json
+from sandpool.node.runtimes.record import SPEC, spec_from_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Stdio
 from sandpool.node.runtimes.trace import Trace
 
@@ -67,7 +67,7 @@ class LaunchedRuntime(ABC):
 
     async def adopt(self, pod: PodSandbox, name: str) -> LaunchedContainer | None:
         try:
-            spec = spec_from_json(json.loads((pod.directory / name / "spec.json").read_bytes()))
+            spec = spec_from_json(json.loads((pod.directory / name / SPEC).read_bytes()))
         except (FileNotFoundError, ValueError):
             return None
         container = self.container(pod, spec)

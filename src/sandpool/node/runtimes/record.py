@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import json
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.runtimes.runtime import (
@@ -21,6 +23,9 @@ from sandpool.node.runtimes.runtime import (
 )
 
 Json = dict[str, Any]
+
+#: In the state directory of a container, from before it is started until it is deleted.
+SPEC: Final = "spec.json"
 
 
 def pod_to_json(pod: PodSandbox) -> Json:
@@ -52,6 +57,18 @@ def spec_from_json(data: Json) -> ContainerSpec:
             "limits": Limits(**data["limits"]),
         }
     )
+
+
+def recorded_roots(pods: Path) -> set[Path]:
+    """What the roots of all containers are made of whose state is in these directories, one for each pod."""
+    found: set[Path] = set()
+    for record in pods.glob(f"*/*/{SPEC}"):
+        # What was deleted meanwhile, or was never written to its end and so never started. Nothing else is read of it:
+        # another version may have written it.
+        with suppress(FileNotFoundError, ValueError):
+            root = _root_from_json(json.loads(record.read_bytes())["root"])
+            found.update(root.prefixes if isinstance(root, HostToolchain) else root.layers)
+    return found
 
 
 def _root_to_json(root: HostToolchain | ImageLayers) -> Json:
