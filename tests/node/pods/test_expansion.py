@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.node.pods.expansion import expand
+from sandpool.node.pods.expansion import expand, unknown
 
 VALUES = {"A": "one", "B": "$(A)", "EMPTY": ""}
 
@@ -34,3 +34,7 @@ VALUES = {"A": "one", "B": "$(A)", "EMPTY": ""}
 )
 def test_expansion(text: str, expanded: str) -> None:
     assert expand(text, VALUES) == expanded
+
+
+def test_names_that_are_not_known() -> None:
+    assert unknown("$(A)/$(NONE)/$$(OTHER)/$(EMPTY)/$(", VALUES) == {"NONE"}

@@ -86,6 +86,39 @@ async def test_init_containers_share_volumes_with_the_others(node: RealNode) -> 
     assert await node.look("cat /shared/file", container={"volumeMounts": mounts}, spec=spec) == "made\n"
 
 
+async def test_volumes(node: RealNode) -> None:
+    await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "shown", data={"mode": "fast", "dir": "deep"}), "default")
+    secret = {"password": base64.b64encode(b"hush").decode()}
+    await node.client.create(SECRET, new(SECRET, "shown", data=secret), "default")
+    name = {"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}
+    sources = [{"secret": {"name": "shown"}}, {"downwardAPI": {"items": [name]}}]
+    volumes = [
+        {"name": "config", "configMap": {"name": "shown"}},
+        {"name": "secret", "secret": {"secretName": "shown", "defaultMode": 0o400}},
+        {"name": "both", "projected": {"sources": sources}},
+        {"name": "empty", "emptyDir": {"sizeLimit": "8Mi"}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+    mounts = [
+        *({"name": each, "mountPath": f"/{each}"} for each in ("config", "secret", "both", "memory")),
+        {"name": "config", "mountPath": "/one/file", "subPath": "mode"},
+        {"name": "empty", "mountPath": "/part", "subPathExpr": "$(DIR)/er"},
+        {"name": "empty", "mountPath": "/whole", "readOnly": True},
+    ]
+    script = (
+        "cat /config/mode /secret/password /both/password /one/file; echo; cat /both/name; echo; "
+        "stat -Lc %a /secret/password; echo part > /part/file; cat /whole/deep/er/file; "
+        "for d in /config /secret /both /whole; do touch $d/new 2>/dev/null && echo written to $d; done; "
+        "for d in /part /memory; do head -c 16m /dev/zero > $d/much 2>/dev/null && echo $d is too large; done; echo end"
+    )
+    env = [{"name": "DIR", "valueFrom": {"configMapKeyRef": {"name": "shown", "key": "dir"}}}]
+    seen = await node.look(script, container={"volumeMounts": mounts, "env": env}, spec={"volumes": volumes})
+    first, called, *rest = seen.splitlines()
+    assert first == "fasthushhushfast"
+    assert called.startswith("pod-")
+    assert rest == ["400", "part", "end"]
+
+
 async def test_a_sidecar_shares_the_network_and_ends_with_the_pod(node: RealNode) -> None:
     serve = ["python3", "-m", "http.server", "8080"]
     side = {

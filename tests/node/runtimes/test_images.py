@@ -149,6 +149,26 @@ async def test_a_link_in_a_volume_leads_nowhere_else(boxes: Rig, tmp_path: Path,
         await boxes.start("true", mounts=(Bind(volume, "/data", subpath="sub"),))
 
 
+@pytest.mark.parametrize("link", ["/tmp", "../outside"])
+async def test_nothing_is_made_where_a_link_leads(boxes: Rig, tmp_path: Path, link: str) -> None:
+    volume, outside = tmp_path / "volume", tmp_path / "outside"
+    volume.mkdir()
+    outside.mkdir()
+    (volume / "sub").symlink_to(link)
+    with pytest.raises(RuntimeFailure, match="cannot mount sub/new of a volume"):
+        await boxes.start("true", mounts=(Bind(volume, "/data", subpath="sub/new", make=True),))
+    assert "new" not in [*os.listdir(outside), *os.listdir("/tmp")]
+
+
+async def test_a_directory_of_a_volume_is_made(boxes: Rig, tmp_path: Path) -> None:
+    volume = tmp_path / "volume"
+    (volume / "a").mkdir(parents=True)
+    mounts = (Bind(volume, "/data", subpath="a/b/c", make=True), Bind(volume, "/same", subpath="a/b/c", make=True))
+    result, output, _ = await boxes.run("sh", "-c", "echo mine > /data/file; cat /same/file", mounts=mounts)
+    assert (result.code, output) == (0, "mine\n")
+    assert (volume / "a/b/c/file").read_text() == "mine\n"
+
+
 async def test_a_link_within_a_volume_is_followed(boxes: Rig, tmp_path: Path) -> None:
     volume = tmp_path / "volume"
     (volume / "real").mkdir(parents=True)

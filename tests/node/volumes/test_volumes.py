@@ -56,7 +56,7 @@ async def test_an_empty_directory(volumes: Volumes, tmp_path: Path) -> None:
     prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
     mount = {"name": "scratch", "mountPath": "/scratch", "readOnly": True, "subPath": "in"}
     path = tmp_path / "pod/volumes/scratch"
-    assert prepared.mounts(mounting(mount), {}) == (Bind(path, "/scratch", True, "in"),)
+    assert prepared.mounts(mounting(mount), {}) == (Bind(path, "/scratch", True, "in", make=True),)
     assert path.stat().st_mode & 0o777 == 0o777
 
 
@@ -73,6 +73,8 @@ async def test_a_path_may_depend_on_the_environment(volumes: Volumes, tmp_path: 
     (bind,) = prepared.mounts(mounting(mount), {"NAME": "me"})
     assert isinstance(bind, Bind)
     assert bind.subpath == "logs/me"
+    with pytest.raises(VolumeFailure, match="uses variables that are not set: NAME"):
+        prepared.mounts(mounting(mount), {"OTHER": "you"})
 
 
 async def test_a_volume_that_is_not_there_is_named(volumes: Volumes, tmp_path: Path) -> None:

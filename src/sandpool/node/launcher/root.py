@@ -90,6 +90,21 @@ class Root:
             os.close(parent)
 
 
+def make_below(top: int, path: str, uid: int, gid: int) -> None:
+    """Make a directory below another, in which somebody else may be at work, with those that lead to it. A link that
+    leads out of it is an error."""
+    at = ""
+    for part in PurePosixPath(path).parts:
+        above = kernel.open_within(top, at or ".", resolve=kernel.RESOLVE_BENEATH)
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=above)
+                os.chown(part, uid, gid, dir_fd=above, follow_symlinks=False)
+        finally:
+            os.close(above)
+        at = f"{at}/{part}" if at else part
+
+
 def make_read_only(path: str) -> None:
     flags = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | kernel.MS_NOSUID | kernel.MS_NODEV
     kernel.mount("none", path, "", flags)

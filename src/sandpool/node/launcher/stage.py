@@ -26,7 +26,7 @@ from typing import Final
 
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.owners import user_namespace
-from sandpool.node.launcher.root import Root, make_read_only, path_of
+from sandpool.node.launcher.root import Root, make_below, make_read_only, path_of
 from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import (
     Bind,
@@ -243,6 +243,8 @@ class Stage:
         if not mount.subpath:
             return volume
         try:
+            if mount.make:
+                make_below(volume, mount.subpath, self.pod.host_uid, self.pod.host_gid)
             return kernel.open_within(volume, mount.subpath, resolve=kernel.RESOLVE_BENEATH)
         except OSError as error:
             raise RuntimeFailure(f"cannot mount {mount.subpath} of a volume: {error.strerror}") from error

@@ -21,3 +21,8 @@ def expand(text: str, values: Mapping[str, str]) -> str:
         return values.get(name, match[0])
 
     return _REFERENCE.sub(replacement, text)
+
+
+def unknown(text: str, values: Mapping[str, str]) -> set[str]:
+    """The names in a text that stay as they are."""
+    return {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None and match[1] not in values}

@@ -85,14 +85,15 @@ class Scratch:
 @dataclass(frozen=True, slots=True)
 class Bind:
     """A file or directory of the host at ``target``. ``subpath`` is looked up within ``source`` and never leaves it,
-    whatever symbolic links a sandbox has made there; it must exist. What is ``optional`` is left out by a runtime that
-    mounts nothing."""
+    whatever symbolic links a sandbox has made there; if it is not there it is an error, or, with ``make``, made as a
+    directory. What is ``optional`` is left out by a runtime that mounts nothing."""
 
     source: Path
     target: str
     read_only: bool = False
     subpath: str = ""
     optional: bool = False
+    make: bool = False
 
 
 @dataclass(frozen=True, slots=True)

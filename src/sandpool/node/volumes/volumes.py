@@ -21,7 +21,7 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.node.pods.downward import Place, UnknownField
-from sandpool.node.pods.expansion import expand
+from sandpool.node.pods.expansion import expand, unknown
 from sandpool.node.pods.parts import Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind, Mount
 from sandpool.node.volumes import disk, ownership, projection, publication
@@ -68,8 +68,10 @@ class Prepared:
         target: str = mount["mountPath"]
         subpath: str = mount.get("subPath") or ""
         if expression := mount.get("subPathExpr"):
-            subpath = expand(expression, env)
-        return Bind(volume.path, target, volume.read_only or bool(mount.get("readOnly")), subpath)
+            subpath = _expanded(expression, env)
+        read_only = volume.read_only or bool(mount.get("readOnly"))
+        # What is made of API objects has what they have, and nobody else's directories.
+        return Bind(volume.path, target, read_only, subpath, make=bool(subpath) and not volume.read_only)
 
 
 @dataclass(slots=True)
@@ -223,6 +225,14 @@ class Volumes:
             return await self.client.get(type, name, namespace)
         except NotFound:
             return None
+
+
+def _expanded(expression: str, env: Mapping[str, str]) -> str:
+    """A variable that is not there would become part of the name of a directory."""
+    missing = sorted(unknown(expression, env))
+    if missing:
+        raise VolumeFailure(f'subPathExpr "{expression}" uses variables that are not set: {", ".join(missing)}')
+    return expand(expression, env)
 
 
 def _place(held: _Held, volume: Object) -> Path:
