@@ -72,7 +72,7 @@ def test_identities_that_are_refused(of_pod: Object, of_image: str, words: str) 
 def composed(**container: Any) -> Any:
     spec = {"name": "main", "image": "i", **container}
     read = Container.read(spec)
-    return compose(pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), pids=9)
+    return compose(pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), hostname="box", pids=9)
 
 
 def test_the_pods_words_win_over_the_images() -> None:

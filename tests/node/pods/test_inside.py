@@ -76,6 +76,8 @@ async def test_names(node: RealNode) -> None:
     assert seen.startswith("box\n")
     assert "box.boxes.default.svc.cluster.local\tbox\n" in seen
     assert "192.0.2.7\tdb\n" in seen
+    full = await node.look("hostname; hostname -s; echo $HOSTNAME", spec={**spec, "setHostnameAsFQDN": True})
+    assert full == "box.boxes.default.svc.cluster.local\nbox\nbox.boxes.default.svc.cluster.local\n"
     assert "search default.svc.cluster.local svc.cluster.local cluster.local\n" in seen
 
 

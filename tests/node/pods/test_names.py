@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.names import hostname, hosts_file, resolv_conf
+from sandpool.node.pods.names import hostname, hosts_file, own_name, resolv_conf
 from sandpool.testing.objects import pod
 
 HOST = "# made by hand\nsearch example.com\nnameserver 192.0.2.53\noptions edns0\n"
@@ -28,6 +28,18 @@ def given(name: str = "pod", **spec: Any) -> Object:
 )
 def test_hostnames(name: str, spec: Object, expected: str) -> None:
     assert hostname(given(name, **spec)) == expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"subdomain": "boxes"}, "pod"),
+        ({"subdomain": "boxes", "setHostnameAsFQDN": True}, "pod.boxes.space.svc.cluster.local"),
+        ({"setHostnameAsFQDN": True}, "pod"),
+    ],
+)
+def test_the_full_name_as_hostname(spec: Object, expected: str) -> None:
+    assert own_name(given(**spec), "cluster.local") == expected
 
 
 def test_the_hosts_file() -> None:

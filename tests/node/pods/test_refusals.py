@@ -38,6 +38,17 @@ AT = "spec.containers[0]"
         ({"securityContext": {"seLinuxOptions": {"level": "s0"}}}, "spec.securityContext.seLinuxOptions"),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "spec.volumes[0].hostPath"),
         ({"volumes": [{"name": "v", "nfs": {}}]}, "spec.volumes[0].nfs"),
+        ({"volumes": [{"name": "v", "ephemeral": {}}]}, "spec.volumes[0].ephemeral"),
+        ({"volumes": [{"name": "v", "emptyDir": {"medium": "HugePages"}}]}, "spec.volumes[0].emptyDir.medium"),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {}}, {"podCertificate": {}}]}}]},
+            "spec.volumes[0].projected.sources[1].podCertificate",
+        ),
+        ({"schedulingGroup": {"podGroupName": "g"}}, "spec.schedulingGroup"),
+        (
+            container(env=[{"name": "A", "valueFrom": {"fileKeyRef": {"key": "b"}}}]),
+            f"{AT}.env[0].valueFrom.fileKeyRef",
+        ),
         ({"ephemeralContainers": [{"name": "debug"}]}, "spec.ephemeralContainers[0]"),
         ({"initContainers": [{"name": "i", "restartPolicy": "Never"}]}, "spec.initContainers[0].restartPolicy"),
         (container(restartPolicy="Always"), f"{AT}.restartPolicy"),
@@ -62,6 +73,8 @@ def test_what_is_refused(spec: Object, field: str) -> None:
         {"hostNetwork": False, "os": {"name": "linux"}, "securityContext": {"fsGroup": 5, "runAsNonRoot": True}},
         {"securityContext": {"seccompProfile": {"type": "RuntimeDefault"}}},
         {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "c"}}]},
+        {"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]},
+        {"volumes": [{"name": "v", "projected": {"sources": [{"serviceAccountToken": {}}, {"downwardAPI": {}}]}}]},
         {"initContainers": [{"name": "i", "restartPolicy": "Always"}]},
         container(securityContext={"capabilities": {"drop": ["ALL"]}, "allowPrivilegeEscalation": False}),
         container(resources={"limits": {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}}),
@@ -74,6 +87,8 @@ def test_what_is_not(spec: Object) -> None:
 
 def test_host_paths_may_be_allowed() -> None:
     assert refused({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
+    made = {"volumes": [{"name": "v", "hostPath": {"path": "/", "type": "DirectoryOrCreate"}}]}
+    assert refused(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
 
 
 def test_everything_is_said_at_once() -> None:

@@ -87,12 +87,16 @@ def test_taints(toleration: dict[str, str], tolerated: bool) -> None:
 def test_a_preference_is_no_obstacle() -> None:
     assert reasons({}, node(taints=(("busy", "", "PreferNoSchedule"),))) == []
     assert reasons({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}, node()) == []
+    assert reasons({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, node()) == []
 
 
 def test_what_this_scheduler_does_not_know_is_said() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     (found,) = reasons({"affinity": {"podAntiAffinity": required}}, node())
     assert found == "node(s) cannot be chosen by podAntiAffinity, which this scheduler does not know"
+    spread = {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}
+    (found,) = reasons({"affinity": {"podAffinity": required}, **spread}, node())
+    assert found.startswith("node(s) cannot be chosen by podAffinity and topologySpreadConstraints, which")
 
 
 def test_runtime_classes() -> None:

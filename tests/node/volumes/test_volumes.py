@@ -44,8 +44,9 @@ def pod(*volumes: Object, uid: str = "1") -> Object:
     return {"metadata": metadata, "spec": {"volumes": list(volumes), "containers": [{"name": "main"}]}}
 
 
-def mounted() -> str:
-    return Path("/proc/self/mountinfo").read_text()
+def mounted(below: Path) -> list[str]:
+    """What is mounted there; elsewhere others may be at work."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(below) in line]
 
 
 def mounting(*mounts: Object) -> Object:
@@ -126,6 +127,26 @@ async def test_other_kinds_are_refused_by_name(volumes: Volumes, tmp_path: Path)
             await volumes.prepare(pod(volume), tmp_path / "pod", ME)
 
 
+async def test_what_a_path_of_the_host_is_said_to_be(volumes: Volumes, tmp_path: Path) -> None:
+    volumes.host_paths = True
+    (tmp_path / "file").touch()
+    for kind, path, problem in (
+        ("Directory", tmp_path, ""),
+        ("File", tmp_path / "file", ""),
+        ("", tmp_path / "file", ""),
+        ("Directory", tmp_path / "file", "is not a Directory"),
+        ("Socket", tmp_path / "file", "is not a Socket"),
+        ("File", tmp_path / "missing", "No such file"),
+    ):
+        made = pod({"name": "host", "hostPath": {"path": str(path), "type": kind}})
+        if problem:
+            with pytest.raises(VolumeFailure, match=problem):
+                await volumes.prepare(made, tmp_path / "pod", ME)
+        else:
+            prepared = await volumes.prepare(made, tmp_path / "pod", ME)
+            assert prepared.mounts(mounting({"name": "host", "mountPath": "/host"}), {}) == (Bind(path, "/host"),)
+
+
 class TestPersistent:
     CLAIMED: ClassVar[dict[str, Any]] = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
 
@@ -177,7 +198,7 @@ class TestPersistent:
 
 @pytest.mark.isolation
 async def test_an_empty_directory_with_a_size(volumes: Volumes, tmp_path: Path) -> None:
-    mounts = mounted()
+    mounts = mounted(tmp_path)
     sized = pod(
         {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
@@ -188,4 +209,4 @@ async def test_an_empty_directory_with_a_size(volumes: Volumes, tmp_path: Path) 
         assert path.stat().st_uid == 12345
         assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= size
     await volumes.release("1", tmp_path / "pod")
-    assert mounted() == mounts
+    assert mounted(tmp_path) == mounts

@@ -11,7 +11,6 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.expansion import expand
 from sandpool.node.pods.identity import identity
-from sandpool.node.pods.names import hostname
 from sandpool.node.pods.parts import Image
 from sandpool.node.pods.spec import Container
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, Mount, Scratch
@@ -27,6 +26,7 @@ def compose(
     env: Mapping[str, str],
     mounts: tuple[Mount, ...],
     *,
+    hostname: str,
     pids: int = DEFAULT_PIDS,
 ) -> ContainerSpec:
     """Raises ``ConfigError`` if the container cannot be run as it is asked for."""
@@ -36,7 +36,7 @@ def compose(
     return ContainerSpec(
         name=container.name,
         argv=command_line(spec, image, env),
-        env=_with_defaults(pod, image, env, spec),
+        env=_with_defaults(hostname, image, env, spec),
         cwd=spec.get("workingDir") or image.working_dir or "/",
         uid=who.uid,
         gid=who.gid,
@@ -60,9 +60,9 @@ def command_line(spec: Object, image: Image, env: Mapping[str, str]) -> tuple[st
     return words
 
 
-def _with_defaults(pod: Object, image: Image, env: Mapping[str, str], spec: Object) -> dict[str, str]:
+def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Object) -> dict[str, str]:
     """What every program expects to find, beneath what the image and the pod say."""
-    defaults = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname(pod)}
+    defaults = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname}
     if spec.get("tty"):
         defaults["TERM"] = "xterm"
     return {**defaults, **image.env, **env}

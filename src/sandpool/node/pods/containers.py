@@ -67,7 +67,8 @@ class Containers:
         shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
-        spec = compose(pod.object, container, image, env, mounts, pids=self.place.settings.pids)
+        called, pids = self.sandbox.hostname, self.place.settings.pids
+        spec = compose(pod.object, container, image, env, mounts, hostname=called, pids=pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 

@@ -18,7 +18,7 @@ from sandpool.node.pods.compose import pod_limits
 from sandpool.node.pods.containers import Containers, log_directory
 from sandpool.node.pods.ledger import Ledger, Run, read_ledger, read_run
 from sandpool.node.pods.life import ContainerLife, Life, Moment, Stage
-from sandpool.node.pods.names import hostname, hosts_file, resolv_conf
+from sandpool.node.pods.names import LONGEST_NAME, hosts_file, own_name, resolv_conf
 from sandpool.node.pods.parts import Attachment, NetworkFailure, Owner, VolumeFailure
 from sandpool.node.pods.restore import found_running, lost, runs, started_over
 from sandpool.node.pods.spec import Pod
@@ -74,8 +74,11 @@ class Estate:
         """Make the pod's volumes and its network; the addresses it has. Raises ``NotPrepared``, and may then be called
         again."""
         runtime = self._runtime()
+        if (called := len(own_name(self.pod.object, self.place.settings.cluster_domain))) > LONGEST_NAME:
+            why = f"setHostnameAsFQDN: the name is too long ({LONGEST_NAME} characters is the max, {called} requested)"
+            raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {why}")
         ledger = self._entered(runtime)
-        owner = Owner(ledger.host_uid, self.place.host_users.group_of(ledger.host_uid), self._fs_group())
+        owner = Owner(ledger.host_uid, self.place.host_users.group_of(ledger.host_uid))
         self._volume_directory.mkdir(mode=0o711, exist_ok=True)
         # Both end before anything is said about one of them: what is under way cannot be released.
         attached, volumes = await asyncio.gather(
@@ -120,10 +123,6 @@ class Estate:
             self.ledger.write(self.directory)
         return self.ledger
 
-    def _fs_group(self) -> int | None:
-        group: int | None = (self.pod.object["spec"].get("securityContext") or {}).get("fsGroup")
-        return group
-
     def _sandbox(self, ledger: Ledger, attached: Attachment = _NOWHERE) -> PodSandbox:
         settings, network, pod = self.place.settings, self.place.network, self.pod.object
         host_text = ""
@@ -135,7 +134,7 @@ class Estate:
             host_uid=ledger.host_uid,
             host_gid=self.place.host_users.group_of(ledger.host_uid),
             netns=attached.netns,
-            hostname=hostname(pod),
+            hostname=own_name(pod, settings.cluster_domain),
             hosts=hosts_file(pod, attached.addresses, settings.cluster_domain),
             resolv_conf=resolv_conf(pod, network.nameservers, settings.cluster_domain, host_text),
             limits=pod_limits(pod, settings.pids),

@@ -8,6 +8,8 @@ from typing import Final
 from sandpool.api.resource import Object
 
 _LONGEST_HOSTNAME: Final = 63
+#: What the kernel takes.
+LONGEST_NAME: Final = 64
 _MOST_SEARCHES: Final = 32
 _MOST_NAMESERVERS: Final = 3
 _OPTIONS: Final = ("ndots:5",)
@@ -29,6 +31,12 @@ def domain_name(pod: Object, cluster_domain: str) -> str:
     if not subdomain:
         return ""
     return f"{hostname(pod)}.{subdomain}.{pod['metadata']['namespace']}.svc.{cluster_domain}"
+
+
+def own_name(pod: Object, cluster_domain: str) -> str:
+    """What its processes are told the machine is called."""
+    full = domain_name(pod, cluster_domain) if pod["spec"].get("setHostnameAsFQDN") else ""
+    return full or hostname(pod)
 
 
 def hosts_file(pod: Object, addresses: Sequence[str], cluster_domain: str) -> str:

@@ -103,11 +103,10 @@ class Network(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who files of a pod's volumes belong to on the host. ``fs_group`` is the pod's ``fsGroup``, if it has one."""
+    """Who files of a pod's volumes belong to on the host: the pod's one user, so that its ``fsGroup`` adds nothing."""
 
     uid: int
     gid: int
-    fs_group: int | None = None
 
 
 class PodVolumes(Protocol):

@@ -12,8 +12,10 @@ from sandpool.node.pods.spec import ALWAYS
 REASON: Final = "UnsupportedField"
 
 _VOLUMES: Final = frozenset(
-    {"name", "emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim", "ephemeral"}
+    {"name", "emptyDir", "configMap", "secret", "projected", "downwardAPI", "persistentVolumeClaim"}
 )
+_PROJECTED: Final = frozenset({"configMap", "secret", "downwardAPI", "serviceAccountToken"})
+_MEDIA: Final = (None, "", "Memory")
 _OWN_RESOURCES: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
@@ -50,6 +52,7 @@ def _true(value: Any) -> bool:
     return value is True
 
 
+_NO_VOLUMES: Final = "volumes of this kind are not available"
 _SHARES_HOST: Final = "a sandbox shares nothing with the host"
 _POD_FIELDS: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("hostNetwork", _true, _SHARES_HOST),
@@ -57,6 +60,7 @@ _POD_FIELDS: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
     ("hostIPC", _true, _SHARES_HOST),
     ("shareProcessNamespace", _true, "containers of a pod do not see each other's processes"),
     ("resourceClaims", bool, "devices are not available"),
+    ("schedulingGroup", bool, "pods are placed one by one"),
     ("resources", bool, "resources are asked for by containers"),
 )
 
@@ -92,8 +96,20 @@ def _volumes(spec: Object, host_paths: bool) -> Iterator[Refusal]:
     allowed = _VOLUMES | {"hostPath"} if host_paths else _VOLUMES
     for index, volume in enumerate(spec.get("volumes") or ()):
         for kind in volume.keys() - allowed:
-            why = "not allowed on this node" if kind == "hostPath" else "volumes of this kind are not available"
+            why = "not allowed on this node" if kind == "hostPath" else _NO_VOLUMES
             yield Refusal(f"spec.volumes[{index}].{kind}", why)
+        yield from _volume(volume, f"spec.volumes[{index}]")
+
+
+def _volume(volume: Object, at: str) -> Iterator[Refusal]:
+    """What a volume of a kind that is available cannot be."""
+    if (volume.get("emptyDir") or {}).get("medium") not in _MEDIA:
+        yield Refusal(f"{at}.emptyDir.medium", "there is the node's disk, and Memory")
+    if str((volume.get("hostPath") or {}).get("type") or "").endswith("OrCreate"):
+        yield Refusal(f"{at}.hostPath.type", "nothing is made on the host")
+    for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
+        for kind in source.keys() - _PROJECTED:
+            yield Refusal(f"{at}.projected.sources[{index}].{kind}", _NO_VOLUMES)
 
 
 def _container(container: Object, at: str, kind: str, resources: Collection[str]) -> Iterator[Refusal]:
@@ -107,6 +123,9 @@ def _container(container: Object, at: str, kind: str, resources: Collection[str]
         yield Refusal(f"{at}.restartPolicyRules", "not available")
     if container.get("volumeDevices"):
         yield Refusal(f"{at}.volumeDevices", "block devices are not available")
+    for index, variable in enumerate(container.get("env") or ()):
+        if (variable.get("valueFrom") or {}).get("fileKeyRef"):
+            yield Refusal(f"{at}.env[{index}].valueFrom.fileKeyRef", "variables are known before files are")
     for index, port in enumerate(container.get("ports") or ()):
         if port.get("hostPort"):
             yield Refusal(f"{at}.ports[{index}].hostPort", "ports of the host are not given to pods")

@@ -15,6 +15,7 @@ from sandpool.api.resource import Object
 PODS: Final = "pods"
 # Preferences are not demands; this scheduler has none of its own.
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_RATHER: Final = "ScheduleAnyway"
 
 # Amounts by resource, in billionths.
 Amounts = tuple[tuple[str, int], ...]
@@ -42,11 +43,14 @@ def _choice(selection: bytes) -> Object:
 def demand_of(pod: Object) -> Demand:
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
+    others = [kind for kind in ("podAffinity", "podAntiAffinity") if (affinity.get(kind) or {}).get(_REQUIRED)]
+    if any(each.get("whenUnsatisfiable") != _RATHER for each in spec.get("topologySpreadConstraints") or ()):
+        others.append("topologySpreadConstraints")
     selection = {
         "nodeSelector": spec.get("nodeSelector") or {},
         "nodeAffinity": (affinity.get("nodeAffinity") or {}).get(_REQUIRED) or {},
         "tolerations": spec.get("tolerations") or [],
-        "others": [kind for kind in ("podAffinity", "podAntiAffinity") if (affinity.get(kind) or {}).get(_REQUIRED)],
+        "others": others,
     }
     encoded = orjson.dumps(selection, option=orjson.OPT_SORT_KEYS)
     return Demand(requests_of(spec), spec.get("runtimeClassName") or "", encoded)

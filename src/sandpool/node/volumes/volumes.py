@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+import stat
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
@@ -144,7 +145,7 @@ class Volumes:
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             return await self._persistent(claim, held)
         if "hostPath" in volume and self.host_paths:
-            return Directory(Path(volume["hostPath"]["path"]))
+            return _host_path(volume["hostPath"])
         kinds = ", ".join(key for key in volume if key != "name")
         raise VolumeFailure(f'volume "{volume["name"]}" is of a kind that is not available here: {kinds}')
 
@@ -225,6 +226,23 @@ class Volumes:
             return await self.client.get(type, name, namespace)
         except NotFound:
             return None
+
+
+# By the type a hostPath may have; what is made on demand is refused (``sandpool.node.pods.refusals``).
+_HOST_PATHS: Final[Mapping[str, Callable[[int], bool]]] = {
+    "Directory": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
+
+
+def _host_path(source: Object) -> Directory:
+    path, kind = Path(source["path"]), source.get("type") or ""
+    if kind and not _HOST_PATHS[kind](path.stat().st_mode):
+        raise VolumeFailure(f"hostPath type check failed: {path} is not a {kind}")
+    return Directory(path)
 
 
 def _expanded(expression: str, env: Mapping[str, str]) -> str:
