@@ -211,6 +211,25 @@ async def test_a_runtime_that_does_not_work_here_is_never_replaced_by_another(ri
     assert message == f"Failed to create pod sandbox: {expected}"
 
 
+async def test_what_is_asked_of_a_pod_that_runs_is_refused_by_name_and_it_runs_on(rig: NodeRig) -> None:
+    await rig.create()
+    found = await rig.get()
+    worker = rig.agent.find("default", "pod")
+    assert worker is not None
+    container = {**found["spec"]["containers"][0], "resources": {"limits": {"cpu": "1"}}}
+    changed = {**found, "spec": {**found["spec"], "containers": [container], "ephemeralContainers": [{"name": "d"}]}}
+    worker.saw(changed)
+    worker.saw(changed)  # said once
+    await rig.settle()
+    told = [note for reason, note in await rig.events() if reason == "UnsupportedField"]
+    assert told == [
+        "this node does not support spec.ephemeralContainers[0]: containers cannot be added to a pod that runs; "
+        "spec.containers[0].resources: a container that runs keeps what it has"
+    ]
+    assert rig.starts() == ["main"]
+    assert rig.container().pid is not None
+
+
 async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> None:
     await rig.create(spec={"hostPID": True, **main(securityContext={"privileged": True})})
     status = await rig.status()

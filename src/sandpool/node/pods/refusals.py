@@ -44,6 +44,20 @@ def refusals(pod: Object, *, host_paths: bool, resources: Collection[str]) -> li
     ]
 
 
+def refused_later(before: Object, after: Object) -> list[Refusal]:
+    """What was asked of a pod that runs and cannot be done any more. It runs on as it is."""
+    found = []
+    debugging = after["spec"].get("ephemeralContainers") or []
+    if len(debugging) > len(before["spec"].get("ephemeralContainers") or []):
+        found.append(Refusal(f"spec.ephemeralContainers[{len(debugging) - 1}]", _NOT_ADDED))
+    for kind in ("initContainers", "containers"):
+        pairs = zip(before["spec"].get(kind) or (), after["spec"].get(kind) or (), strict=False)
+        for index, (old, new) in enumerate(pairs):
+            if (old.get("resources") or {}) != (new.get("resources") or {}):
+                found.append(Refusal(f"spec.{kind}[{index}].resources", "a container that runs keeps what it has"))
+    return found
+
+
 def message(found: list[Refusal]) -> str:
     return "this node does not support " + "; ".join(map(str, found))
 
@@ -52,6 +66,7 @@ def _true(value: Any) -> bool:
     return value is True
 
 
+_NOT_ADDED: Final = "containers cannot be added to a pod that runs"
 _NO_VOLUMES: Final = "volumes of this kind are not available"
 _SHARES_HOST: Final = "a sandbox shares nothing with the host"
 _POD_FIELDS: Final[tuple[tuple[str, Callable[[Any], bool], str], ...]] = (
@@ -114,7 +129,7 @@ def _volume(volume: Object, at: str) -> Iterator[Refusal]:
 
 def _container(container: Object, at: str, kind: str, resources: Collection[str]) -> Iterator[Refusal]:
     if kind == "ephemeralContainers":
-        yield Refusal(at, "containers cannot be added to a pod that runs")
+        yield Refusal(at, _NOT_ADDED)
         return
     policy = container.get("restartPolicy")
     if policy and (kind != "initContainers" or policy != ALWAYS):
