@@ -46,6 +46,11 @@ def test_a_status_survives_the_round_trip() -> None:
     assert again.retry_after == 2.0
 
 
+def test_what_was_not_found_has_details_though_they_are_empty() -> None:
+    assert errors.NotFound("no such resource").status()["details"] == {}
+    assert "details" not in errors.BadRequest("nonsense").status()
+
+
 def test_details_that_make_no_sense_are_passed_over() -> None:
     assert from_status({"kind": "Status", "code": 429, "details": ["x"]}, 429).retry_after is None
     assert from_status({"kind": "Status", "code": 429, "details": {"retryAfterSeconds": "x"}}, 429).retry_after is None

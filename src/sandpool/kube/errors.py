@@ -52,7 +52,8 @@ class ApiError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        # kubectl looks for the name in those of anything that was not found, and crashes if there are none.
+        if self.details or self.code == NotFound.code:
             status["details"] = dict(self.details)
         status["code"] = self.code
         return status
