@@ -68,7 +68,8 @@ def test_pods(pod: PodSandbox) -> None:
 
 
 def test_what_the_containers_of_a_node_are_made_of(tmp_path: Path) -> None:
-    roots = (HostToolchain((Path("/opt/python"), Path("/old"))), ImageLayers((Path("/image"),)), HostToolchain())
+    host, image = HostToolchain((Path("/opt/python"), Path("/old"))), ImageLayers((Path("/image"),))
+    roots: list[HostToolchain | ImageLayers] = [host, image, HostToolchain()]
     for number, root in enumerate(roots):
         state = tmp_path / f"pod-{number}" / "main"
         state.mkdir(parents=True)
