@@ -19,9 +19,11 @@ class Disk:
         self._journal = server.store._journal
         self._commit = self._journal.commit
         self._held: list[tuple[Batch, Done]] | None = None
+        self.commits = 0
         self._journal.commit = self._receive  # type: ignore[method-assign]
 
     def _receive(self, batch: Batch, done: Done) -> None:
+        self.commits += 1
         if self._held is None:
             self._commit(batch, done)
         else:

@@ -1,17 +1,26 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import Conflict, NotFound
-from sandpool.kube.transport import Request
+from sandpool.kube.errors import Conflict, InsufficientStorage, NotFound
 from sandpool.server.app import ApiServer
+from sandpool.server.store.journal import DiskFull
 from sandpool.testing.objects import new, pod
+from sandpool.testing.verbs import delete_collection
 from sandpool.testing.watching import take
+
+
+class Disk(Protocol):
+    commits: int
+
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+    def fail(self, error: Exception) -> None: ...
 
 
 async def running(client: Client, name: str, **spec: Any) -> Any:
@@ -20,7 +29,7 @@ async def running(client: Client, name: str, **spec: Any) -> Any:
 
 
 async def delete_all(client: Client, **query: str) -> Any:
-    return await client.transport.request(Request("DELETE", CONFIG_MAP.path("default"), query))
+    return await delete_collection(client, CONFIG_MAP, "default", **query)
 
 
 async def test_a_dry_run_removes_nothing(server: ApiServer, client: Client) -> None:
@@ -144,3 +153,57 @@ async def test_the_answer_shows_what_was_there(client: Client) -> None:
     answer = await delete_all(client)
     assert answer["kind"] == "ConfigMapList"
     assert [item["data"] for item in answer["items"]] == [{"k": "2"}]
+
+
+async def test_a_collection_is_written_at_once(client: Client, disk: Disk) -> None:
+    names = [f"c{number:02}" for number in range(60)]
+    for name in names:
+        held = {"finalizers": ["example.com/hold"]} if name == "c30" else {}
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, name, metadata=held), "default")
+    before = disk.commits
+    answer = await delete_all(client)
+    assert disk.commits == before + 1
+    assert [item["metadata"]["name"] for item in answer["items"]] == names
+    [left] = (await client.list(CONFIG_MAP, "default"))["items"]
+    assert left["metadata"]["name"] == "c30" and left["metadata"]["deletionTimestamp"]
+
+
+async def test_a_large_collection_lets_others_pass(client: Client, disk: Disk) -> None:
+    for number in range(450):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{number}"), "default")
+    disk.hold()
+    before, deleting = disk.commits, asyncio.create_task(delete_all(client))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert disk.commits == before + 1
+    others = await client.list(CONFIG_MAP, "default", limit=1)
+    assert others["items"], "who comes in between sees what is committed"
+    disk.release()
+    assert len((await deleting)["items"]) == 450
+    assert disk.commits == before + 2, "the first part and the rest"
+
+
+async def test_of_a_collection_what_is_refused_does_not_undo_what_is_not(client: Client, disk: Disk) -> None:
+    first, *_ = [await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default") for name in "abc"]
+    preconditions = {"preconditions": {"uid": first["metadata"]["uid"]}}
+    before = disk.commits
+    with pytest.raises(Conflict, match="does not match the UID in record"):
+        await delete_collection(client, CONFIG_MAP, "default", options=preconditions)
+    assert disk.commits == before + 1
+    left = [item["metadata"]["name"] for item in (await client.list(CONFIG_MAP, "default"))["items"]]
+    assert left == ["b", "c"]
+
+
+async def test_a_collection_that_does_not_get_to_the_disk_stays(client: Client, disk: Disk) -> None:
+    for name in "abc":
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, name), "default")
+    disk.hold()
+    deleting, again = asyncio.create_task(delete_all(client)), asyncio.create_task(delete_all(client))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not deleting.done() and not again.done(), "nobody is told before it is durable"
+    disk.fail(DiskFull("no space"))
+    for task in (deleting, again):
+        with pytest.raises(InsufficientStorage):
+            await task
+    assert len((await client.list(CONFIG_MAP, "default"))["items"]) == 3

@@ -110,18 +110,24 @@ class Context:
 
     async def put(self, resource: Resource, obj: Object) -> Outcome:
         """Store a new state and wait until it is durable."""
-        return await self._settle(resource, self.accept(resource, obj))
+        return await self.durable(resource, self.accept(resource, obj))
+
+    def accept_removal(self, resource: Resource, final: Object) -> Write:
+        """Hand the removal of an object to the store; ``final`` is its last state."""
+        stored = resource.to_stored(final) if resource.to_stored is not None else final
+        return self.store.remove(resource.storage, key_of(final), stored)
 
     async def remove(self, resource: Resource, final: Object) -> Outcome:
-        stored = resource.to_stored(final) if resource.to_stored is not None else final
-        return await self._settle(resource, self.store.remove(resource.storage, key_of(final), stored))
+        """Remove an object and wait until that is durable."""
+        return await self.durable(resource, self.accept_removal(resource, final))
 
     async def settle(self, resource: Resource, key: Key) -> None:
         """Wait until the newest accepted state of an object is durable. For answers that write nothing but tell of that
         state, or whose next question will be about it: readers see it only then."""
         await _durable(self.store.settled(resource.storage, key))
 
-    async def _settle(self, resource: Resource, write: Write) -> Outcome:
+    async def durable(self, resource: Resource, write: Write) -> Outcome:
+        """Wait until what the store has accepted is on disk."""
         await _durable(write.durable)
         if resource.from_stored is not None:
             return Outcome(resource.from_stored(write.object))

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
-from sandpool.kube.errors import conflict
+from sandpool.kube.errors import ApiError, conflict
 from sandpool.kube.sharing import same
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
 from sandpool.server.options import DeleteOptions, ListOptions
 from sandpool.server.registry.context import Context, Outcome
 from sandpool.server.registry.reading import select
 from sandpool.server.resources import Resource
+from sandpool.server.store.entry import Key
+from sandpool.server.store.store import Write
+
+# What is with the store already; to be awaited until it is durable.
+_Waiting = Coroutine[Any, Any, Outcome]
 
 _GC_FINALIZERS = {"Orphan": ORPHAN, "Foreground": FOREGROUND, "Background": None}
 # Kinds that are always marked before they go, even if they go at once: whoever watches sees both.
 _GRACEFUL = frozenset({"pods"})
+# So many are deleted before others have a turn, when many are to be.
+_AT_ONCE = 100
 # Kinds of which a DELETE answers with the object as it was; the others answer with a Status.
 _RETURNS_OBJECT = frozenset(
     {"pods", "services", "serviceaccounts", "persistentvolumeclaims", "persistentvolumes"},
@@ -25,6 +35,11 @@ _RETURNS_OBJECT = frozenset(
 
 
 async def delete(context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+    return await _accepted(context, resource, namespace, name, options)
+
+
+def _accepted(context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> _Waiting:
+    """Everything is decided and with the store when this returns; what is returned waits until it is durable."""
     old = context.current(resource, namespace, name)
     _check_preconditions(resource, old, options)
     resource.rules.check_delete(old)
@@ -33,19 +48,32 @@ async def delete(context: Context, resource: Resource, namespace: str, name: str
         graceful = resource.storage in _GRACEFUL
         last = doomed if graceful else old
         if options.dry_run:
-            return Outcome(_answer(resource, last))
+            return _told(Outcome(_answer(resource, last)))
         if graceful and not same(doomed, old):
             marked = context.accept(resource, doomed)
             marked.durable.cancel()  # it shares its fate with the removal, which is what we wait for
             last = marked.object
-        removed = await context.remove(resource, last)
-        return Outcome(_answer(resource, removed.object or last))
+        return _removed(context, resource, context.accept_removal(resource, last), last)
     if options.dry_run:
-        return Outcome(doomed)
+        return _told(Outcome(doomed))
     if same(doomed, old):
-        await context.settle(resource, (namespace, name))
-        return Outcome(doomed)
-    return await context.put(resource, doomed)
+        return _settled(context, resource, (namespace, name), doomed)
+    return context.durable(resource, context.accept(resource, doomed))
+
+
+async def _removed(context: Context, resource: Resource, write: Write, last: Object) -> Outcome:
+    removed = await context.durable(resource, write)
+    return Outcome(_answer(resource, removed.object or last))
+
+
+async def _settled(context: Context, resource: Resource, key: Key, shown: Object | None) -> Outcome:
+    """Nothing is to be written, but what others have written may still be on its way."""
+    await context.settle(resource, key)
+    return Outcome(shown)
+
+
+async def _told(outcome: Outcome) -> Outcome:
+    return outcome
 
 
 def _is_held(resource: Resource, doomed: Object) -> bool:
@@ -134,9 +162,7 @@ async def delete_collection(
     """Delete everything selected; answers with the list of it as it was."""
     entries = list(select(context, resource, namespace, selection))
     revision = context.store.revision
-    for entry in entries:
-        if context.store.head(resource.storage, entry.key) is not None:
-            await delete(context, resource, *entry.key, options)
+    await _delete_all(context, resource, [entry.key for entry in entries], options)
     return Outcome(
         {
             "kind": resource.type.list_kind,
@@ -145,3 +171,31 @@ async def delete_collection(
             "items": [context.read(resource, entry) for entry in entries],
         }
     )
+
+
+async def _delete_all(context: Context, resource: Resource, keys: Sequence[Key], options: DeleteOptions) -> None:
+    """All of them are with the store before the first is waited for, so that they share what it takes to write them.
+    Raises what has refused one of them, or has kept one from the disk, once the fate of all that was begun is known."""
+    waiting: list[_Waiting] = []
+    failure: ApiError | None = None
+    try:
+        for number, key in enumerate(keys, 1):
+            if context.store.head(resource.storage, key) is None:
+                waiting.append(_settled(context, resource, key, None))  # somebody else was quicker
+            else:
+                waiting.append(_accepted(context, resource, *key, options))
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+    except ApiError as error:
+        failure = error
+    try:
+        for deletion in waiting:
+            try:
+                await deletion
+            except ApiError as error:
+                failure = failure or error
+    finally:
+        for deletion in waiting:
+            deletion.close()  # those that nobody waits for any more, if we are cancelled
+    if failure is not None:
+        raise failure
