@@ -8,7 +8,7 @@ from random import Random
 import pytest
 import pytest_asyncio
 
-from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
+from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import SystemClock
@@ -114,6 +114,28 @@ async def test_a_claim_of_the_same_name_gets_another_volume(client: Client, prov
     assert (await bound(client))["spec"]["volumeName"] == volume_name(second)
     await gone(client, volume_name(first))
     assert list((provisioner.directory / volume_name(second)).iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("volumeMode", "Block"),
+        ("selector", {"matchLabels": {"a": "b"}}),
+        ("dataSource", {"kind": "PersistentVolumeClaim", "name": "other"}),
+    ],
+)
+async def test_what_is_no_empty_directory_is_refused_by_name(
+    client: Client, provisioner: Provisioner, field: str, value: object
+) -> None:
+    made = await claim(client, "data", **{field: value})
+
+    async def told() -> str | None:
+        events = (await client.list(EVENT, "default"))["items"]
+        return next((each["note"] for each in events if each["regarding"]["uid"] == made["metadata"]["uid"]), None)
+
+    assert (await until(told) or "").startswith(f"spec.{field}: ")
+    found = await client.get(PERSISTENT_VOLUME_CLAIM, "data", "default")
+    assert found["status"].get("phase") != "Bound"
 
 
 @pytest.mark.parametrize("storage_class", ["", "fast"])

@@ -5,8 +5,9 @@ two; where there is none (the embedded API), we bind them as it would. Both writ
 first. When a claim is gone its volume is, as the class says, kept or removed with its data; data that a pod still has
 mounted is removed after the pod.
 
-The size of a claim is what it may ask for, not a limit: nothing here keeps a sandbox from writing more. (An emptyDir
-with a size has one, see ``disk``.)
+A claim for something else than an empty directory (a block device, a copy of another volume) stays without one, and an
+event says why. The size of a claim is what it may ask for, not a limit: nothing here keeps a sandbox from writing more.
+(An emptyDir with a size has one, see ``disk``.)
 """
 
 from __future__ import annotations
@@ -18,11 +19,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
+from sandpool.api.events import WARNING, Happening
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.recorder_event import Reference
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
@@ -35,6 +39,13 @@ _BOUND_BY_US: Final = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.
 _HOSTNAME: Final = "kubernetes.io/hostname"
 #: Seconds between looks at data that a pod still uses.
 _IN_USE_PAUSE: Final = 5.0
+
+_NOT_OFFERED: Final = (
+    ("dataSource", "a volume is empty in the beginning"),
+    ("dataSourceRef", "a volume is empty in the beginning"),
+    ("selector", "a volume is made for its claim and not chosen"),
+    ("volumeAttributesClassName", "volumes are all alike"),
+)
 
 STORAGE: Final[Object] = {
     "apiVersion": STORAGE_CLASS.api_version,
@@ -59,6 +70,7 @@ class Provisioner:
         self.claims: Cache[Object] = Cache(lambda obj: obj, name="volume claims")
         self.volumes: Cache[Object] = Cache(lambda obj: obj, name="volumes")
         self.in_use: set[str] = set()  # names of volumes that pods have mounted
+        self.recorder = Recorder(client, clock, node, writers=1)
         self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, random, workers=4)
         self._reflectors = [
             Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
@@ -71,12 +83,16 @@ class Provisioner:
         """Work until cancelled."""
         with contextlib.suppress(AlreadyExists):  # as we would make it, or as somebody wants it
             await self.client.create(STORAGE_CLASS, STORAGE)
-        async with asyncio.TaskGroup() as group:
-            for reflector in self._reflectors:
-                group.create_task(reflector.run(), name=f"{reflector.type.plural} of the provisioner")
-            for reflector in self._reflectors:
-                await reflector.synced.wait()
-            group.create_task(self.controller.run(), name="provisioner")
+        self.recorder.start()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for reflector in self._reflectors:
+                    group.create_task(reflector.run(), name=f"{reflector.type.plural} of the provisioner")
+                for reflector in self._reflectors:
+                    await reflector.synced.wait()
+                group.create_task(self.controller.run(), name="provisioner")
+        finally:
+            await self.recorder.stop()
 
     def _volume_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         volume = new if new is not None else old
@@ -90,6 +106,11 @@ class Provisioner:
             if claim is None or left["spec"]["claimRef"].get("uid") != claim["metadata"]["uid"]:
                 return await self._reclaim(left)
         if claim is None or not self._is_ours(claim) or claim["metadata"].get("deletionTimestamp"):
+            return DONE
+        if why := _not_offered(claim["spec"]):
+            type = PERSISTENT_VOLUME_CLAIM
+            about = Reference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
+            self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
             return DONE
         volume = self.volumes.get(Key("", volume_name(claim))) or await self._make(claim)
         if self.binds:
@@ -186,6 +207,16 @@ class Provisioner:
             await self.client.delete(PERSISTENT_VOLUME, name, uid=volume["metadata"]["uid"])
         self.volumes.deleted(Key("", name), volume["metadata"]["uid"])
         return Result(0.0)  # the claim may be there again
+
+
+def _not_offered(spec: Object) -> str:
+    """What a claim asks for and a new directory is not; empty if it is all it asks for."""
+    if spec.get("volumeMode") == "Block":
+        return "spec.volumeMode: block devices are not available"
+    for field, why in _NOT_OFFERED:
+        if spec.get(field):
+            return f"spec.{field}: {why}"
+    return ""
 
 
 def volume_name(claim: Object) -> str:
