@@ -14,6 +14,8 @@ from click.testing import CliRunner
 from sandpool.cli.node import node
 from sandpool.kube.connection import Connection
 from sandpool.node.assembly import Settings
+from sandpool.node.kubelet import kubelet
+from sandpool.server.pki import Identity
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -60,6 +62,7 @@ def test_what_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, kubec
     assert connection.server == "https://127.0.0.1:1"
     assert (settings.alone, settings.allow_host_paths, keep) == (False, False, False)
     assert settings.directory == Path("/var/lib/sandpool/node")
+    assert settings.kubelet == kubelet.Settings("", 10250, "127.0.0.1", None, None), "as a kubelet is"
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
@@ -71,15 +74,54 @@ def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Pa
     assert (settings.alone, settings.allow_host_paths, keep) == (True, True, True)
 
 
+def test_options_of_its_own_api(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
+    files = {name: tmp_path / name for name in ("client-ca-file", "tls-cert-file", "tls-private-key-file")}
+    for file in files.values():
+        file.touch()
+    options = [word for name, file in files.items() for word in (f"--{name}", str(file))]
+    listening = ["--kubelet-address", "::1", "--kubelet-port", "0"]
+    _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *options, *listening)
+    authority, *identity = files.values()
+    assert settings.kubelet == kubelet.Settings("::1", 0, "::1", authority, Identity(*identity))
+
+
+@pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
+def test_nobody_is_found_everywhere(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, everywhere: str) -> None:
+    _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), "--kubelet-address", everywhere)
+    assert settings.kubelet == kubelet.Settings(everywhere, 10250, "127.0.0.1")
+
+
+def test_nodes_of_other_directories_are_told_apart(
+    monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path
+) -> None:
+    found = {
+        (settings.instance, settings.first_host_user)
+        for name in ("one", "another", "one")
+        for _, settings, _ in [
+            understood(monkeypatch, "--kubeconfig", str(kubeconfig), "--data-dir", str(tmp_path / name))
+        ]
+    }
+    assert len(found) == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--pod-cidr", "10.9.0.1/16"], "has host bits set"),
         (["--max-pods", "0"], "0 is not in the range"),
         (["--kubeconfig", "/none"], "/none"),
+        (["--kubelet-port", "65536"], "65536 is not in the range"),
+        (["--client-ca-file", "/none"], "'/none' does not exist"),
     ],
 )
 def test_complaints(arguments: list[str], words: str) -> None:
     result = CliRunner().invoke(node, arguments)
     assert result.exit_code != 0
     assert words in result.output
+
+
+def test_a_certificate_without_its_key(kubeconfig: Path, tmp_path: Path) -> None:
+    (tmp_path / "tls.crt").touch()
+    result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--tls-cert-file", str(tmp_path / "tls.crt")])
+    assert result.exit_code != 0
+    assert "--tls-cert-file and --tls-private-key-file belong together" in result.output

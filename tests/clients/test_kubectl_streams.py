@@ -12,18 +12,23 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from sandpool.api.kinds import POD
+from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
 from sandpool.kube.door import Conversation
+from sandpool.node.kubelet.kubelet import Kubelet
+from sandpool.node.kubelet.kubelet import Settings as KubeletSettings
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.kubelet import node_at, started
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 
 KUBECTLS = find_kubectls()
 pytestmark = pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl")
+# Where the pod is: in the process of the API server, or behind a kubelet, whose API it is reached through.
+HERE, THERE = "here", "there"
 
 
 async def play(command: tuple[str, ...], client: Conversation) -> int:
@@ -61,18 +66,29 @@ class Rig:
         return await asyncio.to_thread(self.kubectl.fails, *arguments)
 
 
-@pytest_asyncio.fixture(params=list(KUBECTLS))
+@pytest_asyncio.fixture(params=[(kubectl, place) for kubectl in KUBECTLS for place in (HERE, THERE)], ids="-".join)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    kubectl, place = request.param
     daemon = Daemon(Settings(tmp_path / "data", port=0))
     await daemon.start()
-    door = daemon.server.door = FakeDoor(play)
+    door = FakeDoor(play)
     client = daemon.server.client()
     spec: Object = {"nodeName": "node", "containers": [{"name": "main", "image": "a"}, {"name": "side", "image": "b"}]}
     await client.create(POD, new(POD, "box", spec=spec), "default")
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
-    kubectl = Kubectl(KUBECTLS[request.param], daemon.kubeconfig, tmp_path / "cache")
-    yield Rig(daemon, door, kubectl)
+    pod = await client.patch(POD, "box", MergePatch({"status": status}), "default", subresource="status")
+    found = Rig(daemon, door, Kubectl(KUBECTLS[kubectl], daemon.kubeconfig, tmp_path / "cache"))
+    if place == HERE:
+        daemon.server.door = door
+        yield found
+    else:
+        own = KubeletSettings(address="127.0.0.1", port=0)
+        kubelet = Kubelet(client, daemon.clock, own, "node", tmp_path / "kubelet", lambda *_: pod, door)
+        node = node_at(await started(kubelet), "node")
+        await client.create(NODE, node)
+        await client.patch(NODE, "node", MergePatch({"status": node["status"]}), subresource="status")
+        yield found
+        await kubelet.stop()
     await daemon.stop(0)
 
 
@@ -103,7 +119,7 @@ async def test_what_cannot_be_done_is_said(rig: Rig) -> None:
     assert "container main is not running" in await rig.fails("exec", "box", "-c", "main", "--", "impossible")
     assert "not found" in await rig.fails("exec", "nobody", "--", "echo")
     assert "container other" in await rig.fails("exec", "box", "-c", "other", "--", "echo")
-    rig.daemon.server.door = None
+    rig.daemon.server.door = rig.daemon.server.kubelet_client = None
     assert "cannot be reached: no node of this server runs it" in await rig.fails(
         "exec", "box", "-c", "main", "--", "a"
     )

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.conditions import find_condition
-from sandpool.api.labels import UNAVAILABLE_RUNTIMES
+from sandpool.api.labels import KUBELET_CERTIFICATE, UNAVAILABLE_RUNTIMES
 from sandpool.api.resource import Object
 from sandpool.node.machine import Machine, Remaining, read_machine, read_remaining
 from sandpool.node.registration import (
     Ability,
+    Endpoint,
     Offer,
     allocatable,
     capacity,
@@ -59,7 +60,10 @@ def test_what_a_node_has_lost_is_no_longer_in_its_labels() -> None:
     assert "runtime.sandpool.dev/crun" not in new["labels"]
     assert json.loads(new["annotations"][UNAVAILABLE_RUNTIMES]) == {"crun": "it is too old"}
     assert node_metadata(MACHINE, OFFER, ability)["labels"]["runtime.sandpool.dev/crun"] is None
-    assert node_metadata(MACHINE, OFFER, ABILITY)["annotations"] == {UNAVAILABLE_RUNTIMES: None}
+    assert node_metadata(MACHINE, OFFER, ABILITY)["annotations"] == {
+        UNAVAILABLE_RUNTIMES: None,
+        KUBELET_CERTIFICATE: None,
+    }
 
 
 def test_a_node_that_is_well() -> None:
@@ -132,8 +136,18 @@ def test_addresses_and_runtimes() -> None:
         {"type": "InternalIP", "address": "192.0.2.1"},
         {"type": "Hostname", "address": "here"},
     ]
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 0}}
     assert status["runtimeHandlers"] == [{"name": "bwrap"}]
     assert status["nodeInfo"]["kernelVersion"] == "6.1"
+
+
+def test_where_the_api_server_finds_it() -> None:
+    ability = replace(ABILITY, endpoint=Endpoint("192.0.2.7", 10250, "12ab"))
+    status = node_status(MACHINE, OFFER, ability, PLENTY, [], NOW)
+    assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
+    addresses = [each["address"] for each in status["addresses"] if each["type"] == "InternalIP"]
+    assert addresses == ["192.0.2.7"], "one, for a patch cannot have two of a type"
+    assert new_node(MACHINE, OFFER, ability)["metadata"]["annotations"][KUBELET_CERTIFICATE] == "12ab"
 
 
 def test_this_machine(tmp_path: Path) -> None:

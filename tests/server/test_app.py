@@ -76,7 +76,7 @@ async def test_a_damaged_store_leaves_no_lock_behind(tmp_path: Path) -> None:
 
 
 async def test_a_start_that_fails_lets_go_of_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(objects: object) -> None:
+    async def fail(objects: object, client_ca: object) -> None:
         raise RuntimeError("no")
 
     with monkeypatch.context() as patched, pytest.raises(RuntimeError):

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NAMESPACE, SANDPOOL
+from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CONFIG_MAP, NAMESPACE, SANDPOOL
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.app import ApiServer
 from sandpool.server.bootstrap import bootstrap, service_account_key
@@ -36,6 +36,20 @@ async def test_the_second_time_nothing_is_written(server: ApiServer) -> None:
     await server.namespaces.backlog.settled()
     before = server.store.revision
     await bootstrap(server.objects)
+    assert server.store.revision == before
+
+
+async def test_by_which_authority_clients_are_known_is_published(server: ApiServer, client: Client) -> None:
+    async def published() -> object:
+        found = await client.get(CONFIG_MAP, "extension-apiserver-authentication", "kube-system")
+        return found["data"]
+
+    await bootstrap(server.objects, "one")
+    assert await published() == {"client-ca-file": "one"}
+    await bootstrap(server.objects, "another")
+    assert await published() == {"client-ca-file": "another"}
+    before = server.store.revision
+    await bootstrap(server.objects, "another")
     assert server.store.revision == before
 
 

@@ -113,6 +113,19 @@ def test_certificates_are_renewed_in_time(tmp_path: Path) -> None:
     assert load(authority.admin().certificate) != admin
 
 
+def test_certificates_for_both_sides_of_a_kubelet(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, Calendar())
+    shown = load(authority.kubelet("here", ["10.0.0.1"]).certificate)
+    (name,) = shown.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    assert name.value == "system:node:here"
+    names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"], "it is not the API server"
+    client = load(authority.kubelet_client().certificate)
+    (name,) = client.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    (group,) = client.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+    assert (name.value, group.value) == ("kube-apiserver-kubelet-client", "system:masters")
+
+
 def test_a_lost_or_mixed_up_key_makes_a_new_pair(tmp_path: Path) -> None:
     authority = Authority(tmp_path, Calendar())
     before = load(authority.server().certificate)

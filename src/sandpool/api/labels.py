@@ -62,6 +62,8 @@ FREEZE_WHILE_WARM: Final = "sandpool.dev/freeze-while-warm"
 #: On Node: why pods of a runtime handler cannot run there, as a JSON map. Those that can are labels with this prefix.
 UNAVAILABLE_RUNTIMES: Final = "sandpool.dev/unavailable-runtimes"
 RUNTIME_PREFIX: Final = "runtime.sandpool.dev/"
+#: On Node: the SHA-256 fingerprint of the certificate that the node's own API shows.
+KUBELET_CERTIFICATE: Final = "sandpool.dev/kubelet-certificate"
 
 # --- field managers --------------------------------------------------------------------------------------------------
 

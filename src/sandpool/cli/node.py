@@ -8,11 +8,13 @@ from functools import partial
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import click
 
-from sandpool.cli import foreground, telling
+from sandpool.cli import foreground, kubelets, telling
 from sandpool.cli.flags import switch
+from sandpool.cli.marks import Mark
 from sandpool.cli.nodes import node_options
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
@@ -22,6 +24,7 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ApiError
 from sandpool.kube.http import HttpTransport
 from sandpool.node.assembly import Node, Settings
+from sandpool.node.kubelet.kubelet import KubeletError
 from sandpool.node.registration import Offer
 
 _STATE = Path("/var/lib/sandpool/node")
@@ -43,6 +46,7 @@ _STATE = Path("/var/lib/sandpool/node")
     help="Where pods, images and volumes are kept.",
 )
 @switch("--schedule", False, "Bind pods to nodes, in a cluster that has no scheduler.")
+@kubelets.kubelet_options
 @node_options
 @telling.log_options(logs.TEXT)
 def node(
@@ -59,22 +63,30 @@ def node(
     keep: bool,
     log_format: str,
     log_level: str,
+    **own_api: Any,
 ) -> None:
     """Run the pods a Kubernetes API binds to this machine until told to stop (Ctrl-C or SIGTERM)."""
     telling.begin(log_format, log_level)
+    try:
+        connection = kubeconfigs.load(kubeconfig, context)
+    except (kubeconfigs.KubeconfigError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+    mark = Mark.of(data_dir)
     settings = Settings(
         data_dir,
         Offer(name, pods=max_pods),
         alone=schedule,
+        instance=mark.instance,
         addresses=pod_cidr,
+        first_host_user=mark.first_host_user,
         allow_host_paths=allow_host_path,
         host=host_netns,
         unsafe_processes=allow_unsafe_process_runtime,
+        kubelet=kubelets.settings(connection, **own_api),
     )
     try:
-        connection = kubeconfigs.load(kubeconfig, context)
         foreground.run(partial(_serve, connection, settings, keep))
-    except (kubeconfigs.KubeconfigError, ApiError, OSError) as error:
+    except (KubeletError, ApiError, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -84,7 +96,7 @@ async def _serve(connection: Connection, settings: Settings, keep: bool, stoppin
     try:
         await node.start()
         try:
-            click.echo(f"node {settings.offer.name} runs pods of {connection.server}")
+            click.echo(f"node {settings.offer.name} runs pods of {connection.server}{kubelets.greeting(node)}")
             await foreground.until(stopping, node.wait())
         finally:
             await node.stop(keep=keep)

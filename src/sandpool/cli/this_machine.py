@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
 import platform
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Final
 
 from sandpool.cli.identities import NODE
+from sandpool.cli.marks import Mark
 from sandpool.cli.nodes import Choice, Running
 from sandpool.node.assembly import Node, Settings
-from sandpool.node.door import NodeDoor
-from sandpool.node.pods.host_users import FIRST
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.known import tried
 from sandpool.node.runtimes.process import PROCESS
 from sandpool.server.app import ApiServer
-
-# Users that are kept for the pods of one data directory.
-_USERS_EACH: Final = 4096
 
 
 @asynccontextmanager
@@ -30,7 +23,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     """Runs pods for the length of the block."""
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
-    server.door = NodeDoor(node.agent, node.logs)
+    server.door = node.door
     try:
         yield Running([node.wait], _said_of(node))
     finally:
@@ -39,14 +32,13 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
 
 
 def _settings(directory: Path, choice: Choice) -> Settings:
-    """What other data directories have on this machine is told apart by a mark made of the directory's name."""
-    mark = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()
+    mark = Mark.of(directory)
     return Settings(
         directory / "node",
         Offer(platform.node().lower(), pods=choice.max_pods),
-        instance=f"-{mark[:6]}",
+        instance=mark.instance,
         addresses=choice.pod_cidr,
-        first_host_user=FIRST + int(mark[:3], 16) * _USERS_EACH,
+        first_host_user=mark.first_host_user,
         allow_host_paths=choice.allow_host_path,
         host=choice.host_netns,
         unsafe_processes=choice.allow_unsafe_process_runtime,

@@ -65,6 +65,10 @@ class NotPossible(Exception):
 class PodDoor(Protocol):
     """``pod`` is the object as it is stored; the door knows which running pod that is, or raises ``NotPossible``."""
 
+    def leads_to(self, pod: Object) -> bool:
+        """Whether the pod is one of those behind this door, if it runs at all."""
+        ...
+
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
         """Run a command to its end and return its exit code. If the client goes, so does the command."""
         ...

@@ -44,7 +44,7 @@ from sandpool.node.pods.service_links import service_links
 from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.pods.workplace import Runtimes, Workplace
-from sandpool.node.registration import Ability, Offer, allocatable
+from sandpool.node.registration import Ability, Endpoint, Offer, allocatable
 from sandpool.node.runtimes.runtime import PodSandbox
 
 _log = logging.getLogger(__name__)
@@ -89,6 +89,7 @@ class NodeAgent:
         self.settings = settings
         self.parts = parts
         self.name = settings.offer.name
+        self.endpoint: Endpoint | None = None  # of the way into its pods; known before it starts
         self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
         self.services = Cache(ServiceView.from_object, name="services")
         self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
@@ -158,6 +159,7 @@ class NodeAgent:
             runtimes.unavailable,
             {**network.weaknesses, **runtimes.weaknesses},
             network.host_addresses,
+            self.endpoint,
         )
 
     def _workplace(self, amounts: Mapping[str, str]) -> Workplace:

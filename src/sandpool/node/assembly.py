@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent
@@ -25,7 +26,9 @@ from sandpool.node.cgroups.marks import Marks
 from sandpool.node.cgroups.members import Members
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.door import NodeDoor
 from sandpool.node.images.images import Images
+from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.logs import Logs
 from sandpool.node.machine import read_machine
@@ -84,6 +87,7 @@ class Settings:
     allow_host_paths: bool = False
     host: Path | None = None
     unsafe_processes: bool = False
+    kubelet: kubelet.Settings | None = None  # None: whoever reaches into pods is in this process
 
 
 class Node:
@@ -151,6 +155,9 @@ class Node:
             ),
             Parts(self.runtimes, images, self.network, self.volumes, self.listener),
         )
+        self.door = NodeDoor(self.agent, self.logs)
+        if settings.kubelet is not None:
+            await self._open_door(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
         await self.agent.start()
@@ -159,6 +166,21 @@ class Node:
         if settings.alone:
             self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()
+
+    async def _open_door(self, settings: kubelet.Settings) -> None:
+        """To who is in another process. Where it is is part of what the node says of itself from the beginning."""
+        agent = self.agent
+        door = kubelet.Kubelet(
+            self.client,
+            self.clock,
+            settings,
+            agent.name,
+            self.settings.directory / "pki",
+            lambda namespace, name: agent.pods.get(Key(namespace, name)),
+            self.door,
+        )
+        agent.endpoint = await door.start()
+        self._ends.append(lambda keep: door.stop())
 
     async def wait(self) -> None:
         """Until stopped. Raises what no part of it should."""

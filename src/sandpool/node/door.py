@@ -35,6 +35,9 @@ class NodeDoor:
         self.agent = agent
         self.logs_kept = logs
 
+    def leads_to(self, pod: Object) -> bool:
+        return bool(pod["spec"].get("nodeName") == self.agent.name)
+
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
         _, running = await self._running(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)

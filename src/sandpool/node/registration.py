@@ -11,7 +11,7 @@ from typing import Final
 from sandpool import __version__
 from sandpool.api.conditions import FALSE, READY, TRUE, find_condition
 from sandpool.api.kinds import LEASE, NODE
-from sandpool.api.labels import RUNTIME_PREFIX, UNAVAILABLE_RUNTIMES
+from sandpool.api.labels import KUBELET_CERTIFICATE, RUNTIME_PREFIX, UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import Quantity
 from sandpool.api.resource import Object
 from sandpool.engine.clock import micro_timestamp, timestamp
@@ -44,6 +44,15 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where the node's own API is found, and the SHA-256 fingerprint of the certificate it shows."""
+
+    address: str
+    port: int
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
 class Ability:
     """What the parts of the node can do here. ``weaknesses`` are conditions that name what is missing."""
 
@@ -51,6 +60,7 @@ class Ability:
     unavailable: Mapping[str, str]
     weaknesses: Mapping[str, str]
     addresses: tuple[str, ...]
+    endpoint: Endpoint | None = None
 
 
 def capacity(machine: Machine, offer: Offer) -> dict[str, str]:
@@ -86,7 +96,8 @@ def node_metadata(machine: Machine, offer: Offer, ability: Ability) -> Object:
         **offer.labels,
     }
     missing = json.dumps(dict(ability.unavailable)) if ability.unavailable else None
-    return {"labels": labels, "annotations": {UNAVAILABLE_RUNTIMES: missing}}
+    certificate = None if ability.endpoint is None else ability.endpoint.certificate
+    return {"labels": labels, "annotations": {UNAVAILABLE_RUNTIMES: missing, KUBELET_CERTIFICATE: certificate}}
 
 
 def new_node(machine: Machine, offer: Offer, ability: Ability) -> Object:
@@ -100,12 +111,16 @@ def node_status(
     machine: Machine, offer: Offer, ability: Ability, remaining: Remaining, known: list[Object], now: datetime
 ) -> Object:
     """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
-    addresses = [{"type": "InternalIP", "address": address} for address in ability.addresses]
+    endpoint = ability.endpoint
+    # The API server looks for the endpoint at the first one. A patch cannot have two of a type: it is their merge key.
+    reached = ability.addresses if endpoint is None else (endpoint.address,)
+    addresses = [{"type": "InternalIP", "address": address} for address in reached]
     stated = [_timed(each, known, now) for each in conditions(machine, ability, remaining)]
     return {
         "capacity": capacity(machine, offer),
         "allocatable": allocatable(machine, offer),
         "addresses": [*addresses, {"type": "Hostname", "address": machine.hostname}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": 0 if endpoint is None else endpoint.port}},
         "nodeInfo": _node_info(machine),
         "runtimeHandlers": [{"name": handler} for handler in ability.handlers],
         "conditions": [*stated, *_withdrawn(known, {each["type"] for each in stated})],

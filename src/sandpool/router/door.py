@@ -23,6 +23,9 @@ class RouterDoor:
         self.connect = connect
         self.other = other
 
+    def leads_to(self, pod: Object) -> bool:
+        return pod["metadata"]["uid"] in self.own or (self.other is not None and self.other.leads_to(pod))
+
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
         return await self._door(pod).execute(pod, container, command, client)
 

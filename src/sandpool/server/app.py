@@ -33,6 +33,7 @@ from sandpool.server.inprocess import InProcessTransport
 from sandpool.server.namespaces import NamespaceKeeper
 from sandpool.server.objects import StoredObjects
 from sandpool.server.ownership import Ref
+from sandpool.server.pki import Identity
 from sandpool.server.rbac_source import StoredRules
 from sandpool.server.registry.context import Context
 from sandpool.server.resources import Resource, ResourceTable
@@ -62,6 +63,7 @@ class ApiServer:
         clock: Clock | None = None,
         random: Random | None = None,
         root_ca: str | None = None,
+        kubelet_client: Callable[[], Identity] | None = None,
         open_store: Callable[[Path], Store] | None = None,
     ) -> None:
         self.data_dir = data_dir
@@ -69,6 +71,7 @@ class ApiServer:
         self.clock = clock or SystemClock()
         self.random = random or SystemRandom()
         self.root_ca = root_ca  # PEM; published in every namespace
+        self.kubelet_client = kubelet_client  # who we are to nodes that are other processes; None: we ask none
         self.open_store = open_store or _durable_store
         self.address = ""  # host:port, once there is a door
         self.ready = False
@@ -90,7 +93,7 @@ class ApiServer:
         self.collector.start()
         self.namespaces.start()
         self.store.observe(self._notice)
-        await bootstrap(self.objects)
+        await bootstrap(self.objects, self.root_ca)
         self._keepers = [
             self._keep(self.definitions.backlog.run(), "the keeper of definitions"),
             self._keep(self.collector.backlog.run(), "the garbage collector"),
@@ -139,14 +142,17 @@ class ApiServer:
             self._converse,
         )
 
-    def _converse(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
+    async def _converse(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
         # Loaded by the first who asks: it brings a library that most servers never need.
+        from sandpool.server.streams.kubelets import Kubelets
         from sandpool.server.streams.pods import PodStreams
 
-        return PodStreams(self.clock, self.door).answer(request, subresource, pod)
+        identity = self.kubelet_client
+        kubelets = None if identity is None else Kubelets(lambda name: self._find(NODE.kind, "", name), identity)
+        return await PodStreams(self.clock, self.door, kubelets).answer(request, subresource, pod)
 
     def _find(self, kind: str, namespace: str, name: str) -> Object | None:
-        """What a service account token refers to, as it is now."""
+        """What a service account token, or a pod, refers to, as it is now."""
         entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
         return entry.decode() if entry is not None else None
 

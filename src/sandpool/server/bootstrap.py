@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Final
 
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDPOOL
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    CONFIG_MAP,
+    CUSTOM_RESOURCE_DEFINITION,
+    NAMESPACE,
+    SANDPOOL,
+)
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.crds import crd
 from sandpool.server.auth.bootstrap import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
@@ -17,15 +25,23 @@ from sandpool.server.namespaces import initial_namespaces
 from sandpool.server.objects import StoredObjects
 from sandpool.server.ownership import Ref
 
+# Where whoever shares the work of the API server finds out by which authority clients are known.
+_AUTHENTICATION: Final = "extension-apiserver-authentication"
+_CLIENT_CA: Final = "client-ca-file"
 
-async def bootstrap(objects: StoredObjects) -> None:
-    """Create what is missing, and bring the definitions of our own kinds up to date. Does nothing the second time."""
+
+async def bootstrap(objects: StoredObjects, client_ca: str | None = None) -> None:
+    """Create what is missing, and bring the definitions of our own kinds up to date. Does nothing the second time.
+
+    ``client_ca`` is the authority that clients' certificates are signed by, as PEM, if there is one."""
     wanted = [(NAMESPACE, namespace) for namespace in initial_namespaces()]
     wanted += [(CLUSTER_ROLE, role) for role in CLUSTER_ROLES]
     wanted += [(CLUSTER_ROLE_BINDING, binding) for binding in CLUSTER_ROLE_BINDINGS]
     missing = [(ref, obj) for type, obj in wanted if objects.get(ref := _ref(type, obj)) is None]
     await asyncio.gather(*(objects.create(ref, obj) for ref, obj in missing))
     await asyncio.gather(*(_define(objects, crd(type)) for type in SANDPOOL))
+    if client_ca is not None:
+        await _publish(objects, client_ca)
 
 
 async def _define(objects: StoredObjects, definition: Object) -> None:
@@ -35,6 +51,17 @@ async def _define(objects: StoredObjects, definition: Object) -> None:
         await objects.create(ref, definition)
     elif present["spec"] != definition["spec"]:
         await objects.patch(ref, {"spec": definition["spec"]})
+
+
+async def _publish(objects: StoredObjects, client_ca: str) -> None:
+    metadata = {"name": _AUTHENTICATION, "namespace": "kube-system"}
+    content: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_CLIENT_CA: client_ca}}
+    ref = _ref(CONFIG_MAP, content)
+    present = objects.get(ref)
+    if present is None:
+        await objects.create(ref, content)
+    elif (present.get("data") or {}).get(_CLIENT_CA) != client_ca:
+        await objects.patch(ref, {"data": content["data"]})
 
 
 def _ref(type: ResourceType, obj: Object) -> Ref:

@@ -38,7 +38,13 @@ class Daemon:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority = Authority(settings.data_dir / "pki", self.clock)
         self.audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
-        self.server = ApiServer(settings.data_dir, audit=self.audit, clock=self.clock, root_ca=authority.ca_pem)
+        self.server = ApiServer(
+            settings.data_dir,
+            audit=self.audit,
+            clock=self.clock,
+            root_ca=authority.ca_pem,
+            kubelet_client=authority.kubelet_client,
+        )
         try:
             await self.server.start()
             try:

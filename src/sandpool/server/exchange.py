@@ -75,9 +75,10 @@ class WatchStream:
 @dataclass(frozen=True, slots=True)
 class Upgrade:
     """From here on the connection speaks something else: ``run`` does, until it is over. What the client is told is in
-    the headers of the answer."""
+    the headers of the answer. ``abandon`` is called instead if the client is gone by then."""
 
     run: Callable[[Wire], Awaitable[None]]
+    abandon: Callable[[], None] = lambda: None
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ The handler knows nothing about HTTP connections; the network front and the in-p
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Protocol
 
@@ -69,7 +69,7 @@ class Admission(Protocol):
 
 
 # Answers what is a conversation with a pod rather than a request about it.
-Streams = Callable[[ServerRequest, str, Object], Response]
+Streams = Callable[[ServerRequest, str, Object], Awaitable[Response]]
 
 # Answers a question that is asked by creating an object which is never stored.
 Review = Callable[[User, Resource, str, Any], Object]
@@ -221,7 +221,7 @@ class Handler:
         if info.subresource == "scale":
             return await self._serve_scale(request, info, resource)
         if info.subresource in STREAMED_SUBRESOURCES and info.verb in ("get", "create"):
-            return self._streams(request, info.subresource, reading.get(self._context, resource, *key).decode())
+            return await self._streams(request, info.subresource, reading.get(self._context, resource, *key).decode())
         action = self._subresources.find(resource, info.subresource, info.verb)
         if action is None:
             raise MethodNotAllowed(_NOT_ALLOWED)

@@ -27,6 +27,8 @@ from sandpool.server.auth.tokens import ADMIN
 # Names under which programs in a cluster look for its API.
 CLUSTER_NAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local")
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+# Who the API server is to kubelets; the name is what kubeadm gives it.
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
 _CA_LIFE = timedelta(days=3650)
 _LIFE = timedelta(days=365)
 _RENEW_BEFORE = timedelta(days=30)
@@ -57,34 +59,39 @@ class Authority:
 
     def server(self, names: Iterable[str] = ()) -> Identity:
         """The certificate the server shows, good for loopback, the usual cluster names and these."""
-        wanted = {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names}
-        present = self._load("server")
-        if present is None or not self._is_good(present[0]) or not wanted <= _names(present[0]):
-            subject = _name("kube-apiserver")
-            alternatives = x509.SubjectAlternativeName([_general_name(name) for name in sorted(wanted)])
-            self._issue("server", subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
-        return self._identity("server")
+        return self._serving("server", _name("kube-apiserver"), {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names})
+
+    def kubelet(self, node: str, names: Iterable[str]) -> Identity:
+        """The certificate a node's own API shows."""
+        return self._serving("kubelet", _name(f"system:node:{node}", "system:nodes"), {*LOOPBACK_NAMES, *names})
 
     def admin(self) -> Identity:
         """The client certificate of the administrator."""
-        present = self._load("admin")
+        return self.client("admin", ADMIN.name, MASTERS)
+
+    def kubelet_client(self) -> Identity:
+        """What the server shows to the nodes' own APIs."""
+        return self.client("kubelet-client", KUBELET_CLIENT, MASTERS)
+
+    def client(self, name: str, user: str, *groups: str) -> Identity:
+        """The certificate of a user, kept under a name."""
+        present = self._load(name)
         if present is None or not self._is_good(present[0]):
-            self._issue("admin", _name(ADMIN.name, MASTERS), ExtendedKeyUsageOID.CLIENT_AUTH)
-        return self._identity("admin")
+            self._issue(name, _name(user, *groups), ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self._identity(name)
 
     def tls(self, names: Iterable[str] = ()) -> ssl.SSLContext:
         """TLS for the server: clients may show a certificate, and then it must be one of ours."""
-        identity = self.server(names)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        context.load_cert_chain(identity.certificate, identity.key)
-        context.load_verify_locations(cadata=self.ca_pem)
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.set_alpn_protocols(["http/1.1"])
-        context.num_tickets = 0  # clients of Kubernetes resume no sessions, and each ticket costs both sides
-        return context
+        return server_tls(self.server(names), self.ca_pem)
 
     # -- making and keeping ------------------------------------------------------------------------------------------
+
+    def _serving(self, name: str, subject: x509.Name, wanted: set[str]) -> Identity:
+        present = self._load(name)
+        if present is None or not self._is_good(present[0]) or not wanted <= _names(present[0]):
+            alternatives = x509.SubjectAlternativeName([_general_name(each) for each in sorted(wanted)])
+            self._issue(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+        return self._identity(name)
 
     def _identity(self, name: str) -> Identity:
         return Identity(self._directory / f"{name}.crt", self._directory / f"{name}.key")
@@ -142,6 +149,19 @@ class Authority:
         identity = self._identity(name)
         write_private(identity.key, key.private_bytes(*form))
         write_private(identity.certificate, _pem(certificate))
+
+
+def server_tls(identity: Identity, client_ca: str) -> ssl.SSLContext:
+    """For a server that shows ``identity``: clients may show a certificate, and then it must be signed by
+    ``client_ca``."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(identity.certificate, identity.key)
+    context.load_verify_locations(cadata=client_ca)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.set_alpn_protocols(["http/1.1"])
+    context.num_tickets = 0  # clients of Kubernetes resume no sessions, and each ticket costs both sides
+    return context
 
 
 def _pem(certificate: x509.Certificate) -> bytes:

@@ -17,6 +17,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessa
 from sandpool.kube.door import Conversation, Size
 from sandpool.server.streams import spdy
 from sandpool.server.streams.forwarding import forward
+from sandpool.server.streams.query import Streams
 from sandpool.server.streams.remote import over_spdy, over_websocket
 from sandpool.server.streams.spdy import Control, Data, Encoder
 from sandpool.server.streams.spdy_session import SpdySession
@@ -114,19 +115,19 @@ class TestExec:
 
         sizes = [BytesMessage(b"\x04" + each.encode()) for each in (size, '{"Width":80,"Height":24}')]
         client = Script(encoded(list(sizes)), 1000, stays=True)
-        lived(over_websocket(WebSocket(client), sized, stdin=True, stdout=True, stderr=True, terminal=True))
+        lived(over_websocket(WebSocket(client), sized, Streams(True, stdout=True, stderr=True, terminal=True)))
         assert b"Success" in client.sent
 
     @given(st.lists(MESSAGES, max_size=8), st.integers(1, 64), st.booleans(), st.booleans())
     def test_channels(self, events: list[Event], step: int, stdin: bool, terminal: bool) -> None:
         client = Script(encoded([*events, CloseConnection(1000)]), step)
-        lived(over_websocket(WebSocket(client), work, stdin=stdin, stdout=True, stderr=True, terminal=terminal))
+        lived(over_websocket(WebSocket(client), work, Streams(stdin, stdout=True, stderr=True, terminal=terminal)))
 
     @given(st.lists(MESSAGES, max_size=4), st.binary(max_size=60), st.integers(1, 64))
     @example([], b"\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff\x00\x00\x00\x00", 64)
     def test_what_is_no_frame(self, events: list[Event], noise: bytes, step: int) -> None:
         client = Script(encoded(list(events)) + noise, step)
-        lived(over_websocket(WebSocket(client), work, stdin=True, stdout=True, stderr=True, terminal=False))
+        lived(over_websocket(WebSocket(client), work, Streams(True, stdout=True, stderr=True, terminal=False)))
 
 
 NUMBERS = st.sampled_from([0, 1, 2, 3, 5, 7, 9, 11, 2**31 - 1])
@@ -206,4 +207,4 @@ class TestExecOverSpdy:
     @given(st.lists(FRAMES, max_size=10), st.binary(max_size=20), st.integers(1, 64), st.booleans())
     def test_frames(self, frames: list[Control | Data], noise: bytes, step: int, begun: bool) -> None:
         client = Script(framed([*(REMOTE if begun else []), *frames]) + noise, step)
-        lived(over_spdy(SpdySession(client), work, stdin=True, stdout=True, stderr=True, terminal=False))
+        lived(over_spdy(SpdySession(client), work, Streams(True, stdout=True, stderr=True, terminal=False)))

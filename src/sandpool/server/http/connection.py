@@ -271,6 +271,7 @@ class Connection(asyncio.Protocol):
         """Let the client and the upgrade talk; when they are done the connection is too."""
         turn.keep_alive = False
         if self._lost or self._ending:
+            upgrade.abandon()
             return
         self._writer.switch(turn, response)
         self._switched = SwitchedProtocol(self, self._front.loop)

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.errors import Unauthorized
-from sandpool.server.auth.authenticator import PUBLIC_PATHS, Authenticator
+from sandpool.server.auth.authenticator import PUBLIC_PATHS
 from sandpool.server.auth.certificates import PeerCertificate
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.auth.impersonation import impersonate
 from sandpool.server.auth.rbac import Authorizer
-from sandpool.server.exchange import Response, ServerRequest
+from sandpool.server.exchange import Response, ServerRequest, User
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.heads import HeadCache
 from sandpool.server.http.limits import Limits
@@ -30,6 +30,12 @@ TICK_SECONDS = 1.0
 class RequestHandler(Protocol):
     async def handle(self, request: ServerRequest) -> Response:
         """Answer one request; an ``ApiError`` becomes a Status answer."""
+        ...
+
+
+class Authenticator(Protocol):
+    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
+        """Who asks; None if there are no credentials. Raises ``Unauthorized`` if they are bad."""
         ...
 
 

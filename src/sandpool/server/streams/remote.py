@@ -15,6 +15,7 @@ import orjson
 from sandpool.api.resource import Object
 from sandpool.kube.door import Conversation, NotPossible, Size
 from sandpool.kube.errors import ApiError
+from sandpool.server.streams.query import Streams
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
 
@@ -33,14 +34,14 @@ Work = Callable[[Conversation], Awaitable[int]]
 class _Client:
     """What is common to both: what was typed and the sizes wait here until they are read."""
 
-    def __init__(self, *, stdin: bool, stdout: bool, stderr: bool, terminal: bool) -> None:
-        self.has_stdin = stdin
-        self.has_stdout = stdout
-        self.has_stderr = stderr and not terminal
-        self.is_terminal = terminal
+    def __init__(self, streams: Streams) -> None:
+        self.has_stdin = streams.stdin
+        self.has_stdout = streams.stdout
+        self.has_stderr = streams.stderr and not streams.terminal
+        self.is_terminal = streams.terminal
         self._typed: asyncio.Queue[bytes] = asyncio.Queue(maxsize=64)
         self._sizes: asyncio.Queue[Size | None] = asyncio.Queue()
-        self._at_end = not stdin
+        self._at_end = not streams.stdin
 
     async def receive(self) -> bytes:
         if self._at_end:
@@ -63,8 +64,8 @@ class _Client:
 
 
 class WebSocketClient(_Client):
-    def __init__(self, socket: WebSocket, *, stdin: bool, stdout: bool, stderr: bool, terminal: bool) -> None:
-        super().__init__(stdin=stdin, stdout=stdout, stderr=stderr, terminal=terminal)
+    def __init__(self, socket: WebSocket, streams: Streams) -> None:
+        super().__init__(streams)
         self.socket = socket
 
     async def listen(self) -> None:
@@ -90,9 +91,7 @@ class WebSocketClient(_Client):
 
 class SpdyClient(_Client):
     def __init__(self, streams: dict[str, SpdyStream], *, terminal: bool) -> None:
-        super().__init__(
-            stdin="stdin" in streams, stdout="stdout" in streams, stderr="stderr" in streams, terminal=terminal
-        )
+        super().__init__(Streams("stdin" in streams, "stdout" in streams, "stderr" in streams, terminal))
         self.streams = streams
 
     async def listen(self, session: SpdySession) -> None:
@@ -127,20 +126,20 @@ class SpdyClient(_Client):
                 self.resized(line)
 
 
-async def over_websocket(socket: WebSocket, work: Work, **streams: bool) -> None:
-    client = WebSocketClient(socket, **streams)
+async def over_websocket(socket: WebSocket, work: Work, streams: Streams) -> None:
+    client = WebSocketClient(socket, streams)
     await _converse(client, client.listen(), work)
 
 
-async def over_spdy(session: SpdySession, work: Work, *, terminal: bool, **streams: bool) -> None:
-    wanted = {"error", *(name for name, is_wanted in streams.items() if is_wanted)}
-    if terminal:
+async def over_spdy(session: SpdySession, work: Work, streams: Streams) -> None:
+    wanted = {"error", *(name for name in ("stdin", "stdout", "stderr") if getattr(streams, name))}
+    if streams.terminal:
         wanted = wanted - {"stderr"} | {"resize"}
     running = asyncio.create_task(session.run(), name="SPDY session")
     try:
         opened = await _opened(session, wanted)
         if opened is not None:
-            client = SpdyClient(opened, terminal=terminal)
+            client = SpdyClient(opened, terminal=streams.terminal)
             await _converse(client, client.listen(session), work)
     finally:
         running.cancel()

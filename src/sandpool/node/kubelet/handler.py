@@ -1,0 +1,91 @@
+"""What can be asked of the node: the paths under which kube-apiserver looks for a pod at its kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote
+
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock
+from sandpool.kube.door import PodDoor
+from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
+from sandpool.node.kubelet.access import Access
+from sandpool.server.auth.groups import ANONYMOUS
+from sandpool.server.exchange import Response, ServerRequest
+from sandpool.server.streams.containers import chosen_container
+from sandpool.server.streams.conversations import with_command, with_ports
+from sandpool.server.streams.pods import log_of
+from sandpool.server.streams.query import KUBELET_NAMES, Query, Streams, command
+
+_TEXT: Final = "text/plain; charset=utf-8"
+_NO_SUCH_PATH: Final = "404 page not found"
+
+#: Finds a pod of this node, as the API has it.
+Find = Callable[[str, str], Object | None]
+
+
+class KubeletHandler:
+    """Whoever may look at logs may ``get``. Whoever gets further in must be allowed to ``create``, also if they come
+    with a GET, as a WebSocket does: to be allowed to look is not to be allowed to execute."""
+
+    def __init__(self, access: Access, find: Find, door: PodDoor, clock: Clock) -> None:
+        self.access = access
+        self.find = find
+        self.door = door
+        self.clock = clock
+
+    async def handle(self, request: ServerRequest) -> Response:
+        segments = [unquote(segment) for segment in request.path.split("/")[1:]]
+        if segments == ["healthz"]:
+            return _text(200, "ok")
+        if request.user == ANONYMOUS:  # other paths that HTTP servers of ours answer to everybody
+            raise NotFound(_NO_SUCH_PATH)
+        if segments[0] == "containerLogs":
+            return await self._logs(request, segments[1:])
+        await self.access.require(request.user, "create")
+        if request.method not in ("GET", "POST"):
+            raise MethodNotAllowed(f"{request.method} is not understood here: only GET and POST")
+        return self._converse(request, segments)
+
+    async def _logs(self, request: ServerRequest, segments: list[str]) -> Response:
+        """Refusals are words, which kube-apiserver makes a Status of."""
+        await self.access.require(request.user, "get")
+        try:
+            if request.method != "GET":
+                raise MethodNotAllowed(f"{request.method} is not understood here: only GET")
+            match segments:
+                case [namespace, name, container]:
+                    pod = self._pod(namespace, name)
+                    return log_of(
+                        self.door, pod, chosen_container(pod, container), Query(request.raw_query), self.clock
+                    )
+            raise NotFound(_NO_SUCH_PATH)
+        except ApiError as error:
+            return _text(error.code, error.message)
+
+    def _converse(self, request: ServerRequest, segments: list[str]) -> Response:
+        door, headers = self.door, request.headers
+        match segments:
+            case ["portForward", namespace, name]:
+                pod = self._pod(namespace, name)
+                return with_ports(headers, lambda port: door.dial(pod, port))
+            case ["exec" | "attach" as what, namespace, name, wanted]:
+                pod, query = self._pod(namespace, name), Query(request.raw_query)
+                container = chosen_container(pod, wanted)
+                streams = Streams.read(query, KUBELET_NAMES)
+                if what == "attach":
+                    return with_command(headers, streams, lambda client: door.attach(pod, container, client))
+                words = command(query)
+                return with_command(headers, streams, lambda client: door.execute(pod, container, words, client))
+        raise NotFound(_NO_SUCH_PATH)
+
+    def _pod(self, namespace: str, name: str) -> Object:
+        pod = self.find(namespace, name)
+        if pod is None:
+            raise NotFound(f'pod "{name}" does not run on this node')
+        return pod
+
+
+def _text(status: int, words: str) -> Response:
+    return Response(status, encoded=words.encode(), content_type=_TEXT)

@@ -1,0 +1,133 @@
+"""The server of the node's own API: its port, its certificate, and who it lets in."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import platform
+import socket
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.hashes import SHA256
+
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.kube.door import PodDoor
+from sandpool.node.kubelet.access import Access, CertificatesOnly, NoImpersonation
+from sandpool.node.kubelet.authority import NoAuthority, client_authority
+from sandpool.node.kubelet.handler import Find, KubeletHandler
+from sandpool.node.registration import Endpoint
+from sandpool.server.http import HttpFront
+from sandpool.server.pki import Authority, Identity, server_tls
+
+_log = logging.getLogger(__name__)
+
+#: Where a kubelet listens.
+PORT: Final = 10250
+#: Addresses to listen on that are none by which anybody is found.
+EVERYWHERE: Final = ("", "0.0.0.0", "::")
+
+
+class KubeletError(Exception):
+    """It cannot serve; the message says why, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``address`` is the one we listen on, ``found_at`` the one that the API server is told."""
+
+    address: str = ""  # all
+    port: int = PORT  # 0: any
+    found_at: str = "127.0.0.1"
+    client_ca: Path | None = None  # None: what the API server has published
+    identity: Identity | None = None  # None: one of our own making
+
+
+class Kubelet:
+    """``start`` says where it is found; None if it lets nobody in, because it cannot know anybody. Raises
+    ``KubeletError``."""
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        settings: Settings,
+        node: str,
+        directory: Path,
+        find: Find,
+        door: PodDoor,
+    ) -> None:
+        self.client = client
+        self.clock = clock
+        self.settings = settings
+        self.node = node
+        self.directory = directory
+        self.handler = KubeletHandler(Access(client, clock, node), find, door, clock)
+        self._front: HttpFront | None = None
+
+    async def start(self) -> Endpoint | None:
+        settings = self.settings
+        try:
+            authority = await client_authority(self.client, settings.client_ca)
+        except NoAuthority as error:
+            _log.warning("exec, attach, port-forward and logs do not reach this node: %s (or --client-ca-file)", error)
+            return None
+        except OSError as error:
+            raise KubeletError(f"the authority of clients cannot be read: {error}") from error
+        identity = settings.identity
+        if identity is None:
+            identity = await asyncio.to_thread(self._own_identity)
+        host = settings.address or ("::" if ":" in settings.found_at else "0.0.0.0")
+        front = HttpFront(
+            self.handler,
+            CertificatesOnly(self.clock),
+            authorizer=NoImpersonation(),
+            tls=_tls(identity, authority),
+            host=host,
+            port=settings.port,
+            clock=self.clock,
+        )
+        try:
+            await front.start()
+        except OSError as error:
+            what = f"the node's own API cannot listen on {host}, port {settings.port}"
+            raise KubeletError(f"{what}: {error.strerror or error} (--kubelet-port 0 takes any)") from error
+        self._front = front
+        return Endpoint(settings.found_at, front.port, _fingerprint(identity))
+
+    async def stop(self) -> None:
+        """Conversations end at once: what they are with ends too."""
+        if self._front is not None:
+            await self._front.stop(grace=1.0)
+
+    def _own_identity(self) -> Identity:
+        names = (self.node, platform.node().lower(), self.settings.found_at)
+        return Authority(self.directory, self.clock).kubelet(self.node, names)
+
+
+def way_to(host: str, port: int) -> str:
+    """The address of this machine from which it reaches another, and by which that one probably reaches it."""
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+        with socket.socket(family, kind, protocol) as probe:
+            try:
+                probe.connect(address)  # of a datagram socket: nothing is sent
+            except OSError:
+                continue
+            return str(probe.getsockname()[0])
+    raise OSError(f"there is no way to {host}")
+
+
+def _tls(identity: Identity, authority: str) -> ssl.SSLContext:
+    try:
+        return server_tls(identity, authority)
+    except (OSError, ValueError) as error:  # and SSLError
+        files = f"{identity.certificate}, {identity.key} or the authority of clients"
+        raise KubeletError(f"{files} cannot be used: {error}") from error
+
+
+def _fingerprint(identity: Identity) -> str:
+    return x509.load_pem_x509_certificate(identity.certificate.read_bytes()).fingerprint(SHA256()).hex()

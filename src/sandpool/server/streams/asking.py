@@ -1,0 +1,132 @@
+"""One request over a connection of its own, which the answer may turn into something other than HTTP.
+
+Answers are read as they arrive and nothing is kept of them: a log that is followed may go on for days.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncGenerator, Mapping
+from typing import Final
+
+import httptools
+
+from sandpool.server.streams.wire import StreamWire
+
+_PIECE: Final = 1 << 16
+_LONGEST_HEAD: Final = 1 << 16
+
+
+class Answer:
+    """``ask`` makes it, when the head is complete; names of headers are in lower case. Whoever has it closes it.
+
+    The methods that begin with ``on_`` are called by the parser."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.headers: dict[str, str] = {}
+        self._reader = reader
+        self._writer = writer
+        self._parser = httptools.HttpResponseParser(self)
+        self._rest = b""  # what came behind the head, and is not HTTP
+        self._pieces: list[bytes] = []
+        self._headed = False
+        self._complete = False
+
+    @property
+    def status(self) -> int:
+        status: int = self._parser.get_status_code()
+        return status
+
+    @property
+    def certificate(self) -> bytes:
+        """What the other side has shown, encoded as DER; empty without TLS."""
+        tls = self._writer.get_extra_info("ssl_object")
+        return b"" if tls is None else tls.getpeercert(binary_form=True) or b""
+
+    def send(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    async def head(self) -> None:
+        """Wait until it is complete. Raises ``OSError``."""
+        seen = 0
+        while not self._headed:
+            if seen > _LONGEST_HEAD:
+                raise ConnectionError("the head of the answer is too long")
+            data = await self._reader.read(_PIECE)
+            if not data:
+                raise ConnectionError("the connection was closed before there was an answer")
+            seen += len(data)
+            self._feed(data)
+
+    async def body(self) -> AsyncGenerator[bytes, None]:
+        """In pieces, as far as it makes sense, to its end or that of the connection."""
+        try:
+            while True:
+                pieces, self._pieces = self._pieces, []
+                if pieces:
+                    yield b"".join(pieces)
+                if self._complete:
+                    return
+                data = await self._reader.read(_PIECE)
+                if not data:
+                    return
+                self._feed(data)
+        except OSError:
+            return
+        finally:
+            self.close()
+
+    def wire(self) -> StreamWire:
+        """What is left of the connection after an answer of 101."""
+        return _BegunWire(self._reader, self._writer, self._rest)
+
+    def close(self) -> None:
+        self._writer.close()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._headed = True
+
+    def on_body(self, data: bytes) -> None:
+        self._pieces.append(data)
+
+    def on_message_complete(self) -> None:
+        self._complete = True
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            self._rest = data[upgrade.args[0] :]
+        except httptools.HttpParserError as error:
+            if not self._headed:
+                raise ConnectionError(f"the answer is not HTTP: {error}") from None
+            self._complete = True  # what was understood is all there is
+
+
+class _BegunWire(StreamWire):
+    """The first bytes have been read already."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, rest: bytes) -> None:
+        super().__init__(reader, writer)
+        self._rest = rest
+
+    async def receive(self) -> bytes:
+        if self._rest:
+            rest, self._rest = self._rest, b""
+            return rest
+        return await super().receive()
+
+
+async def connect(host: str, port: int, tls: ssl.SSLContext) -> Answer:
+    """A connection, on which nothing has been said yet. Raises ``OSError``."""
+    reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
+    return Answer(reader, writer)
+
+
+def request_head(method: str, target: str, host: str, headers: Mapping[str, str]) -> bytes:
+    lines = [f"{method} {target} HTTP/1.1", f"Host: {host}", *(f"{name}: {value}" for name, value in headers.items())]
+    return "".join(f"{line}\r\n" for line in (*lines, "Content-Length: 0", "")).encode("latin-1")

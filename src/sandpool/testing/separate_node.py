@@ -1,0 +1,42 @@
+"""``sandpool node`` as a process of its own, behind any API, in a network that ends at its door."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+from sandpool.node.network.namespaces import Namespace
+from sandpool.testing.component import Component
+from sandpool.testing.rig import Rig
+
+
+class SeparateNode(Rig):
+    """``directory`` is its own, and stays. It binds pods too; ``options`` are more of the command's."""
+
+    def __init__(self, kubeconfig: Path, directory: Path, *, name: str = "apart", options: Sequence[str] = ()) -> None:
+        self.name = name
+        self.directory = directory
+        command: list[str | Path] = [
+            *(sys.executable, "-m", "sandpool.cli.main", "node", "--schedule", "--name", name),
+            *("--kubeconfig", kubeconfig, "--data-dir", directory / "data", "--host-netns", directory / "host"),
+            *("--kubelet-port", "0", *options),
+        ]
+        self.process = Component(f"sandpool node {name}", command, directory / "log")
+
+    def start(self, within: float = 60.0) -> Self:
+        os.chmod(self.directory, 0o755)
+        self._host, _ = Namespace.make(self.directory / "host", lambda: None)
+        try:
+            self.process.start()
+            self.process.wait_for(f"node {self.name} runs pods", within)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        self.process.stop(30.0)
+        self._host.remove()

@@ -1,0 +1,195 @@
+"""kubectl and a sandbox of a node that is another process than the API server: ours, and a real kube-apiserver."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.server.pki import Authority
+from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.testing.separate_node import SeparateNode
+from sandpool.testing.server_process import ServerProcess
+
+KUBECTLS = find_kubectls()
+pytestmark = [
+    pytest.mark.isolation,
+    pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl"),
+]
+# Says who it is, listens where only the pod itself can go, and then repeats what is typed.
+SCRIPT = "echo out; echo err >&2; python3 -m http.server 8080 --bind 127.0.0.1 2>/dev/null & cat; wait"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "box"},
+    "spec": {
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 1,
+        "containers": [
+            {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", SCRIPT], "stdin": True},
+            {"name": "side", "image": "sandpool.local/python", "command": ["sleep", "infinity"]},
+        ],
+    },
+}
+
+
+@contextmanager
+def embedded(directory: Path) -> Iterator[Path]:
+    options = ("--no-node", "--metrics-bind-address", "0", "--router-bind-address", "0")
+    with ServerProcess("up", options=options, data_dir=directory / "api") as server:
+        yield server.kubeconfig
+
+
+@contextmanager
+def kubernetes(directory: Path) -> Iterator[Path]:
+    authority = Authority(directory / "pki", SystemClock())
+    identity = authority.kubelet_client()
+    flags = (
+        f"--client-ca-file={directory / 'pki' / 'ca.crt'}",
+        f"--kubelet-client-certificate={identity.certificate}",
+        f"--kubelet-client-key={identity.key}",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
+    with ControlPlane(fsync=False, apiserver_flags=flags) as plane:
+        yield plane.kubeconfig
+
+
+HOMES = [pytest.param(embedded, id="embedded"), pytest.param(kubernetes, id="kubernetes", marks=pytest.mark.kubernetes)]
+
+
+@pytest.fixture(scope="module", params=HOMES)
+def kubectl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+    directory = tmp_path_factory.mktemp("apart")
+    own = tmp_path_factory.mktemp("node")
+    with request.param(directory) as kubeconfig, SeparateNode(kubeconfig, own):
+        kubectl = Kubectl(list(KUBECTLS.values())[-1], kubeconfig, directory / "cache")
+        # Kubernetes marks every new node so; the controller that takes the mark away does not run here.
+        kubectl("patch", "node", "apart", "--type=merge", "-p", '{"spec":{"taints":null}}')
+        kubectl("apply", "-f", "-", stdin=json.dumps(POD))
+        kubectl("wait", "--for=condition=Ready", "pod/box", "--timeout=60s")
+        yield kubectl
+        kubectl("delete", "pod", "box")
+
+
+@contextmanager
+def running(kubectl: Kubectl, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """One that goes on until the end of the block."""
+    process = kubectl.start(*arguments)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def read_until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) -> str:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if wanted(line):
+            return line
+    raise AssertionError("kubectl has ended")
+
+
+def test_what_a_command_says_and_returns(kubectl: Kubectl) -> None:
+    assert kubectl("exec", "box", "--", "hostname") == "box\n"
+    assert kubectl("exec", "box", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
+    assert "exit code 42" in kubectl.fails("exec", "box", "--", "sh", "-c", "exit 42")
+    assert "exit code 127" in kubectl.fails("exec", "box", "--", "no-such-program")
+
+
+def test_arguments_arrive_as_they_are(kubectl: Kubectl) -> None:
+    words = ("a b", "&c=d", "%41+", "é", "", "x;y")
+    assert kubectl("exec", "box", "--", "printf", "[%s]", *words) == "".join(f"[{word}]" for word in words)
+
+
+def test_what_is_typed(kubectl: Kubectl) -> None:
+    text = "0123456789\n" * 50_000
+    assert kubectl("exec", "-i", "box", "--", "cat", stdin=text) == text
+    assert kubectl("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
+
+
+def test_a_terminal(kubectl: Kubectl) -> None:
+    command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
+    keys = b"stty size; test -t 0 && echo terminal; exit 7\n"
+    done = subprocess.run(
+        ["script", "-qec", command, "/dev/null"], input=keys, stdout=subprocess.PIPE, timeout=60, check=False
+    )
+    seen = done.stdout.decode()
+    assert "45 123" in seen
+    assert "\nterminal\r\n" in seen
+    assert "exit code 7" in seen
+
+
+def test_files(kubectl: Kubectl, tmp_path: Path) -> None:
+    (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
+    kubectl("cp", str(tmp_path / "there"), "box:/tmp/there")
+    kubectl("cp", "box:/tmp/there", str(tmp_path / "back"))
+    assert (tmp_path / "back").read_bytes() == (tmp_path / "there").read_bytes()
+
+
+def test_logs(kubectl: Kubectl) -> None:
+    assert {"out", "err"} <= set(kubectl("logs", "box", "-c", "main").splitlines())
+    assert len(kubectl("logs", "box", "-c", "main", "--tail=1").splitlines()) == 1
+    assert re.match(r"\d{4}-\d\d-\d\dT\S+ ", kubectl("logs", "box", "-c", "main", "--timestamps", "--tail=1"))
+    assert kubectl("logs", "box", "-c", "main", "--limit-bytes=3") in ("out", "err")
+    assert "previous terminated container" in kubectl.fails("logs", "box", "-c", "main", "--previous")
+
+
+def test_attached_one_types_and_another_follows_the_log(kubectl: Kubectl) -> None:
+    with running(kubectl, "logs", "-f", "box", "-c", "main") as following:
+        read_until(following, lambda line: line in ("out\n", "err\n"))
+        command = kubectl.command("attach", "-i", "box", "-c", "main")
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as attached:
+            try:
+                assert attached.stdin is not None
+                attached.stdin.write("typed\n")
+                attached.stdin.flush()
+                assert read_until(attached, lambda line: "typed" in line)
+                assert read_until(following, lambda line: "typed" in line)
+            finally:
+                attached.kill()
+
+
+def test_ports(kubectl: Kubectl) -> None:
+    with running(kubectl, "port-forward", "pod/box", ":8080", ":9999") as forwarding:
+        ports: dict[str, int] = {}
+        while len(ports) < 2:
+            line = read_until(forwarding, lambda line: "127.0.0.1" in line)
+            match = re.search(r"127\.0\.0\.1:(\d+) -> (\d+)", line)
+            assert match is not None
+            ports[match[2]] = int(match[1])
+        for _ in range(5):
+            assert b"200 OK" in said_by(ports["8080"])
+        with suppress(ConnectionError):
+            assert said_by(ports["9999"]) == b""
+
+
+def said_by(port: int) -> bytes:
+    answer = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as sock:
+        sock.sendall(b"GET / HTTP/1.0\r\n\r\n")
+        while data := sock.recv(65536):
+            answer += data
+    return answer
+
+
+def test_what_cannot_be_done_is_said(kubectl: Kubectl) -> None:
+    assert "container other is not valid for pod box" in kubectl.fails("exec", "box", "-c", "other", "--", "true")
+    assert "container other is not valid for pod box" in kubectl.fails("logs", "box", "-c", "other")
+    assert "not found" in kubectl.fails("exec", "nobody", "--", "true")
+
+
+def test_when_the_client_goes_so_does_the_command(kubectl: Kubectl) -> None:
+    with running(kubectl, "exec", "box", "--", "sh", "-c", "echo begun; exec sleep 98765") as process:
+        read_until(process, lambda line: line == "begun\n")
+    # What looks for it must not find itself.
+    gone = "for i in $(seq 200); do grep -aqs '9876[5]' /proc/[0-9]*/cmdline || exit 0; sleep 0.1; done; exit 1"
+    kubectl("exec", "box", "--", "sh", "-c", gone)
