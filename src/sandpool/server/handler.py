@@ -15,7 +15,7 @@ import orjson
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.core import definition
-from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound
+from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server import bodies
 from sandpool.server.apply import manager_from_user_agent, validate_manager
@@ -24,6 +24,7 @@ from sandpool.server.builtin import STREAMED_SUBRESOURCES
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import Response, ServerRequest, User
 from sandpool.server.kinds.rules import KindRules
+from sandpool.server.large_yaml import LARGE, LargeYaml
 from sandpool.server.options import (
     WriteOptions,
     delete_options,
@@ -95,6 +96,7 @@ class Handler:
         self._subresources = subresources
         self._review = review
         self._streams = streams
+        self._large_yaml = LargeYaml()
 
     async def handle(self, request: ServerRequest) -> Response:
         info = parse(request.method, request.path, request.query)
@@ -159,7 +161,7 @@ class Handler:
     async def _create(self, request: ServerRequest, info: RequestInfo, resource: Resource, view: View) -> Response:
         if info.name or (resource.type.namespaced and not info.namespace):
             raise MethodNotAllowed(_NOT_ALLOWED)
-        body = self._body(request, resource)
+        body = await self._body(request, resource)
         if "list" not in resource.type.verbs:
             review = self._review(request.user, resource, info.namespace, body.value)
             return Response(201, object=review)
@@ -179,7 +181,7 @@ class Handler:
         """A PUT or a PATCH of an object or of its status."""
         key = self._key(info, resource)
         if info.verb == "update":
-            body = self._body(request, resource)
+            body = await self._body(request, resource)
             options = self._write_options(request, resource, "UpdateOptions")
             outcome = await update(
                 self._context,
@@ -194,7 +196,7 @@ class Handler:
         media_type = bodies.media_type(request.headers.get("content-type", ""))
         check_media_type(resource, media_type)
         options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
-        body = self._patch_body(request, media_type)
+        body = await self._patch_body(request, media_type)
         outcome = await patch(
             self._context,
             resource,
@@ -226,7 +228,7 @@ class Handler:
         if action is None:
             raise MethodNotAllowed(_NOT_ALLOWED)
         options = self._write_options(request, resource, "CreateOptions")
-        body = self._body(request, resource)
+        body = await self._body(request, resource)
         return await action(Call(resource, *key, body.value, options))
 
     async def _serve_scale(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
@@ -236,12 +238,12 @@ class Handler:
         change: Any
         scale_resource = _SCALE
         if info.verb == "update":
-            change = self._body(request, scale_resource).value
+            change = (await self._body(request, scale_resource)).value
             options = self._write_options(request, resource, "UpdateOptions")
         elif info.verb == "patch":
             media_type = bodies.media_type(request.headers.get("content-type", ""))
             check_media_type(resource, media_type)
-            change = patcher(scale_resource, media_type, self._patch_body(request, media_type).value)
+            change = patcher(scale_resource, media_type, (await self._patch_body(request, media_type)).value)
             options = self._write_options(request, resource, "PatchOptions")
         else:
             raise MethodNotAllowed(_NOT_ALLOWED)
@@ -261,22 +263,29 @@ class Handler:
     def _scope(info: RequestInfo, resource: Resource) -> str | None:
         return info.namespace or None if resource.type.namespaced else None
 
-    def _body(self, request: ServerRequest, resource: Resource) -> Body:
+    async def _body(self, request: ServerRequest, resource: Resource) -> Body:
         if request.object is not None:
             return Body(request.object)
-        return bodies.decode(request.body, request.headers.get("content-type", ""), resource.type)
+        content_type = request.headers.get("content-type", "")
+        if len(request.body) > LARGE and bodies.is_yaml(content_type):
+            return await bodies.of_yaml(self._large_yaml.decode(request.body), resource.type)
+        return bodies.decode(request.body, content_type, resource.type)
 
-    @staticmethod
-    def _patch_body(request: ServerRequest, media_type: str) -> Body:
+    async def _patch_body(self, request: ServerRequest, media_type: str) -> Body:
         if request.object is not None:
             return Body(request.object)
+        if len(request.body) > LARGE and bodies.is_yaml_patch(request.body, media_type):
+            return await self._large_yaml.decode(request.body)
         return bodies.decode_patch(request.body, media_type)
 
     @staticmethod
     def _delete_options(request: ServerRequest) -> Any:
         body = request.object
         if body is None and request.body.strip():
-            body = bodies.decode(request.body, request.headers.get("content-type", "")).value
+            content_type = request.headers.get("content-type", "")
+            if len(request.body) > LARGE and bodies.is_yaml(content_type):
+                raise TooLarge(f"the options of a deletion have {len(request.body)} bytes; the limit is {LARGE}")
+            body = bodies.decode(request.body, content_type).value
         return delete_options(request.query, body)
 
     def _write_options(
