@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import socket
 from contextlib import suppress
@@ -21,9 +20,8 @@ from sandpool.node.cgroups.membership import began
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.unprivileged import Dial, Hold
-from sandpool.node.network.addresses import Addresses, NoAddressLeft
-from sandpool.node.network.lonely import ISOLATED, LOOPBACK
-from sandpool.node.pods.parts import Attachment, NetworkFailure
+from sandpool.node.network.places import ISOLATED, LOOPBACK, Places, refused
+from sandpool.node.pods.parts import Attachment
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 
@@ -44,18 +42,12 @@ class _Place(NamedTuple):
         return Path(f"/proc/{self.holder}/ns/net")
 
 
-class HeldNetwork:
+class HeldNetwork(Places[_Place]):
     """Who holds which pod's namespaces is kept under ``directory``."""
 
-    nameservers: tuple[str, ...] = ()
-    host_addresses: tuple[str, ...] = ("127.0.0.1",)
-
     def __init__(self, directory: Path, launcher: LauncherClient) -> None:
-        self.directory = directory
+        super().__init__(directory, LOOPBACK, {ISOLATED: "sandboxes have no network: only root can connect them"})
         self.launcher = launcher
-        self.weaknesses = {ISOLATED: "sandboxes have no network: only root can connect them"}
-        self.addresses = Addresses(LOOPBACK)
-        self._places: dict[str, _Place] = {}  # by UID of the pod
 
     async def start(self) -> None:
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,12 +60,6 @@ class HeldNetwork:
                     self._places[path.name] = place
                     continue
             path.unlink()
-
-    async def stop(self, *, keep: bool = False) -> None:
-        if not keep:
-            for uid in list(self._places):
-                await self.detach(uid)
-            shutil.rmtree(self.directory, ignore_errors=True)
 
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
@@ -91,9 +77,6 @@ class HeldNetwork:
                     os.kill(place.holder, signal.SIGKILL)
             (self.directory / uid).unlink(missing_ok=True)
             self.addresses.give_back(place.address)
-
-    async def attached(self) -> set[str]:
-        return set(self._places)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
         place = self._places.get(uid)
@@ -117,21 +100,14 @@ class HeldNetwork:
         return connection
 
     async def _new_place(self, uid: str) -> _Place:
-        try:
-            address = self.addresses.take()
-        except NoAddressLeft as error:
-            raise _refused(error) from error
-        try:
+        with self._new_address() as address:
             return await self._held(uid, address)
-        except BaseException:
-            self.addresses.give_back(address)
-            raise
 
     async def _held(self, uid: str, address: IPv4Address) -> _Place:
         try:
             holder = await self._hold(uid, address)
         except RuntimeFailure as error:
-            raise _refused(error) from error
+            raise refused(error) from error
         return _Place(address, holder, began(holder))
 
     async def _hold(self, uid: str, address: IPv4Address) -> int:
@@ -142,7 +118,3 @@ class HeldNetwork:
             os.close(nothing)
         child.close()
         return child.pid
-
-
-def _refused(error: Exception) -> NetworkFailure:
-    return NetworkFailure(f"the pod could not be given a network namespace: {error}")

@@ -8,36 +8,22 @@ missing is said in the conditions of the node.
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from pathlib import Path
-from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.network.addresses import Addresses, NoAddressLeft
 from sandpool.node.network.links import raise_loopback
 from sandpool.node.network.namespaces import Namespace, connect_inside
-from sandpool.node.pods.parts import Attachment, NetworkFailure
-
-#: The type of the condition that says so.
-ISOLATED: Final = "SandboxNetworkUnavailable"
-
-#: Addresses of the pods in it.
-LOOPBACK: Final = IPv4Network("127.231.0.0/16")
+from sandpool.node.network.places import ISOLATED, LOOPBACK, Places, refused
+from sandpool.node.pods.parts import Attachment
 
 
-class LonelyNetwork:
+class LonelyNetwork(Places[tuple[IPv4Address, Namespace]]):
     """``why`` is what kept us from more. Namespaces are kept under ``directory``, named by UID and address."""
 
-    nameservers: tuple[str, ...] = ()
-    host_addresses: tuple[str, ...] = ("127.0.0.1",)
-
     def __init__(self, directory: Path, why: str) -> None:
-        self.directory = directory
-        self.weaknesses = {ISOLATED: f"sandboxes have no network: {why}"}
-        self.addresses = Addresses(LOOPBACK)
-        self._places: dict[str, tuple[IPv4Address, Namespace]] = {}
+        super().__init__(directory, LOOPBACK, {ISOLATED: f"sandboxes have no network: {why}"})
 
     async def start(self) -> None:
         for path in self.directory.iterdir() if self.directory.exists() else ():
@@ -49,21 +35,15 @@ class LonelyNetwork:
             else:
                 namespace.remove()
 
-    async def stop(self, *, keep: bool = False) -> None:
-        if not keep:
-            for uid in list(self._places):
-                await self.detach(uid)
-            shutil.rmtree(self.directory, ignore_errors=True)
-
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
         if uid not in self._places:
-            try:
-                address = self.addresses.take()
+            with self._new_address() as address:
                 path = self.directory / f"{uid}_{address}"
-                namespace, _ = await asyncio.to_thread(Namespace.make, path, raise_loopback)
-            except (OSError, NoAddressLeft) as error:
-                raise NetworkFailure(f"the pod could not be given a network namespace: {error}") from error
+                try:
+                    namespace, _ = await asyncio.to_thread(Namespace.make, path, raise_loopback)
+                except OSError as error:
+                    raise refused(error) from error
             self._places[uid] = address, namespace
         address, namespace = self._places[uid]
         return Attachment(namespace.path, (str(address),))
@@ -73,9 +53,6 @@ class LonelyNetwork:
         if place is not None:
             await asyncio.to_thread(place[1].remove)
             self.addresses.give_back(place[0])
-
-    async def attached(self) -> set[str]:
-        return set(self._places)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
         place = self._places.get(uid)

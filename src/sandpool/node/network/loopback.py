@@ -9,7 +9,6 @@ for that address (``status.podIP``) and not for all. The conditions of the node 
 from __future__ import annotations
 
 import asyncio
-import shutil
 import socket
 import zlib
 from ipaddress import IPv4Address, IPv4Network
@@ -17,28 +16,21 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.network.addresses import Addresses, NoAddressLeft
-from sandpool.node.pods.parts import Attachment, NetworkFailure
+from sandpool.node.network.places import THIS_HOST, Places
+from sandpool.node.pods.parts import Attachment
 
 #: The type of the condition that says so.
 SHARED: Final = "SandboxNetworkShared"
 
-_THIS_HOST: Final = "127.0.0.1"
 
-
-class LoopbackNetwork:
+class LoopbackNetwork(Places[IPv4Address]):
     """Who has which address is kept under ``directory``, whose name also decides which addresses these are: several
     nodes may run on one machine."""
 
-    nameservers: tuple[str, ...] = ()
-    host_addresses: tuple[str, ...] = (_THIS_HOST,)
-
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.weaknesses = {SHARED: "sandboxes share the network of this machine, and NetworkPolicies are not enforced"}
         number = 64 + zlib.crc32(str(directory).encode()) % 128
-        self.addresses = Addresses(IPv4Network(f"127.{number}.0.0/16"))
-        self._places: dict[str, IPv4Address] = {}
+        why = "sandboxes share the network of this machine, and NetworkPolicies are not enforced"
+        super().__init__(directory, IPv4Network(f"127.{number}.0.0/16"), {SHARED: why})
 
     async def start(self) -> None:
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
@@ -47,18 +39,11 @@ class LoopbackNetwork:
             self._places[uid] = address = IPv4Address(text)
             self.addresses.keep(address)
 
-    async def stop(self, *, keep: bool = False) -> None:
-        if not keep:
-            shutil.rmtree(self.directory, ignore_errors=True)
-
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
         if uid not in self._places:
-            try:
-                address = self.addresses.take()
-            except NoAddressLeft as error:
-                raise NetworkFailure(str(error)) from error
-            self._place(uid, address).touch()
+            with self._new_address() as address:
+                self._place(uid, address).touch()
             self._places[uid] = address
         return Attachment(None, (str(self._places[uid]),))
 
@@ -68,15 +53,12 @@ class LoopbackNetwork:
             self._place(uid, address).unlink(missing_ok=True)
             self.addresses.give_back(address)
 
-    async def attached(self) -> set[str]:
-        return set(self._places)
-
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
         address = self._places.get(uid)
         if address is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
         # What is the loopback interface to a pod elsewhere is the host's here, with the services of others on it.
-        target = str(address) if host in ("", "localhost", _THIS_HOST) else host
+        target = str(address) if host in ("", "localhost", THIS_HOST) else host
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         connection.setblocking(False)
         try:
