@@ -25,6 +25,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.network import Network, NetworkUnavailable, Settings
+from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.isolation
 
@@ -308,6 +309,31 @@ async def test_a_machine_without_nft_says_so(tmp_path: Path, host: Namespace, mo
         await yard.network.start()
     monkeypatch.undo()
     await yard.network.stop()
+
+
+async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_in_force(yard: Yard) -> None:
+    one, enforcer = await yard.pod("one"), yard.network.enforcer
+    await yard.pod("two")
+    run, refused = enforcer.run, asyncio.Event()
+
+    async def refuse(script: str) -> None:
+        enforcer.run = run
+        refused.set()
+        raise OSError("nft: no")
+
+    enforcer.run = refuse
+    closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    yard.policies.wrote({**named("NetworkPolicy", "closed", "default"), "spec": closed})
+    await refused.wait()
+    assert yard.dial(one, yard.address("two")) == OPEN, "what was in force is"
+    message = "network policies are not in force as they are written: nft: no"
+    assert yard.network.weaknesses == {"NetworkPoliciesNotEnforced": message}
+
+    async def in_force() -> bool:
+        return not yard.network.weaknesses
+
+    await until(in_force)
+    assert yard.dial(one, yard.address("two")) == REFUSED
 
 
 async def test_attaching_again_is_the_same_attachment(yard: Yard) -> None:
