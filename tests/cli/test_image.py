@@ -2,9 +2,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
+from sandpool.cli.serving import node_directory
+from sandpool.node.images.images import Images
+from sandpool.node.pods.workplace import Settings
+from sandpool.node.runtimes.runtime import ImageLayers
+
+BUILT_IN = "is built in: it is always there and always the same"
 
 
 def run(tmp_path: Path, *arguments: str) -> Result:
@@ -19,16 +26,30 @@ def test_an_image_comes_and_goes(tmp_path: Path) -> None:
     assert imported.output.startswith("mine:1   1.5 MB   sha256:")
     listed = run(tmp_path, "ls").output.splitlines()
     assert listed[0].split() == ["NAME", "ID", "SIZE", "FROM"]
-    assert listed[1].startswith("sandpool.local/python ")
-    assert listed[2].split()[0] == "mine:1"
+    names = [line.split()[0] for line in listed[1:]]
+    assert names == ["sandpool.local/python", "sandpool.local/sandboxd", "mine:1"]
     assert run(tmp_path, "rm", "mine:1").output == "mine:1 removed\n"
-    assert len(run(tmp_path, "ls").output.splitlines()) == 2
+    assert len(run(tmp_path, "ls").output.splitlines()) == 3
+
+
+@pytest.mark.parametrize("started", ["up", "node"])
+async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) -> None:
+    """Wherever it was at work: below the data of everything, or in a directory of its own."""
+    (tmp_path / "tree").mkdir()
+    directory = tmp_path / "data" if started == "node" else node_directory(tmp_path / "data")
+    settings = Settings("node", directory)
+    settings.pods.mkdir(parents=True)
+    assert run(tmp_path, "import", str(tmp_path / "tree"), "mine:1").exit_code == 0
+    found = await Images(directory / "images", set).resolve("mine:1", "Never", {})
+    assert isinstance(found.root, ImageLayers)
 
 
 def test_mistakes_are_said_in_one_line(tmp_path: Path) -> None:
     for arguments, message in (
         (("import", "/nowhere", "a"), "Error: /nowhere: there is no such file or directory\n"),
         (("rm", "a"), "Error: there is no image a:latest; see: sandpool image ls\n"),
+        (("rm", "sandpool.local/python:x"), f"Error: sandpool.local/python:x {BUILT_IN}\n"),
+        (("import", ".", "r.io/agent-sandbox/sandboxd"), f"Error: r.io/agent-sandbox/sandboxd:latest {BUILT_IN}\n"),
     ):
         result = run(tmp_path, *arguments)
         assert (result.exit_code, result.output) == (1, message)

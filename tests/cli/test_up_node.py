@@ -9,16 +9,19 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.cli.main import main
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
 from sandpool.node.network.namespaces import Namespace
 from sandpool.testing.objects import new
 from sandpool.testing.server_process import ServerProcess
+from sandpool.testing.tiny_image import copy_programs
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready
 
@@ -30,16 +33,18 @@ WITHIN = 60.0
 
 
 @pytest.fixture
-def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    """In a network that ends at its door."""
+def options(tmp_path: Path) -> Iterator[tuple[str, ...]]:
+    """For a network that ends at its door."""
     os.chmod(tmp_path, 0o755)
     host, _ = Namespace.make(tmp_path / "host", lambda: None)
-    options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")
-    try:
-        with ServerProcess("up", options=options, data_dir=tmp_path / "data") as running:
-            yield running
-    finally:
-        host.remove()
+    yield "--host-netns", str(host.path), "--metrics-bind-address", "0"
+    host.remove()
+
+
+@pytest.fixture
+def server(tmp_path: Path, options: tuple[str, ...]) -> Iterator[ServerProcess]:
+    with ServerProcess("up", options=options, data_dir=tmp_path / "data") as running:
+        yield running
 
 
 def reach(server: ServerProcess) -> Client:
@@ -104,3 +109,37 @@ async def test_a_pool_of_real_sandboxes_and_a_claim(server: ServerProcess) -> No
     assert {restarts for _, restarts in again.values()} == {1}
     assert await claimed(client, "my-claim") == box
     await client.close()
+
+
+def image(data: Path, *arguments: str) -> str:
+    """What ``sandpool image`` has to say."""
+    return CliRunner().invoke(main, ["image", *arguments, "--data-dir", str(data)]).output
+
+
+async def test_an_imported_image_is_run_and_runs_on_when_it_is_kept(options: tuple[str, ...], tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    copy_programs(tmp_path / "tree", "/bin/sleep", "/bin/cat")
+    (tmp_path / "tree/words").write_text("mine\n")
+
+    async def ready() -> Object | None:
+        found = await client.get(POD, "own", "default")
+        return found if is_ready(found) else None
+
+    with ServerProcess("up", options=(*options, "--keep"), data_dir=data) as server:
+        assert image(data, "import", str(tmp_path / "tree"), "my/own:1").startswith("my/own:1 ")
+        client = reach(server)
+        probe = {"exec": {"command": ["cat", "/words"]}}
+        container = {"name": "main", "image": "my/own:1", "command": ["sleep", "1000"], "readinessProbe": probe}
+        await client.create(POD, new(POD, "own", spec={"containers": [container]}), "default")
+        before = await until(ready, within=WITHIN)
+        assert before is not None
+        assert "is in use by a running container" in image(data, "rm", "my/own:1")
+        await client.close()
+
+    with ServerProcess("up", options=options, data_dir=data) as server:
+        client = reach(server)
+        after = await until(ready, within=WITHIN)
+        assert after is not None
+        assert runs({"own": after}) == runs({"own": before})
+        await client.close()
+    assert image(data, "rm", "my/own:1") == "my/own:1 removed\n"

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import click
 
-from sandpool.cli.serving import data_dir_option
-from sandpool.node.images.builtin import PYTHON
+from sandpool.cli.serving import data_dir_option, node_directory
+from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
 from sandpool.node.images.images import import_image
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.sources import SourceFailure
 from sandpool.node.images.store import ImageInUse, ImageStore
+from sandpool.node.pods.workplace import PODS
+from sandpool.node.runtimes.record import recorded_roots
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Reference, ...]:
@@ -30,7 +32,8 @@ def image() -> None:
 @data_dir_option
 def list_images(data_dir: Path) -> None:
     """Show what can be used without a registry."""
-    rows = [("NAME", "ID", "SIZE", "FROM"), (PYTHON, "", "", "this machine's own programs")]
+    rows = [("NAME", "ID", "SIZE", "FROM")]
+    rows += [(name, "", "", "this machine's own programs") for name in (PYTHON, SANDBOXD)]
     for name, stored in _store(data_dir).names().items():
         rows.append((name, stored.id.removeprefix("sha256:")[:12], f"{stored.size / 1e6:.1f} MB", stored.source))
     widths = [max(len(row[column]) for row in rows) + 2 for column in range(3)]
@@ -48,6 +51,7 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
     SOURCE is a directory with a file system, a tar of one, an OCI layout, an archive made by podman or docker save,
     or a name in a registry: docker://registry/name:tag.
     """
+    _check_not_built_in(name)
     try:
         stored = import_image(_store(data_dir), name, source)
     except SourceFailure as error:
@@ -63,6 +67,7 @@ def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
     store = _store(data_dir)
     missing: list[str] = []
     for name in names:
+        _check_not_built_in(name)
         try:
             if store.remove(name):
                 click.echo(f"{name} removed")
@@ -74,5 +79,12 @@ def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
         raise click.ClickException(f"there is no image {', '.join(missing)}; see: sandpool image ls")
 
 
+def _check_not_built_in(name: Reference) -> None:
+    if is_built_in(name):
+        raise click.ClickException(f"{name} is built in: it is always there and always the same")
+
+
 def _store(data_dir: Path) -> ImageStore:
-    return ImageStore(data_dir / "images")
+    """Of ``sandpool up``, or of ``sandpool node`` if that has been at work in the directory itself."""
+    directory = data_dir if (data_dir / PODS).is_dir() else node_directory(data_dir)
+    return ImageStore(directory / "images", lambda: recorded_roots(directory / PODS))

@@ -24,6 +24,13 @@ data_dir_option = click.option(
     show_default="~/.local/share/sandpool",
     help="Where everything is kept.",
 )
+
+
+def node_directory(data_dir: Path) -> Path:
+    """Where ``sandpool up`` keeps its pods, their images and their volumes."""
+    return data_dir / "node"
+
+
 _OPTIONS = (
     data_dir_option,
     click.option(

@@ -11,6 +11,7 @@ from random import Random
 from sandpool.cli.identities import NODE
 from sandpool.cli.marks import Mark
 from sandpool.cli.nodes import Choice, Running
+from sandpool.cli.serving import node_directory
 from sandpool.node.assembly import Node, Settings
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.known import tried
@@ -34,7 +35,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
 def _settings(directory: Path, choice: Choice) -> Settings:
     mark = Mark.of(directory)
     return Settings(
-        directory / "node",
+        node_directory(directory),
         Offer(platform.node().lower(), pods=choice.max_pods),
         instance=mark.instance,
         addresses=choice.pod_cidr,

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -73,6 +74,25 @@ def test_a_missing_tool_is_named(layout: Path, target: Path, monkeypatch: pytest
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(SourceFailure, match="umoci is not installed; as root run: apt-get install umoci"):
         unpack(str(layout), target)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ('time="2026-11-16T19:45:42Z" level=fatal msg="reading \\"x\\": no"\n', 'reading "x": no'),
+        ("first\nsecond\n", "second"),
+        ('time="2026" level=fatal msg="a\\xffb"', 'time="2026" level=fatal msg="a\\xffb"'),
+        ("", "failed"),
+    ],
+)
+def test_what_a_tool_complains_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, told: str) -> None:
+    (tmp_path / "said").write_text(said)
+    (tmp_path / "skopeo").write_text(f"#!/bin/sh\ncat {tmp_path}/said >&2\nexit 1\n")
+    (tmp_path / "skopeo").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SourceFailure) as failure:
+        unpack("docker://example.invalid/x", tmp_path)
+    assert str(failure.value) == f"skopeo: {told}"
 
 
 def test_a_registry_that_cannot_be_reached_is_said(target: Path) -> None:

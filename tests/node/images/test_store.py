@@ -14,7 +14,7 @@ CONFIG = Config({"A": "b"}, ("/entry",), user="7")
 
 @pytest.fixture
 def store(tmp_path: Path) -> ImageStore:
-    return ImageStore(tmp_path / "images")
+    return ImageStore(tmp_path / "images", set)
 
 
 def add(store: ImageStore, name: str, id: str = "sha256:1", content: str = "x") -> StoredImage:
@@ -48,6 +48,17 @@ def test_a_name_may_be_given_to_another_image(store: ImageStore) -> None:
     assert not first.directory.exists()
 
 
+def test_others_stay_whatever_the_store_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for name in (Path("images"), tmp_path / "link/images"):
+        store = ImageStore(name, set)
+        add(store, "a", "sha256:1")
+        add(store, "b", "sha256:2")
+        assert store.remove(parse("a"))
+        assert store.names().keys() == {"b:latest"}
+
+
 def test_what_is_not_there_cannot_be_removed(store: ImageStore) -> None:
     assert not store.remove(parse("a"))
 
@@ -64,6 +75,19 @@ def test_what_a_crash_has_left_is_swept(store: ImageStore) -> None:
     (store.directory / "incoming/1234").mkdir(parents=True)
     store.sweep()
     assert not (store.directory / "incoming").exists()
+
+
+def test_an_image_of_which_there_are_containers_stays(store: ImageStore) -> None:
+    """Also if what is mounted goes by other names, as on a disk of its own."""
+    stored = add(store, "a")
+    store.used = lambda: {stored.root}
+    with pytest.raises(ImageInUse, match="a:latest is in use by a running container"):
+        store.remove(parse("a"))
+    add(store, "a", "sha256:2")
+    assert stored.root.exists()
+    store.used = set
+    add(store, "a", "sha256:3")
+    assert not stored.root.exists()
 
 
 @pytest.mark.isolation

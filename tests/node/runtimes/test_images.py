@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from sandpool.node.runtimes.runtime import Bind, DataFile, ImageLayers, RuntimeFailure, Scratch, Tmpfs
 from sandpool.testing.isolation import Rig
+from sandpool.testing.tiny_image import copy_programs
 
 pytestmark = pytest.mark.isolation
 
@@ -21,24 +20,11 @@ def image(tmp_path: Path) -> Path:
     root = tmp_path / "image"
     for directory in ("bin", "etc", "home/user", "srv/data", "usr/bin"):
         (root / directory).mkdir(parents=True)
-    for program in ("/bin/sh", "/bin/cat", "/bin/ls", "/bin/touch", "/usr/bin/stat", "/usr/bin/id", "/bin/rm"):
-        copy(program, root)
+    copy_programs(root, "/bin/sh", "/bin/cat", "/bin/ls", "/bin/touch", "/usr/bin/stat", "/usr/bin/id", "/bin/rm")
     (root / "srv/data/file").write_text("of the image")
     (root / "etc/os-release").write_text("ID=tiny\n")
     os.chown(root / "home/user", 1000, 1000)
     return root
-
-
-def copy(program: str, root: Path) -> None:
-    """A program with the libraries it needs."""
-    shutil.copy2(program, root / "bin")
-    needed = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
-    for word in needed.split():
-        if word.startswith("/"):
-            target = root / word.lstrip("/")
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if not target.exists():
-                shutil.copy2(os.path.realpath(word), target)
 
 
 def snapshot(directory: Path) -> list[tuple[str, int, int, int]]:
@@ -91,7 +77,7 @@ async def test_writes_can_go_to_a_directory(boxes: Rig, image: Path, tmp_path: P
 
 
 async def test_writes_in_memory_are_bounded(boxes: Rig, image: Path) -> None:
-    copy("/usr/bin/head", image)
+    copy_programs(image, "/usr/bin/head")
     script = "head -c 10000000 /dev/zero > /big 2>/dev/null || echo full"
     assert await sh(boxes, image, script, uid=0, gid=0, scratch=Scratch(1 << 20)) == "full\n"
 

@@ -80,6 +80,11 @@ class BuiltIn:
         )
 
 
+def is_built_in(reference: Reference) -> bool:
+    """Whether a name means one of ours, whatever else was imported under it."""
+    return _meant(reference) is not None
+
+
 def _meant(reference: Reference) -> tuple[str, str] | None:
     """Which of ours a name stands for, and where its commands run."""
     published = reference.path.split("/")[-2:]

@@ -26,7 +26,7 @@ class Images:
     containers are made of that are here."""
 
     def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
-        self.store = ImageStore(directory)
+        self.store = ImageStore(directory, used)
         self.built_in = BuiltIn(directory / "built-in", used)
         self._fetching: dict[Reference, asyncio.Task[StoredImage]] = {}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -22,6 +23,7 @@ from sandpool.node.images.store import ROOT
 _LAYOUT: Final = "layout"
 _BUNDLE: Final = "bundle"
 _TAG: Final = "image"
+_LOGGED: Final = re.compile(r'time=\S+ level=\w+ msg=("(?:[^"\\\x00-\x1f]|\\["\\nt])*")')
 
 
 class SourceFailure(Exception):
@@ -124,4 +126,12 @@ def _run(tool: str, *arguments: str) -> None:
         raise SourceFailure(f"{tool} is not installed; as root run: apt-get install {tool}, or import a directory")
     done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
-        raise SourceFailure(f"{tool}: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'failed'}")
+        raise SourceFailure(f"{tool}: {_complaint(done.stderr)}")
+
+
+def _complaint(text: str) -> str:
+    """The last line of what a tool had to say. What Go programs log is without the time, so that the same is the same
+    again."""
+    line = text.strip().splitlines()[-1] if text.strip() else "failed"
+    logged = _LOGGED.fullmatch(line)
+    return str(orjson.loads(logged[1])) if logged else line

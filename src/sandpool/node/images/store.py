@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -53,11 +53,15 @@ class _About(msgspec.Struct):
 
 
 class ImageStore:
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self._images = directory / "images"
-        self._names = directory / "names"
-        self._incoming = directory / "incoming"
+    """``used`` tells what the roots of containers are made of that are here."""
+
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
+        # By its one true name: paths are compared, and what is not among those that are named is removed.
+        self.directory = directory.resolve()
+        self.used = used
+        self._images = self.directory / "images"
+        self._names = self.directory / "names"
+        self._incoming = self.directory / "incoming"
 
     def find(self, reference: Reference) -> StoredImage | None:
         link = self._link(reference)
@@ -109,7 +113,7 @@ class ImageStore:
         if image is None:
             return False
         others = [name for name, other in self.names().items() if other.id == image.id and name != str(reference)]
-        if not others and is_in_use(image.directory):
+        if not others and self._is_in_use(image.directory):
             raise ImageInUse(f"{reference} is in use by a running container; delete its pod first")
         self._link(reference).unlink()
         self._remove_unnamed()
@@ -122,8 +126,12 @@ class ImageStore:
     def _remove_unnamed(self) -> None:
         named = {image.directory for image in self.names().values()}
         for directory in self._images.iterdir():
-            if directory not in named and not is_in_use(directory):
+            if directory not in named and not self._is_in_use(directory):
                 shutil.rmtree(directory)
+
+    def _is_in_use(self, directory: Path) -> bool:
+        # Neither alone: what runs may be somebody else's, and names of mounts begin where their disk does.
+        return any(root.resolve().is_relative_to(directory) for root in self.used()) or is_in_use(directory)
 
     def _link(self, reference: Reference) -> Path:
         return self._names / quote(str(reference), safe="")

@@ -18,8 +18,8 @@ from sandpool.node.pods.parts import Images, Logs, Network, Volumes
 from sandpool.node.runtimes.known import refusal
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
 
-# Below the state directory: one directory per pod, named by its UID.
-_PODS: Final = "pods"
+#: Below the state directory: one directory per pod, named by its UID.
+PODS: Final = "pods"
 _AT_ONCE: Final = 8
 
 
@@ -70,7 +70,7 @@ class Settings:
 
     @property
     def pods(self) -> Path:
-        return self.directory / _PODS
+        return self.directory / PODS
 
 
 @dataclass(frozen=True, slots=True)
