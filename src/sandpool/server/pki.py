@@ -57,6 +57,10 @@ class Authority:
     def ca_pem(self) -> str:
         return _pem(self._ca).decode()
 
+    @property
+    def ca_file(self) -> Path:
+        return self._identity("ca").certificate
+
     def server(self, names: Iterable[str] = ()) -> Identity:
         """The certificate the server shows, good for loopback, the usual cluster names and these."""
         return self._serving("server", _name("kube-apiserver"), {*LOOPBACK_NAMES, *CLUSTER_NAMES, *names})

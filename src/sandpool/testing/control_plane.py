@@ -22,6 +22,7 @@ from typing import Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from sandpool.server.pki import Authority
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.component import Component, ReservedPort
 from sandpool.testing.rig import Rig
@@ -35,6 +36,17 @@ _CONTROLLERS = (
     "namespace-controller",
     "serviceaccount-controller",
 )
+
+
+def kubelet_flags(authority: Authority) -> tuple[str, ...]:
+    """With these kube-apiserver reaches into pods of nodes, who know it as a client of ``authority``."""
+    identity = authority.kubelet_client()
+    return (
+        f"--client-ca-file={authority.ca_file}",
+        f"--kubelet-client-certificate={identity.certificate}",
+        f"--kubelet-client-key={identity.key}",
+        "--kubelet-preferred-address-types=InternalIP",
+    )
 
 
 class ControlPlaneFailed(Exception):

@@ -14,13 +14,13 @@ from sandpool.testing.rig import Rig
 
 
 class SeparateNode(Rig):
-    """``directory`` is its own, and stays. It binds pods too; ``options`` are more of the command's."""
+    """``directory`` is its own, and stays. It binds pods too, unless told otherwise by more ``options``."""
 
     def __init__(self, kubeconfig: Path, directory: Path, *, name: str = "apart", options: Sequence[str] = ()) -> None:
         self.name = name
         self.directory = directory
         command: list[str | Path] = [
-            *(sys.executable, "-m", "sandpool.cli.main", "node", "--schedule", "--name", name),
+            *(sys.executable, "-m", "sandpool.cli.main", "node", "--schedule=true", "--name", name),
             *("--kubeconfig", kubeconfig, "--data-dir", directory / "data", "--host-netns", directory / "host"),
             *("--kubelet-port", "0", *options),
         ]
@@ -29,9 +29,10 @@ class SeparateNode(Rig):
     def start(self, within: float = 60.0) -> Self:
         os.chmod(self.directory, 0o755)
         self._host, _ = Namespace.make(self.directory / "host", lambda: None)
+        logged = self.process.log.stat().st_size if self.process.log.exists() else 0
         try:
             self.process.start()
-            self.process.wait_for(f"node {self.name} runs pods", within)
+            self.process.wait_for(f"node {self.name} runs pods", within, since=logged)
         except BaseException:
             self.stop()
             raise

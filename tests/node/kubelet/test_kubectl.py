@@ -14,7 +14,7 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.server.pki import Authority
-from sandpool.testing.control_plane import ControlPlane
+from sandpool.testing.control_plane import ControlPlane, kubelet_flags
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.separate_node import SeparateNode
 from sandpool.testing.server_process import ServerProcess
@@ -50,14 +50,7 @@ def embedded(directory: Path) -> Iterator[Path]:
 
 @contextmanager
 def kubernetes(directory: Path) -> Iterator[Path]:
-    authority = Authority(directory / "pki", SystemClock())
-    identity = authority.kubelet_client()
-    flags = (
-        f"--client-ca-file={directory / 'pki' / 'ca.crt'}",
-        f"--kubelet-client-certificate={identity.certificate}",
-        f"--kubelet-client-key={identity.key}",
-        "--kubelet-preferred-address-types=InternalIP",
-    )
+    flags = kubelet_flags(Authority(directory / "pki", SystemClock()))
     with ControlPlane(fsync=False, apiserver_flags=flags) as plane:
         yield plane.kubeconfig
 
@@ -66,7 +59,7 @@ HOMES = [pytest.param(embedded, id="embedded"), pytest.param(kubernetes, id="kub
 
 
 @pytest.fixture(scope="module", params=HOMES)
-def kubectl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubectl]:
+def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("apart")
     own = tmp_path_factory.mktemp("node")
     with request.param(directory) as kubeconfig, SeparateNode(kubeconfig, own):
@@ -75,8 +68,14 @@ def kubectl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         kubectl("patch", "node", "apart", "--type=merge", "-p", '{"spec":{"taints":null}}')
         kubectl("apply", "-f", "-", stdin=json.dumps(POD))
         kubectl("wait", "--for=condition=Ready", "pod/box", "--timeout=60s")
-        yield kubectl
+        yield kubeconfig
         kubectl("delete", "pod", "box")
+
+
+@pytest.fixture(params=list(KUBECTLS))
+def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Kubectl:
+    """Older ones speak SPDY, newer ones WebSockets."""
+    return Kubectl(KUBECTLS[request.param], kubeconfig, tmp_path / "cache")
 
 
 @contextmanager
