@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
+from sandpool.install import node
 from sandpool.testing.server_process import ServerProcess
 
 
@@ -29,12 +30,13 @@ def test_in_and_out_again(server: ServerProcess) -> None:
     assert "deployment.apps/sandbox-router-deployment created (dry run)" in tried.output
     assert "installed" not in tried.output
 
-    installed = run("install", *where, "--image", "example.com/sandpool:2", "--replicas", "1")
+    installed = run("install", *where, "--image", "example.com/sandpool:2", "--replicas", "1", "--nodes")
     assert installed.exit_code == 0, installed.output
     assert installed.output.splitlines()[-1] == (
         "installed; to see it start: kubectl -n agent-sandbox-system rollout status deployment/agent-sandbox-controller"
     )
     assert "sandboxes.agents.x-k8s.io unchanged" in installed.output, "which profile it is stays as it was"
+    assert "clusterrole.rbac.authorization.k8s.io/sandpool-node created" in installed.output
     again = run("install", *where)
     assert "deployment.apps/agent-sandbox-controller configured" in again.output
 
@@ -45,6 +47,7 @@ def test_in_and_out_again(server: ServerProcess) -> None:
     removed = run("uninstall", *where)
     assert removed.exit_code == 0, removed.output
     assert removed.output.splitlines()[-1] == "uninstalled"
+    assert removed.output.count("/sandpool-node deleted") == len(node.objects()), "also what is in other namespaces"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import yaml
 
 from sandpool.api.resource import Object
 from sandpool.api.schema import crds
+from sandpool.install import node
 from sandpool.install.files import files
 from sandpool.install.manifests import Choice, router
 from sandpool.testing.kubectl import find_kubectls
@@ -44,7 +45,7 @@ def test_nothing_else_is_there() -> None:
     assert there - made == {"Dockerfile"}
 
 
-@pytest.mark.parametrize("where", [".", "router", "monitoring"])
+@pytest.mark.parametrize("where", [".", "router", "node", "monitoring"])
 def test_kustomize_makes_the_same_objects(where: str) -> None:
     kubectls = find_kubectls()
     if not kubectls:
@@ -54,6 +55,7 @@ def test_kustomize_makes_the_same_objects(where: str) -> None:
     expected = {
         ".": documents((DEPLOY / "sandpool.yaml").read_text()),
         "router": router(Choice()),
+        "node": node.objects(),
         "monitoring": documents((DEPLOY / "monitoring" / "monitoring.yaml").read_text()),
     }[where]
     assert by_identity(documents(made.stdout)) == by_identity(expected)

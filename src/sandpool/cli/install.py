@@ -11,7 +11,7 @@ from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
 from sandpool.cli.cluster import change, cluster_options
 from sandpool.engine.clock import SystemClock
-from sandpool.install import manifests, monitoring
+from sandpool.install import manifests, monitoring, node
 from sandpool.install.fit import present_profile
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import DEFAULT_PROFILE, Choice
@@ -32,6 +32,7 @@ from sandpool.kube.client import Client
     f"[default: as it is installed, else {DEFAULT_PROFILE}]",
 )
 @click.option("--router", is_flag=True, help="Install the router that SDKs look for, too.")
+@click.option("--nodes", is_flag=True, help="Also an account for machines that join with `sandpool node`.")
 @click.option("--monitoring", "monitored", is_flag=True, help="Also what the Prometheus operator should collect.")
 @click.option("--force", is_flag=True, help="Take over what others have installed or changed.")
 def install(
@@ -42,6 +43,7 @@ def install(
     replicas: int,
     profile: Profile | None,
     router: bool,
+    nodes: bool,
     monitored: bool,
     force: bool,
 ) -> None:
@@ -49,7 +51,7 @@ def install(
 
     async def work(client: Client) -> None:
         choice = Choice(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
-        objects = chosen(choice, router=router, monitored=monitored)
+        objects = chosen(choice, router=router, monitored=monitored, nodes=nodes)
         await Installer(client, SystemClock(), click.echo, dry_run=dry_run, force=force).install(objects)
 
     change(kubeconfig, context, work)
@@ -57,13 +59,14 @@ def install(
         click.echo(f"installed; to see it start: kubectl -n {NAMESPACE} rollout status deployment/{CONTROLLER}")
 
 
-def chosen(choice: Choice, *, router: bool, monitored: bool) -> list[Object]:
+def chosen(choice: Choice, *, router: bool, monitored: bool, nodes: bool = False) -> list[Object]:
     """Everything to install, in order."""
     return [
         manifests.namespace(),
         *manifests.definitions(choice),
         *manifests.controller(choice),
         *(manifests.router(choice) if router else ()),
+        *(node.objects() if nodes else ()),
         *(monitoring.objects() if monitored else ()),
         *(monitoring.router_objects() if monitored and router else ()),
     ]

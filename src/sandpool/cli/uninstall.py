@@ -22,7 +22,7 @@ def uninstall(kubeconfig: Path | None, context: str | None, dry_run: bool, keep_
     """Remove Sandpool from a Kubernetes cluster. Refuses while there are claims, or sandboxes of no pool."""
     if keep_kinds and with_claims:
         raise click.UsageError("--keep-kinds keeps claims and --with-claims deletes them: choose one")
-    objects = chosen(Choice(), router=True, monitored=True)
+    objects = chosen(Choice(), router=True, monitored=True, nodes=True)
 
     async def work(client: Client) -> None:
         remover = Remover(

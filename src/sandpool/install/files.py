@@ -15,7 +15,7 @@ from typing import Final
 from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
 from sandpool.api.schema import crds
-from sandpool.install import chart, grafana, monitoring
+from sandpool.install import chart, grafana, monitoring, node
 from sandpool.install.manifests import Choice, controller, definitions, namespace, router
 
 # Where ``make crds`` puts the definitions.
@@ -37,6 +37,8 @@ def files() -> dict[str, str]:
         "router/kustomization.yaml": _kustomization(["router.yaml"]),
         "router/monitoring/monitoring.yaml": _yaml(*monitoring.router_objects()),
         "router/monitoring/kustomization.yaml": _kustomization(["monitoring.yaml"]),
+        "node/node.yaml": _yaml(*node.objects()),
+        "node/kustomization.yaml": _kustomization(["node.yaml"]),
         "monitoring/monitoring.yaml": _yaml(*monitoring.objects()),
         "monitoring/kustomization.yaml": _kustomization(["monitoring.yaml"]),
         "monitoring/grafana-dashboard.json": json.dumps(grafana.dashboard(), indent=2) + "\n",

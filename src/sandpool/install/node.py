@@ -1,0 +1,30 @@
+"""What lets machines join a cluster with ``sandpool node``: an account for them, and what it may do.
+
+The nodes themselves run outside of the cluster, or beside it. One account is for all of them: whoever has its token can
+be any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.kinds import ROLE, ROLE_BINDING
+from sandpool.api.resource import Object
+from sandpool.install import roles, workload
+from sandpool.install.names import NAMESPACE, labels
+from sandpool.node.access import ALIVE, NEEDS
+from sandpool.node.registration import LEASE_NAMESPACE
+
+ACCOUNT: Final = "sandpool-node"
+_LABELS: Final = labels(ACCOUNT, "node")
+
+
+def objects() -> list[Object]:
+    account = {"kind": "ServiceAccount", "name": ACCOUNT, "namespace": NAMESPACE}
+    alive = {"apiGroup": ROLE.group, "kind": ROLE.kind, "name": ACCOUNT}
+    return [
+        workload.service_account(ACCOUNT, NAMESPACE, _LABELS),
+        *roles.cluster_role(ACCOUNT, NAMESPACE, _LABELS, roles.rules(NEEDS), ACCOUNT),
+        workload.manifest(ROLE, ACCOUNT, LEASE_NAMESPACE, _LABELS, rules=roles.rules((ALIVE,))),
+        workload.manifest(ROLE_BINDING, ACCOUNT, LEASE_NAMESPACE, _LABELS, roleRef=alive, subjects=[account]),
+    ]
