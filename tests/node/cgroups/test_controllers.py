@@ -109,7 +109,7 @@ def test_hybrid_use(hybrid: Hybrid, tmp_path: Path) -> None:
     (memory / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
     assert hybrid.memory(GROUP) == (5000, 2000)
     assert hybrid.oom_kills(GROUP) == 3
-    assert hybrid.entrances(GROUP) == [tmp_path / name / GROUP / "cgroup.procs" for name in ("cpu", "memory", "pids")]
+    assert hybrid.entrances(GROUP) == [tmp_path / name / GROUP / "tasks" for name in ("cpu", "memory", "pids")]
 
 
 @pytest.mark.parametrize("cores", [0.001, 0.0])

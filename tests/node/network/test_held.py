@@ -12,7 +12,8 @@ import pytest_asyncio
 
 from sandpool.api.resource import Object
 from sandpool.node.cgroups.membership import began
-from sandpool.node.launcher.client import Child, LauncherClient
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.unprivileged import Hold
 from sandpool.node.network import held
 from sandpool.node.network.held import HeldNetwork

@@ -25,7 +25,8 @@ class Controllers(Protocol):
     def limit(self, path: str, limits: Limits) -> None: ...
 
     def entrances(self, path: str) -> list[Path]:
-        """Where a process writes 0 to come under these limits; the unified hierarchy is not among them."""
+        """Where a process that has one thread writes 0 to come under these limits; the unified hierarchy is not among
+        them."""
         ...
 
     def memory(self, path: str) -> tuple[int, int]:
@@ -110,7 +111,8 @@ class Hybrid:
         _write(pids / "pids.max", str(limits.pids or "max"))
 
     def entrances(self, path: str) -> list[Path]:
-        return [directory / "cgroup.procs" for directory in self._directories(path)]
+        # For one thread alone the kernel does not wait until nobody else is being moved, which takes milliseconds.
+        return [directory / "tasks" for directory in self._directories(path)]
 
     def memory(self, path: str) -> tuple[int, int]:
         directory = self.roots["memory"] / path

@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+#: The file of a cgroup that lists who is in it, and into which who enters writes itself.
+PROCESSES: Final = "cgroup.procs"
 #: The file of a group into which who enters writes itself; see ``members``.
 MEMBERS: Final = "members"
 

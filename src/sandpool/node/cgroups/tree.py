@@ -13,6 +13,7 @@ from typing import Final
 from sandpool.node.cgroups.controllers import Controllers, Hybrid, controllers_of, remove_tree
 from sandpool.node.cgroups.events import Changes, OutOfMemory
 from sandpool.node.cgroups.limits import Limits, Usage
+from sandpool.node.cgroups.membership import PROCESSES
 from sandpool.node.cgroups.mounts import Mounts, NoCgroups
 
 # How often to kill what enters a cgroup that is being removed.
@@ -72,9 +73,9 @@ class Cgroup:
         return self.directory.is_dir()
 
     def entrances(self) -> list[Path]:
-        """The files a process writes 0 to in order to be in it, in this order. The unified hierarchy is the first, so
-        that whoever is in any of them can be killed."""
-        return [self.directory / "cgroup.procs", *self.cgroups.controllers.entrances(self.path)]
+        """The files a process with one thread writes 0 to in order to be in it, in this order. The unified hierarchy is
+        the first, so that whoever is in any of them can be killed."""
+        return [self.directory / PROCESSES, *self.cgroups.controllers.entrances(self.path)]
 
     def children(self) -> list[str]:
         with suppress(FileNotFoundError):
@@ -84,7 +85,7 @@ class Cgroup:
     def processes(self) -> list[int]:
         """Of this cgroup alone, without those in it. 0 stands for one that our PID namespace does not show."""
         with suppress(FileNotFoundError, OSError):
-            return [int(pid) for pid in (self.directory / "cgroup.procs").read_text().split()]
+            return [int(pid) for pid in (self.directory / PROCESSES).read_text().split()]
         return []
 
     def is_populated(self) -> bool:

@@ -21,6 +21,7 @@ from sandpool.node.cgroups.membership import MEMBERS, write_down
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
 from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
+from sandpool.node.launcher.messages import in_memory
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
 from sandpool.node.launcher.unprivileged import is_unprivileged, own_namespaces
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
@@ -164,12 +165,3 @@ def arrange(descriptors: Sequence[int], report: int) -> None:
 def take_terminal(descriptor: int) -> None:
     """Make it the controlling terminal of this session."""
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
-
-
-def in_memory(content: bytes) -> int:
-    descriptor = os.memfd_create("sandpool")
-    view = memoryview(content)
-    while view:
-        view = view[os.write(descriptor, view) :]
-    os.lseek(descriptor, 0, os.SEEK_SET)
-    return descriptor

@@ -12,8 +12,9 @@ import os
 from typing import Any, NamedTuple
 
 from sandpool.node.launcher import kernel
-from sandpool.node.launcher.birth import arrange, enter_cgroups, in_memory, limit_resources, take_terminal
+from sandpool.node.launcher.birth import arrange, enter_cgroups, limit_resources, take_terminal
 from sandpool.node.launcher.entry import belongs
+from sandpool.node.launcher.messages import in_memory
 from sandpool.node.launcher.root import Root
 from sandpool.node.launcher.stage import SANDBOX
 from sandpool.node.runtimes.runtime import NoSuchCommand

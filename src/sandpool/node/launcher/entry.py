@@ -1,21 +1,24 @@
-"""From a forked child of the launcher to a command in a container that runs, confined as the container is.
+"""From a forked child of the launcher to the porter of a container that runs, confined as the container is.
 
 To enter the namespaces of a container is the easy part, and alone it is a hole: such a process keeps root's
 capabilities, has no seccomp filter, is in no cgroup of the container's and can be seen from inside while it still is
 what it was. So in this order: into the cgroups; undumpable, so that nobody in the container can look into it; into the
-namespaces; become the container's user; drop every capability for good; no new privileges; the filter; execute.
+namespaces; become the container's user; drop every capability for good; no new privileges; the filter. Commands are
+its children and have all of this from it; what they execute is the first thing in the container that can be looked at.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import sys
 from typing import Final, NamedTuple
 
 from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher import kernel
-from sandpool.node.launcher.birth import arrange, enter_cgroups, limit_resources, take_terminal
+from sandpool.node.launcher.birth import arrange, enter_cgroups, limit_resources
+from sandpool.node.launcher.porter import Porter
 from sandpool.node.launcher.unprivileged import is_unprivileged
-from sandpool.node.runtimes.runtime import NoSuchCommand
 
 _NAMESPACES: Final = (
     kernel.CLONE_NEWUSER
@@ -26,6 +29,8 @@ _NAMESPACES: Final = (
     | kernel.CLONE_NEWIPC
     | kernel.CLONE_NEWCGROUP
 )
+# What a porter has open besides standard input, output and error. None of it is there for a command.
+_AGENT, _NOWHERE = 3, 4
 
 
 class Entry(NamedTuple):
@@ -36,17 +41,12 @@ class Entry(NamedTuple):
     uid: int  # inside
     gid: int
     nofile: int
-    argv: list[str]
-    env: dict[str, str]
-    cwd: str
-    tty: bool
-    stdio: list[int]
+    stdio: list[int]  # one: the socket through which it is given errands
     filter: bytes
 
 
-def become_command(order: Entry, report: int) -> None:
-    """Does not return: the process that becomes the command is a child of the caller's parent, and the caller exits.
-    ``report`` is where its PID goes, and which is closed when the command is executed."""
+def become_porter(order: Entry, report: int) -> None:
+    """Does not return. ``report`` is closed when it is inside."""
     target = os.pidfd_open(order.pid)
     if not (began(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
         raise ProcessLookupError("the container does not run")
@@ -55,33 +55,28 @@ def become_command(order: Entry, report: int) -> None:
     kernel.hide()
     if not is_unprivileged():
         os.setgroups([])
-    kernel.setns(target, _NAMESPACES)
-    pid = kernel.fork_sibling()
-    if pid > 0:
-        os.write(report, b'{"pid": %d}\n' % pid)
-        os._exit(0)
-    os.setsid()
     os.umask(0o022)
-    if order.tty:
-        take_terminal(order.stdio[0])
-    arrange(order.stdio, report)
+    nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+    _import_nothing()
+    kernel.setns(target, _NAMESPACES)
+    arrange([nowhere, nowhere, nowhere, order.stdio[0], nowhere], report)
+    for descriptor in (_AGENT, _NOWHERE):
+        os.set_inheritable(descriptor, False)
     os.setresgid(order.gid, order.gid, order.gid)
     os.setresuid(order.uid, order.uid, order.uid)
-    try:
-        os.chdir(order.cwd)
-    except OSError as error:
-        raise NoSuchCommand(f"no such working directory: {order.cwd}") from error
+    kernel.hide()  # who changes users can be looked into again, if the machine is set up to allow that
     kernel.drop_capabilities()
     kernel.no_new_privileges()
     kernel.filter_system_calls(order.filter)
-    program = order.argv[0]
-    try:
-        os.execvpe(program, order.argv, order.env)
-    except FileNotFoundError as error:
-        why = "no such file or directory" if "/" in program else "executable file not found in $PATH"
-        raise NoSuchCommand(f'exec: "{program}": {why}') from error
-    except OSError as error:
-        raise NoSuchCommand(f'exec: "{program}": {error.strerror}') from error
+    os.close(report)
+    Porter(socket.socket(fileno=_AGENT), _NOWHERE).serve()
+    os._exit(0)
+
+
+def _import_nothing() -> None:
+    """From here on: the files are the container's, and what it has in the place of a module is not to be trusted."""
+    sys.meta_path.clear()
+    sys.path.clear()
 
 
 def belongs(pid: int, cgroup: str) -> bool:

@@ -1,10 +1,4 @@
-"""What agent and launcher say to each other.
-
-An order is a message with a number and, as descriptors, a file in memory that holds the order as JSON, three for
-standard input, output and error, and for a call one more. Answers are JSON: ``{"order", "pid"}`` with a descriptor of
-the process when it was executed, or ``{"order", "error", "kind"}``; and, once it has ended, ``{"order", "ended": wait
-status}``.
-"""
+"""What the launcher can be asked for, as it is written. How it is sent is in ``messages``."""
 
 from __future__ import annotations
 
@@ -18,9 +12,6 @@ from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.plain import Plain
 from sandpool.node.launcher.unprivileged import Dial, Hold
 from sandpool.node.runtimes.record import pod_from_json, pod_to_json, spec_from_json, spec_to_json
-
-# The longest message in either direction; orders themselves may be longer.
-LONGEST: Final = 16384
 
 Order = Birth | Entry | Plain | Call | Hold | Dial
 _VERBS: Final[dict[str, type[Any]]] = {kind.__name__: kind for kind in (Birth, Entry, Plain, Call, Hold, Dial)}

@@ -8,15 +8,20 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 
+from sandpool.engine.clock import Clock
+from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.members import MemberGroup
 from sandpool.node.cgroups.membership import MEMBERS, began
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.launcher.birth import Birth
+from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.entry import Entry
+from sandpool.node.launcher.porter import Errand
+from sandpool.node.launcher.porters import Porters
 from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime
-from sandpool.node.runtimes.runtime import Command, Stdio
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Stdio
 from sandpool.node.runtimes.seccomp import NoFilter, program
 
 
@@ -40,6 +45,10 @@ class ConfinedRuntime(LaunchedRuntime):
     works_without_root = False
     _confiner: Confiner | None = None
 
+    def __init__(self, cgroups: Groups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
+        super().__init__(cgroups, launcher, clock, directory=directory)
+        self.porters = Porters(launcher, clock)
+
     @abstractmethod
     def find_confiner(self) -> Confiner:
         """Raises ``Unusable``."""
@@ -62,24 +71,11 @@ class ConfinedRuntime(LaunchedRuntime):
         failure = await selftest.run(self, self.directory)
         return failure and f"{self.name} {'.'.join(map(str, version))}: {failure}"
 
-    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Entry:
-        spec = container.spec
-        return Entry(
-            pid=pid,
-            cgroup=container.cgroup.path,
-            since=(began(pid) or -1) if isinstance(container.cgroup, MemberGroup) else 0,
-            # Where there are no cgroups a command is in by its PID namespace alone.
-            entrances=[str(file) for file in container.cgroup.entrances() if file.name != MEMBERS],
-            uid=spec.uid,
-            gid=spec.gid,
-            nofile=spec.nofile,
-            argv=list(command.argv),
-            env=dict(spec.env if command.env is None else command.env),
-            cwd=spec.cwd if command.cwd is None else command.cwd,
-            tty=command.tty,
-            stdio=[stdio.stdin, stdio.stdout, stdio.stderr],
-            filter=b"",
-        )
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
+        return ConfinedContainer(self, pod, spec)
+
+    async def close(self) -> None:
+        self.porters.close()
 
     def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth:
         confiner = self.confiner
@@ -93,5 +89,46 @@ class ConfinedRuntime(LaunchedRuntime):
             platform=confiner.platform,
             status=str(container.trace.status),
             stdio=stdio,
+            filter=b"",
+        )
+
+
+class ConfinedContainer(LaunchedContainer):
+    """One that can be entered from outside: the host's kernel is its kernel."""
+
+    runtime: ConfinedRuntime
+
+    async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
+        self.check_not_ended()
+        spec = self.spec
+        errand = Errand(
+            argv=list(command.argv),
+            env=dict(spec.env if command.env is None else command.env),
+            cwd=spec.cwd if command.cwd is None else command.cwd,
+            tty=command.tty,
+        )
+        return LaunchedProcess(
+            await self.runtime.porters.send(self, errand, [stdio.stdin, stdio.stdout, stdio.stderr], self._entry)
+        )
+
+    async def delete(self) -> None:
+        try:
+            await super().delete()
+        finally:
+            self.runtime.porters.dismiss(self)
+
+    def _entry(self) -> Entry:
+        """The order for a porter."""
+        init, spec = self.check_running(), self.spec
+        return Entry(
+            pid=init,
+            cgroup=self.cgroup.path,
+            since=(began(init) or -1) if isinstance(self.cgroup, MemberGroup) else 0,
+            # Where there are no cgroups a command is in by its PID namespace alone.
+            entrances=[str(file) for file in self.cgroup.entrances() if file.name != MEMBERS],
+            uid=spec.uid,
+            gid=spec.gid,
+            nofile=spec.nofile,
+            stdio=[],
             filter=b"",
         )

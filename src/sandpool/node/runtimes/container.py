@@ -11,13 +11,14 @@ import json
 import os
 import shutil
 import signal
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
-from sandpool.node.launcher.client import Child
+from sandpool.node.launcher.exchange import Child
 from sandpool.node.runtimes.record import SPEC, spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
@@ -36,7 +37,7 @@ _GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the cont
 _KILLED: Final = 128 + signal.SIGKILL
 
 
-class LaunchedContainer:
+class LaunchedContainer(ABC):
     def __init__(self, runtime: LaunchedRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
         self.runtime = runtime
         self.pod = pod
@@ -100,19 +101,24 @@ class LaunchedContainer:
             raise RuntimeFailure(f"container {self.spec.name} was not started")
         return await asyncio.shield(self._exit)
 
-    async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
-        init = self.check_running()
-        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, init, command, stdio)))
+    @abstractmethod
+    async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess: ...
 
     def check_running(self) -> int:
         """Its first process. Raises ``RuntimeFailure`` if nothing can be executed in it now."""
+        self.check_not_ended()
         init = self.trace.init()
         # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
-        if init is None or self.trace.program() is None or self._exit is None or self._exit.done():
+        if init is None or self.trace.program() is None:
+            raise RuntimeFailure(f"container {self.spec.name} does not run")
+        return init
+
+    def check_not_ended(self) -> None:
+        """Raise ``RuntimeFailure`` if it was not started, has ended as far as we were told, or is paused."""
+        if self._exit is None or self._exit.done():
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         if self.cgroup.is_frozen():
             raise RuntimeFailure(f"container {self.spec.name} is paused")
-        return init
 
     def open_terminal(self) -> Terminal:
         try:
@@ -263,9 +269,10 @@ class LaunchedProcess:
                 signal.pidfd_send_signal(self._child.pidfd, number)
 
     async def _wait(self) -> int:
-        await readable(self._child.pidfd)
         status = await self._child.ended
+        if status is None:
+            await readable(self._child.pidfd)
         self._child.close()
         if status is None:
-            raise RuntimeFailure("how it ended is not known: the launcher is gone")
+            raise RuntimeFailure("how it ended is not known: who has started it is gone")
         return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

@@ -23,7 +23,7 @@ from sandpool.node.descriptors import readable
 from sandpool.node.launcher.birth import GVISOR
 from sandpool.node.launcher.bundle import NAME
 from sandpool.node.launcher.call import Call
-from sandpool.node.launcher.client import Child
+from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.gvisor import STATE_FILE, runsc
 from sandpool.node.launcher.stage import PROGRAMS
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable

@@ -11,11 +11,10 @@ from sandpool.node.cgroups.group import Group, Groups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.entry import Entry
 from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.record import SPEC, spec_from_json
-from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Stdio
+from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 from sandpool.node.runtimes.trace import Trace
 
 
@@ -43,16 +42,12 @@ class LaunchedRuntime(ABC):
     def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth | Plain:
         """The order for a container."""
 
-    @abstractmethod
-    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Entry | Plain:
-        """The order for a command in a container, of which this is a process."""
-
     def limits(self, limits: Limits) -> Limits:
         """What a cgroup is given, if that is more than what was asked for."""
         return limits
 
-    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
-        return LaunchedContainer(self, pod, spec)
+    @abstractmethod
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer: ...
 
     async def open_pod(self, pod: PodSandbox) -> None:
         self.cgroups.group(pod.uid).create(self.limits(pod.limits))

@@ -21,7 +21,7 @@ from sandpool.node.cgroups.marks import MARK, Marked
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime
 from sandpool.node.runtimes.runtime import (
     Bind,
@@ -64,7 +64,7 @@ class ProcessRuntime(LaunchedRuntime):
         spec = container.spec
         return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.trace.status))
 
-    def entry(self, container: LaunchedContainer, pid: int, command: Command, stdio: Stdio) -> Plain:
+    def entry(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> Plain:
         spec, descriptors = container.spec, [stdio.stdin, stdio.stdout, stdio.stderr]
         env = spec.env if command.env is None else command.env
         cwd = spec.cwd if command.cwd is None else command.cwd
@@ -105,6 +105,12 @@ class ProcessRuntime(LaunchedRuntime):
 
 class ProcessContainer(LaunchedContainer):
     """Its own directory is what a container's root is elsewhere: what is written there goes with it."""
+
+    runtime: ProcessRuntime
+
+    async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
+        self.check_running()
+        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, command, stdio)))
 
     def make(self) -> None:
         check(self.spec)

@@ -124,11 +124,10 @@ class OciTrace(Trace):
         return False
 
     def watcher(self) -> int | None:
-        """The one whose parent is not the container's."""
+        """Root's, whose parent is not the container's. (A porter is the container's user's.)"""
         processes = set(self.cgroup.processes())
-        return next(
-            (pid for pid in sorted(processes) if pid and depth(pid) == 1 and parent(pid) not in processes), None
-        )
+        outside = (pid for pid in sorted(processes) if pid and depth(pid) == 1 and owner(pid) == 0)
+        return next((pid for pid in outside if parent(pid) not in processes), None)
 
 
 class PlainTrace(Trace):
@@ -154,6 +153,11 @@ class PlainTrace(Trace):
 
 def parent(pid: int) -> int | None:
     numbers = _numbers(pid, "PPid")
+    return numbers[0] if numbers else None
+
+
+def owner(pid: int) -> int | None:
+    numbers = _numbers(pid, "Uid")
     return numbers[0] if numbers else None
 
 

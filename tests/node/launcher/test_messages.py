@@ -1,0 +1,79 @@
+"""Orders arrive as they were sent, however long they are, and with what came with them."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from sandpool.node.launcher.messages import LONGEST, Received, answer, complaint, receive, receive_order, send_order
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    both = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    yield both
+    for each in both:
+        each.close()
+
+
+def received(connection: socket.socket) -> Received:
+    order = receive_order(connection)
+    assert order is not None
+    return order
+
+
+@pytest.mark.parametrize("size", [1, LONGEST - 3, LONGEST - 2, LONGEST, 1 << 20])
+def test_an_order_of_any_length(pair: Pair, size: int) -> None:
+    opened = os.open("/dev/null", os.O_RDONLY)
+    send_order(pair[0], 5, b"{" * size, [opened, opened])
+    order = received(pair[1])
+    assert (order.number, order.data, len(order.descriptors)) == (5, b"{" * size, 2)
+    for descriptor in (opened, *order.descriptors):
+        os.close(descriptor)
+
+
+def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
+    send_order(pair[0], 1, b"{}", [0, 1])
+    order = received(pair[1])
+    assert [os.get_inheritable(descriptor) for descriptor in order.descriptors] == [False, False]
+    for descriptor in order.descriptors:
+        os.close(descriptor)
+
+
+def test_nothing_comes_from_who_is_gone(pair: Pair) -> None:
+    pair[0].close()
+    assert receive_order(pair[1]) is None
+    answer(pair[1], {"order": 1})  # to nobody
+
+
+def test_nothing_comes_from_who_has_left_something_unread(pair: Pair) -> None:
+    answer(pair[1], {"order": 1})
+    pair[0].close()
+    assert receive_order(pair[1]) is None
+
+
+def test_an_answer_and_its_descriptor(pair: Pair) -> None:
+    answer(pair[1], {"order": 1, "pid": 2}, 0)
+    message, (descriptor,) = receive(pair[0], 1)
+    assert message == b'{"order": 1, "pid": 2}'
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (FileNotFoundError(2, "No such file", "/here"), "/here: No such file"),
+        (BlockingIOError(11, "Try again"), "Try again"),
+        (ProcessLookupError("gone"), "gone"),
+        (ValueError(), ""),
+        (ValueError("x" * 1000), "x" * 500),
+    ],
+)
+def test_complaints(error: Exception, text: str) -> None:
+    assert complaint(error) == {"error": text, "kind": type(error).__name__}

@@ -1,0 +1,236 @@
+"""Who lets the next command in: one porter as long as it does, another where it does not, and none for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
+from sandpool.node.descriptors import readable
+from sandpool.node.launcher import porters as module
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.entry import Entry
+from sandpool.node.launcher.exchange import Child
+from sandpool.node.launcher.messages import answer, receive_order
+from sandpool.node.launcher.orders import Order
+from sandpool.node.launcher.porter import Errand
+from sandpool.node.launcher.porters import MOST, STAY, Porters
+from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
+from sandpool.testing.clock import ManualClock
+
+TRUE = Errand(["true"], {}, "/", False)
+
+
+def entry(since: int = 0) -> Entry:
+    return Entry(1, "", since, [], 1000, 1000, 64, [], b"")
+
+
+class Inside:
+    """A porter who is played by a test."""
+
+    def __init__(self, agent: socket.socket) -> None:
+        self.agent = agent
+
+    async def starts(self, **said: object) -> int:
+        """Wait for an errand and say what came of it; the number of the errand."""
+        await readable(self.agent.fileno())
+        order = receive_order(self.agent)
+        assert order is not None
+        for descriptor in order.descriptors:
+            os.close(descriptor)
+        if said:
+            answer(self.agent, {"order": order.number, **said})
+            return order.number
+        pidfd = os.pidfd_open(os.getpid())
+        answer(self.agent, {"order": order.number, "pid": os.getpid()}, pidfd)
+        os.close(pidfd)
+        return order.number
+
+    def ends(self, number: int, status: int = 0) -> None:
+        answer(self.agent, {"order": number, "ended": status})
+
+    async def is_told_to_go(self) -> bool:
+        await readable(self.agent.fileno())
+        return receive_order(self.agent) is None
+
+    def dies(self) -> None:
+        self.agent.close()
+
+
+class Stage(LauncherClient):
+    """A launcher of which every porter is played by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside: list[Inside] = []
+        self.refusal: str | None = None
+
+    async def launch(self, order: Order) -> Child:
+        if self.refusal is not None:
+            raise RuntimeFailure(self.refusal)
+        self.inside.append(Inside(socket.socket(fileno=os.dup(order.stdio[0]))))
+        return Child(1, os.pidfd_open(1))
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.stage = Stage()
+        self.porters = Porters(self.stage, self.clock)
+
+    def send(self, container: str = "box", since: int = 0) -> asyncio.Task[Child]:
+        nothing = [0, 0, 0]
+        return asyncio.create_task(self.porters.send(container, TRUE, nothing, lambda: entry(since)))
+
+    async def run(self, container: str = "box", since: int = 0) -> None:
+        """A command from its beginning to its end, by the last porter that came in."""
+        sending = self.send(container, since)
+        await self.clock.settle()
+        number = await self.stage.inside[-1].starts()
+        child = await sending
+        child.close()
+        self.stage.inside[-1].ends(number)
+        assert await child.ended == 0
+        await self.clock.settle()
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.porters.close()
+    await made.clock.settle()
+    for inside in made.stage.inside:
+        inside.dies()
+
+
+async def test_the_first_command_brings_a_porter_and_others_use_it(world: World) -> None:
+    for _ in range(3):
+        await world.run()
+    await world.run("another box")
+    assert len(world.stage.inside) == 2
+
+
+async def test_many_at_once_are_let_in_by_one(world: World) -> None:
+    sent = [world.send() for _ in range(5)]
+    await world.clock.settle()
+    (inside,) = world.stage.inside
+    numbers = [await inside.starts() for _ in sent]
+    for child in await asyncio.gather(*sent):
+        child.close()
+    for number in numbers:
+        inside.ends(number)
+
+
+async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> None:
+    await world.run()
+    await world.clock.advance(STAY - 1)
+    await world.run()
+    await world.clock.advance(STAY - 1)
+    assert len(world.stage.inside) == 1
+    await world.clock.advance(1)
+    assert await world.stage.inside[0].is_told_to_go()
+    await world.run()
+    assert len(world.stage.inside) == 2
+
+
+async def test_one_whose_command_runs_stays(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts()
+    (await sending).close()
+    await world.clock.advance(10 * STAY)
+    await world.run()
+    assert len(world.stage.inside) == 1
+
+
+async def test_of_those_that_have_nothing_to_do_there_are_few(world: World) -> None:
+    for number in range(MOST + 1):
+        await world.run(f"box {number}")
+    assert await world.stage.inside[0].is_told_to_go()
+    for number in range(1, MOST + 1):
+        sending = world.send(f"box {number}")
+        await world.stage.inside[number].starts()
+        (await sending).close()
+    assert len(world.stage.inside) == MOST + 1
+
+
+async def test_nobody_stays_whom_no_cgroup_would_end(world: World) -> None:
+    await world.run(since=5)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
+async def test_nobody_waits_for_one_that_is_stuck(world: World) -> None:
+    first = world.send()
+    await world.clock.settle()
+    await world.clock.advance(module._STUCK + 0.01)
+    await world.run()
+    stuck, other = world.stage.inside
+    number = await stuck.starts()
+    (await first).close()
+    stuck.ends(number)
+    await world.clock.settle()
+    assert await stuck.is_told_to_go(), "one of two that have nothing to do is enough"
+    sending = world.send()
+    await other.starts()
+    (await sending).close()
+
+
+async def test_one_that_is_gone_is_replaced(world: World) -> None:
+    await world.run()
+    world.stage.inside[0].dies()
+    await world.run()
+    assert len(world.stage.inside) == 2
+
+
+async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await readable(world.stage.inside[0].agent.fileno())
+    world.stage.inside[0].dies()
+    (error,) = await asyncio.gather(sending, return_exceptions=True)
+    assert isinstance(error, RuntimeFailure) and "does not run" in str(error)
+
+
+async def test_what_runs_is_killed_with_who_let_it_in(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts()
+    child = await sending
+    world.stage.inside[0].dies()
+    assert await child.ended == signal.SIGKILL
+    child.close()
+
+
+async def test_who_cannot_come_in_says_why(world: World) -> None:
+    world.stage.refusal = "there is no door"
+    (error,) = await asyncio.gather(world.send(), return_exceptions=True)
+    assert isinstance(error, RuntimeFailure) and str(error) == "there is no door"
+    world.stage.refusal = None
+    await world.run()
+
+
+async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts(error="no such thing", kind="NoSuchCommand")
+    (error,) = await asyncio.gather(sending, return_exceptions=True)
+    assert isinstance(error, NoSuchCommand)
+    await world.run()
+    assert len(world.stage.inside) == 1
+    await world.clock.advance(STAY)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
+async def test_when_a_container_is_deleted_its_porter_goes(world: World) -> None:
+    await world.run("one")
+    await world.run("two")
+    world.porters.dismiss("one")
+    assert await world.stage.inside[0].is_told_to_go()
+    sending = world.send("two")
+    await world.stage.inside[1].starts()
+    (await sending).close()
