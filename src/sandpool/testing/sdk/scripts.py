@@ -66,6 +66,8 @@ POOLS: Final[list[dict[str, Any]]] = [
     ),
     *pool("fails", 0, {"command": ["false"], **_NEVER}),
     *pool("ends", 0, {"command": ["true"], **_NEVER}),
+    *pool("never", 0, _NEVER),
+    *pool("refused", 0, {"securityContext": {"privileged": True}}),
     pool("no-template", 0, {})[1],
 ]
 
@@ -217,17 +219,25 @@ def is_told_at_once(sdk: Any) -> None:
     disk = {"metadata": {"name": "work"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
     label = {"pod_labels": {"agents.x-k8s.io/mine": "x"}}
     active = sdk.client.list_active_sandboxes()
+    before = sdk.client.list_all_sandboxes("default")
     began = time.monotonic()
     sdk.fails("SandboxWarmPoolNotFoundError", create, "none", sandbox_ready_timeout=60)
     sdk.fails("SandboxTemplateNotFoundError", create, "no-template", sandbox_ready_timeout=60)
-    for options in ({"env": {"A": "b"}}, {"volume_claim_templates": [disk]}, label):
-        error = sdk.fails("SandboxClaimFailedError", create, "python", sandbox_ready_timeout=60, **options)
-        assert str(error), options
-    for pool, reason in (("fails", "PodFailed"), ("ends", "PodSucceeded")):
-        error = sdk.fails("SandboxClaimFailedError", create, pool, sandbox_ready_timeout=60)
-        assert reason in str(error), error
-    assert time.monotonic() - began < 20
+    for reason, pool, options in (
+        ("EnvVarsInjectionRejected", "python", {"env": {"A": "b"}}),
+        ("VolumeClaimTemplatesError", "python", {"volume_claim_templates": [disk]}),
+        ("InvalidMetadata", "python", label),
+        ("PodFailed", "fails", {}),
+        ("PodFailed", "refused", {}),
+        ("PodSucceeded", "ends", {}),
+        ("ClaimExpired", "never", {"shutdown_after_seconds": 2}),
+    ):
+        error = sdk.fails("SandboxClaimFailedError", create, pool, sandbox_ready_timeout=60, **options)
+        assert f"terminal reason {reason}" in str(error), error
+    assert time.monotonic() - began < 25
     assert sdk.client.list_active_sandboxes() == active
+    left = [name for name in sdk.client.list_all_sandboxes("default") if name not in before]
+    assert not left, left
 
 
 def expires(sdk: Any, pool: str = "python") -> None:
