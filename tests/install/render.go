@@ -3,6 +3,8 @@
 // is YAML too.
 //
 //	go run render.go VALUES.json TEMPLATE... > RENDERED
+//
+// The version of an API in MISSING is one that the cluster does not have.
 package main
 
 import (
@@ -29,6 +31,11 @@ func indent(by int, text string) string {
 	pad := strings.Repeat(" ", by)
 	return pad + strings.ReplaceAll(text, "\n", "\n"+pad)
 }
+
+// What `.Capabilities.APIVersions` is: the cluster has everything but what is asked to be missing.
+type apiVersions struct{ missing string }
+
+func (versions apiVersions) Has(version string) bool { return version != versions.missing }
 
 func main() {
 	raw, err := os.ReadFile(os.Args[1])
@@ -63,12 +70,13 @@ func main() {
 			return into
 		},
 	}
+	capabilities := map[string]any{"APIVersions": apiVersions{os.Getenv("MISSING")}}
 	for _, path := range os.Args[2:] {
 		text, err := os.ReadFile(path)
 		check(err)
 		parsed, err := template.New(path).Funcs(functions).Option("missingkey=error").Parse(string(text))
 		check(err)
 		fmt.Println("---")
-		check(parsed.Execute(os.Stdout, map[string]any{"Values": values}))
+		check(parsed.Execute(os.Stdout, map[string]any{"Values": values, "Capabilities": capabilities}))
 	}
 }

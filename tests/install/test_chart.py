@@ -19,6 +19,7 @@ from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.install import monitoring
 from sandpool.install.chart_values import FLAGS
+from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import Choice, controller, namespace
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm" / "sandpool"
@@ -40,13 +41,17 @@ def renderer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def render(renderer: Path, tmp_path: Path) -> Render:
-    def rendered(**changes: Any) -> dict[str, Object]:
-        """The objects by kind, with these values laid over those of the chart."""
+    def rendered(*, missing: str = "", **changes: Any) -> dict[str, Object]:
+        """The objects by kind, with these values laid over those of the chart. The cluster has all APIs but one."""
         values = _merged(yaml.safe_load((CHART / "values.yaml").read_text()), changes)
         (tmp_path / "values.json").write_text(json.dumps(values))
         templates = sorted((CHART / "templates").glob("*.yaml"))
         made = subprocess.run(
-            [renderer, tmp_path / "values.json", *templates], capture_output=True, text=True, check=True
+            [renderer, tmp_path / "values.json", *templates],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "MISSING": missing},
         )
         objects = [each for each in yaml.safe_load_all(made.stdout) if each]
         return {each["kind"]: each for each in objects}
@@ -81,6 +86,11 @@ def test_monitoring_is_the_manifests_too(render: Render) -> None:
     assert [made["ServiceMonitor"], made["PrometheusRule"]] == monitoring.objects()
 
 
+def test_a_cluster_without_flow_schemas_gets_none(render: Render) -> None:
+    whole, made = render(), render(missing=FLOW_SCHEMA.api_version)
+    assert whole.keys() - made.keys() == {"FlowSchema"}
+
+
 def test_what_values_do(render: Render) -> None:
     group = {"name": "mine", "rules": []}
     made = render(
@@ -104,6 +114,9 @@ def test_what_values_do(render: Render) -> None:
         },
     )
     assert "Namespace" not in made
+    (rule,) = made["FlowSchema"]["spec"]["rules"]
+    assert rule["subjects"][0]["serviceAccount"]["namespace"] == "elsewhere"
+    assert rule["resourceRules"][0]["namespaces"] == ["votes"]
     pod = made["Deployment"]["spec"]["template"]
     assert made["Deployment"]["spec"]["replicas"] == 3
     assert pod["metadata"]["labels"]["team"] == "agents"

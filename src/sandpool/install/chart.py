@@ -17,9 +17,12 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.crds import as_yaml, manifests
 from sandpool.install import monitoring
 from sandpool.install.chart_values import FLAGS, values
+from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.manifests import DEFAULT_PROFILE, Choice, controller, namespace
 from sandpool.install.names import NAMESPACE
 
+# The right to vote is of use where the lease is.
+_LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
 # Where a value decides: the path in objects of a kind, and the expression that gives what is there.
 _POD: Final = "spec.template.spec"
 _CONTAINER: Final = f"{_POD}.containers.0"
@@ -27,6 +30,10 @@ _PLACES: Final[dict[str, dict[str, str]]] = {
     "Namespace": {"metadata.name": ".Values.namespace.name"},
     "ClusterRoleBinding": {"subjects.0.namespace": ".Values.namespace.name"},
     "RoleBinding": {"subjects.0.namespace": ".Values.namespace.name"},
+    "FlowSchema": {
+        "spec.rules.0.subjects.0.serviceAccount.namespace": ".Values.namespace.name",
+        "spec.rules.0.resourceRules.0.namespaces": f"block: list ({_LEASE_NAMESPACE})",
+    },
     "Service": {"metadata.name": ".Values.service.name"},
     "Deployment": {
         "spec.replicas": ".Values.replicaCount",
@@ -52,10 +59,9 @@ _PLACES: Final[dict[str, dict[str, str]]] = {
         "metadata.labels": "block: mergeOverwrite (dict) .Values.metrics.prometheusRule.additionalLabels {labels}",
     },
 }
-# The right to vote is of use where the lease is.
-_LEASE_NAMESPACE: Final = "default .Values.namespace.name .Values.controller.leaderElectionNamespace"
 _CONDITIONS: Final = {
     "Namespace": ".Values.namespace.create",
+    "FlowSchema": f'.Capabilities.APIVersions.Has "{FLOW_SCHEMA.api_version}"',
     "ServiceMonitor": ".Values.metrics.serviceMonitor.enabled",
     "PrometheusRule": ".Values.metrics.prometheusRule.enabled",
 }

@@ -24,6 +24,7 @@ from sandpool.engine.deadline import within
 from sandpool.install import definitions, names
 from sandpool.install.errors import InstallError
 from sandpool.install.fit import check_fit
+from sandpool.install.flow import FLOW_SCHEMA
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
 from sandpool.install.owners import renew_owners
 from sandpool.install.workload import manifest
@@ -32,7 +33,9 @@ from sandpool.kube.errors import Conflict, NotFound
 
 FIELD_MANAGER: Final = "sandpool-install"
 _PATIENCE: Final = 60.0  # seconds for a cluster to do what it has accepted
-_TYPES: Final = {(type.api_version, type.kind): type for type in (*BUILT_IN, SERVICE_MONITOR, PROMETHEUS_RULE)}
+_TYPES: Final = {
+    (type.api_version, type.kind): type for type in (*BUILT_IN, FLOW_SCHEMA, SERVICE_MONITOR, PROMETHEUS_RULE)
+}
 
 # What an installation of the Go controller has besides: rights of our service account that we do not need, and the
 # Service of a webhook that nobody asks any more.
@@ -89,6 +92,8 @@ class Installer:
             await renew_owners(self.client, self.say, dry_run=self.dry_run)
 
     async def _install(self, object: Object) -> None:
+        if type_of(object) is FLOW_SCHEMA and not await self._has_flows():
+            return self._tell(object, "left out, the cluster has no such kind")
         present = await self._present(object)
         if present is not None and type_of(object) is DEPLOYMENT and not _is_ours(present):
             await self._make_room(object, present)
@@ -140,6 +145,14 @@ class Installer:
             if self.dry_run:  # its namespace would have been made before
                 return None
             raise InstallError(f"{title(object)}: {error}") from None
+
+    async def _has_flows(self) -> bool:
+        """Older clusters have none that we could write, and do without."""
+        try:
+            await self.client.list(FLOW_SCHEMA, limit=1)
+        except NotFound:
+            return False
+        return True
 
     async def _refuse_foreign(self, object: Object) -> None:
         present = await self._present(object)

@@ -10,9 +10,11 @@ from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import crd
 from sandpool.install import roles, workload
+from sandpool.install.flow import lease_flow
 from sandpool.install.names import (
     CONTROLLER,
     CONTROLLER_LABELS,
+    CONTROLLER_LEASE_FLOW,
     HEALTH_PORT,
     IMAGE,
     METRICS_PORT,
@@ -71,6 +73,7 @@ def controller(choice: Choice) -> list[Object]:
         workload.service_account(CONTROLLER, NAMESPACE, labels),
         *roles.cluster_role(CONTROLLER, NAMESPACE, labels, roles.controller_rules(), CONTROLLER),
         *roles.role(CONTROLLER, NAMESPACE, labels, roles.lease_rules(), CONTROLLER),
+        lease_flow(CONTROLLER_LEASE_FLOW, NAMESPACE, labels, CONTROLLER),
         workload.network_policy(CONTROLLER, NAMESPACE, labels, [METRICS_PORT, HEALTH_PORT]),
         workload.disruption_budget(CONTROLLER, NAMESPACE, labels),
         workload.service(CONTROLLER, NAMESPACE, labels, "metrics", METRICS_PORT),

@@ -12,6 +12,7 @@ NAMESPACE: Final = "agent-sandbox-system"
 CONTROLLER: Final = "agent-sandbox-controller"
 # Of all implementations of the controllers that are installed, the one that holds it works.
 LEASE: Final = "a3317529.agent-sandbox.x-k8s.io"
+CONTROLLER_LEASE_FLOW: Final = f"{CONTROLLER}-lease"
 METRICS_PORT: Final = 8080
 HEALTH_PORT: Final = 8081  # of the router, too
 

@@ -1,0 +1,88 @@
+"""Renewals of the lease do not wait behind what else the controllers ask: a real API server says in which queue it
+put a request."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+
+from sandpool.api.kinds import LEASE, SANDBOX
+from sandpool.api.resource import ResourceType
+from sandpool.cli.install import chosen
+from sandpool.engine.clock import SystemClock
+from sandpool.install import names
+from sandpool.install.flow import FLOW_SCHEMA, PRIORITY_LEVEL
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import Choice
+from sandpool.kube.client import Client
+from sandpool.testing.cluster import Cluster
+from sandpool.testing.watching import until
+
+pytestmark = pytest.mark.kubernetes
+
+LEVELS = ResourceType(
+    FLOW_SCHEMA.group, "v1", "PriorityLevelConfiguration", "prioritylevelconfigurations", namespaced=False
+)
+
+
+@pytest.fixture
+async def installed(cluster: Cluster) -> Cluster:
+    objects = chosen(Choice(), router=False, monitored=False)
+    await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
+    return cluster
+
+
+@pytest.fixture
+async def controller(installed: Cluster) -> AsyncIterator[aiohttp.ClientSession]:
+    """Requests as the service account of the controllers."""
+    context = ssl.create_default_context(cadata=installed.plane.ca)
+    async with aiohttp.ClientSession(
+        installed.plane.url,
+        connector=aiohttp.TCPConnector(ssl=context),
+        headers={"Authorization": f"Bearer {await installed.token()}"},
+    ) as session:
+        yield session
+
+
+async def queue_of(client: Client, session: aiohttp.ClientSession, path: str) -> tuple[str, str]:
+    """The names of the flow schema and of the priority level that a request was put to."""
+    async with session.get(path) as answer:
+        flow, level = (answer.headers[f"X-Kubernetes-PF-{each}-UID"] for each in ("FlowSchema", "PriorityLevel"))
+    return await _name(client, FLOW_SCHEMA, flow), await _name(client, LEVELS, level)
+
+
+async def _name(client: Client, type: ResourceType, uid: str) -> str:
+    (name,) = (
+        each["metadata"]["name"] for each in (await client.list(type))["items"] if each["metadata"]["uid"] == uid
+    )
+    return str(name)
+
+
+async def test_the_lease_has_a_queue_that_nothing_else_of_the_controllers_is_in(
+    installed: Cluster, controller: aiohttp.ClientSession
+) -> None:
+    leases = f"/apis/{LEASE.api_version}/namespaces/{names.NAMESPACE}/leases/{names.LEASE}"
+
+    async def is_apart() -> bool:  # an API server takes up new schemas when it hears of them
+        return await queue_of(installed.client, controller, leases) == (names.CONTROLLER_LEASE_FLOW, PRIORITY_LEVEL)
+
+    await until(is_apart, within=60)
+    for path in (
+        f"/apis/{SANDBOX.api_version}/sandboxes?limit=1",
+        f"/apis/{LEASE.api_version}/namespaces/default/leases/{names.LEASE}",
+    ):
+        assert await queue_of(installed.client, controller, path) == ("service-accounts", "workload-low")
+
+
+async def test_the_api_server_takes_the_schema_as_a_good_one(installed: Cluster) -> None:
+    """One whose priority level does not exist is said to dangle."""
+
+    async def is_judged() -> bool:
+        flow = await installed.client.get(FLOW_SCHEMA, names.CONTROLLER_LEASE_FLOW)
+        conditions = {each["type"]: each["status"] for each in flow.get("status", {}).get("conditions", ())}
+        return conditions == {"Dangling": "False"}
+
+    await until(is_judged, within=60)
