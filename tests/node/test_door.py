@@ -155,6 +155,20 @@ class TestDoor:
         await rig.run("cp", "box:/tmp/here", str(rig.directory / "back"))
         assert (rig.directory / "back").read_bytes() == content
 
+    async def test_directories_with_odd_names_both_ways(self, rig: Rig) -> None:
+        tree = rig.directory / "tree"
+        (tree / "a b/größe/日本").mkdir(parents=True)
+        (tree / "empty").mkdir()
+        names = ("-rf", "new\nline", 'it\'s "quoted"', "$(touch x)", " leading", "a b/größe/日本/*", "x" * 200)
+        for name in names:
+            (tree / name).write_text(name)
+        await rig.run("cp", str(tree), "box:/tmp/tree")
+        await rig.run("cp", "box:/tmp/tree", str(rig.directory / "tree-back"))
+        back = rig.directory / "tree-back"
+        assert {name: (back / name).read_text() for name in names} == {name: name for name in names}
+        assert (back / "empty").is_dir()
+        assert len(list(back.rglob("*"))) == len(list(tree.rglob("*")))
+
     async def test_when_the_client_goes_so_does_the_command(self, rig: Rig) -> None:
         process = rig.kubectl.start("exec", "box", "--", "sh", "-c", "echo begun; exec sleep 4711")
         assert process.stdout is not None
@@ -167,6 +181,25 @@ class TestDoor:
             return "sleep 4711" not in running
 
         await until(gone)
+
+    async def test_nothing_is_executed_where_nothing_runs(self, rig: Rig) -> None:
+        """In a pod of which one container has ended and the other has not."""
+        main = {"image": "sandpool.local/python"}
+        ended = {**main, "name": "ended", "command": ["true"]}
+        lasting = {**main, "name": "lasting", "command": ["sleep", "1000"]}
+        spec = {"containers": [ended, lasting], "restartPolicy": "Never", "terminationGracePeriodSeconds": 1}
+        await rig.daemon.server.client().create(POD, new(POD, "half", spec=spec), "default")
+
+        async def half_ended() -> bool:
+            status = (await rig.daemon.server.client().get(POD, "half", "default")).get("status") or {}
+            states = {each["name"]: set(each["state"]) for each in status.get("containerStatuses") or ()}
+            return states == {"ended": {"terminated"}, "lasting": {"running"}}
+
+        await until(half_ended, within=60)
+        why = 'container "ended" in pod "half" is not running'
+        assert why in await rig.fails("exec", "half", "-c", "ended", "--", "true")
+        assert why in await rig.fails("attach", "half", "-c", "ended")
+        assert await rig.run("exec", "half", "-c", "lasting", "--", "echo", "here") == "here\n"
 
     async def test_what_is_left_in_the_background_is_not_waited_for(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "sleep 1000 & echo done") == "done\n"
@@ -280,6 +313,52 @@ class TestDoor:
             for each in (process, *servers):
                 each.kill()
                 await asyncio.to_thread(each.communicate)
+
+    async def test_when_a_pod_goes_whoever_is_connected_hears_of_it(self, rig: Rig) -> None:
+        """And whoever comes later is told that it is not there, instead of being kept waiting."""
+        client = rig.daemon.server.client()
+        container = {"name": "main", "image": "sandpool.local/python"}
+        spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
+        await client.create(POD, new(POD, "brief", spec=spec), "default")
+        await rig.run("wait", "pod/brief", "--for=condition=Ready", "--timeout=60s")
+        tunnel = rig.kubectl.start("port-forward", "pod/brief", ":8888")
+        others = {
+            "exec": rig.kubectl.start("exec", "brief", "--", "sh", "-c", "echo begun; sleep 4711"),
+            "logs": rig.kubectl.start("logs", "-f", "brief"),
+            "attach": rig.kubectl.start("attach", "brief"),
+        }
+        try:
+            assert tunnel.stdout is not None and others["exec"].stdout is not None
+            match = re.search(r"127\.0\.0\.1:(\d+)", await asyncio.to_thread(tunnel.stdout.readline))
+            assert match is not None
+            assert await asyncio.to_thread(others["exec"].stdout.readline) == "begun\n"
+
+            async def answer() -> bytes:
+                reader, writer = await asyncio.open_connection("127.0.0.1", int(match[1]))
+                writer.write(b"GET / HTTP/1.1\r\nHost: box\r\n\r\n")
+                found = await reader.readline()
+                held.append((reader, writer))
+                return found
+
+            held: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+            assert b"200 OK" in await until(answer)
+            await rig.run("delete", "pod", "brief")
+            async with asyncio.timeout(60):
+                await held[-1][0].read()  # to its end
+                said = {name: (await asyncio.to_thread(each.communicate))[0] for name, each in others.items()}
+                assert b"200 OK" not in await answer()
+                assert 'pod \\"brief\\" does not run on node' in (await asyncio.to_thread(tunnel.communicate))[0]
+            assert "exit code 137" in said["exec"]
+            assert [each.returncode for each in others.values()] == [137, 0, 0]
+            assert "not found" in await rig.fails("exec", "brief", "--", "true")
+            for _, writer in held:
+                writer.close()
+        finally:
+            for each in (tunnel, *others.values()):
+                each.kill()
+                await asyncio.to_thread(each.wait)
+                assert each.stdout is not None
+                each.stdout.close()
 
     async def test_a_port_that_listens_on_loopback_only(self, rig: Rig) -> None:
         process = rig.kubectl.start("port-forward", "pod/box", ":8080")
