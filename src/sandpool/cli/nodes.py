@@ -98,7 +98,9 @@ async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIter
             yield running
     else:
         yield Running(
-            [], "no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing"
+            [],
+            "no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing, "
+            "and `sandpool node --schedule` joins from another process",
         )
 
 

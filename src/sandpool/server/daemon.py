@@ -37,6 +37,7 @@ class Daemon:
         settings = self.settings
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         authority = Authority(settings.data_dir / "pki", self.clock)
+        authority.kubelet_client()  # made now, and not while somebody waits for a command
         self.audit = AuditLog(settings.audit_log) if settings.audit_log is not None else None
         self.server = ApiServer(
             settings.data_dir,

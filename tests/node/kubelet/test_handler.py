@@ -72,6 +72,9 @@ async def test_a_language_that_is_not_spoken(rig: Rig, headers: str) -> None:
 async def test_refusals_of_logs_are_words_and_others_are_objects(rig: Rig) -> None:
     """kube-apiserver makes an object of the words; kubectl reads the objects itself."""
     assert not (await answer(rig, "GET", "/containerLogs/default/none/main"))[1].startswith("{")
+    jane = rig.kubelet.authority.client("jane", "jane")
+    refused = await rig.kubelet.ask(jane, b"GET /containerLogs/default/box/main HTTP/1.1\r\nHost: a\r\n\r\n")
+    assert refused.endswith(b"\r\n\r\nForbidden (user=jane, verb=get, resource=nodes, subresource=proxy)")
     assert '"kind":"Status"' in (await answer(rig, "POST", "/exec/default/none/main?command=a&output=1", UPGRADE))[1]
 
 

@@ -50,8 +50,8 @@ class KubeletHandler:
 
     async def _logs(self, request: ServerRequest, segments: list[str]) -> Response:
         """Refusals are words, which kube-apiserver makes a Status of."""
-        await self.access.require(request.user, "get")
         try:
+            await self.access.require(request.user, "get")
             if request.method != "GET":
                 raise MethodNotAllowed(f"{request.method} is not understood here: only GET")
             match segments:
