@@ -13,7 +13,7 @@ import pytest
 
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.bundle import ROOTS
-from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorRuntime
+from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorContainer, GvisorRuntime
 from sandpool.node.runtimes.runtime import Bind, Command, Stdio
 from sandpool.testing.isolation import NotHere, Rig, rig
 
@@ -70,6 +70,24 @@ async def test_a_killed_command_is_gone_inside(boxes: Rig) -> None:
     assert "sleep 777" in (await boxes.execute(container, "ps", "-eo", "args"))[1]
     await process.signal(signal.SIGKILL)
     assert await process.wait() == 137
+    assert "sleep 777" not in (await boxes.execute(container, "ps", "-eo", "args"))[1]
+
+
+async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -> None:
+    """Whenever that is: the call takes a while until it knows which process it has made."""
+    container = await boxes.start("sleep", "1000")
+    nothing = os.open("/dev/null", os.O_RDWR)
+    stdio = Stdio(nothing, nothing, nothing)
+    for rounds in (1, 2, 1000):
+        execution = asyncio.create_task(container.execute(Command(("sleep", "777")), stdio))
+        for _ in range(rounds):
+            await asyncio.sleep(0)
+        execution.cancel()
+        await asyncio.gather(execution, return_exceptions=True)
+    os.close(nothing)
+    assert isinstance(container, GvisorContainer)
+    while unwanted := list(container._ending):
+        await asyncio.wait(unwanted)
     assert "sleep 777" not in (await boxes.execute(container, "ps", "-eo", "args"))[1]
 
 

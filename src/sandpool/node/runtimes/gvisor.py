@@ -7,10 +7,12 @@ to the host they are not what they are inside.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 from contextlib import suppress
 from dataclasses import replace
@@ -79,17 +81,31 @@ class GvisorContainer(LaunchedContainer):
     def __init__(self, runtime: GvisorRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
         super().__init__(runtime, pod, spec)
         self._runsc = f"{PROGRAMS}/{runtime.confiner.program}"
+        self._ending: set[asyncio.Task[None]] = set()  # of commands whose callers have gone
 
     async def execute(self, command: Command, stdio: Stdio) -> GvisorProcess:
         self.check_running()
+        copies = [os.dup(descriptor) for descriptor in (stdio.stdin, stdio.stdout, stdio.stderr)]
+        execution = asyncio.create_task(self._execute(command, copies), name=f"command in {self.spec.name}")
+        try:
+            return await asyncio.shield(execution)
+        except asyncio.CancelledError:
+            # It goes on until it is known which process it is inside: only then can that be ended.
+            ending = asyncio.create_task(_end(execution), name=f"unwanted command in {self.spec.name}")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+            raise
+
+    async def _execute(self, command: Command, stdio: list[int]) -> GvisorProcess:
+        """Closes its descriptors."""
         arguments = ("exec", f"--process=/proc/self/fd/{_PROCESS}", f"--internal-pid-file=/proc/self/fd/{_PID}", NAME)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             try:
-                descriptors = [stdio.stdin, stdio.stdout, stdio.stderr, theirs]
-                child = await self._call(self._process(command), descriptors, *arguments)
+                child = await self._call(self._process(command), [*stdio, theirs], *arguments)
             finally:
-                os.close(theirs)
+                for descriptor in (*stdio, theirs):
+                    os.close(descriptor)
             await readable(ours)  # told, or at its end because the call has failed
             pid = os.read(ours, 32)
         finally:
@@ -118,8 +134,10 @@ class GvisorContainer(LaunchedContainer):
             return  # it has ended
         finally:
             os.close(nothing)
-        await child.ended
-        child.close()
+        try:
+            await child.ended
+        finally:
+            child.close()
 
     async def _call(self, process: dict[str, Any], stdio: list[int], *arguments: str) -> Child:
         watcher = self.trace.watcher()
@@ -162,6 +180,13 @@ class GvisorProcess(LaunchedProcess):
     async def signal(self, number: int) -> None:
         if not self.has_ended:  # who has the PID then is somebody else
             await self.container.send(number, f"--pid={self.inner}")
+
+
+async def _end(execution: asyncio.Task[GvisorProcess]) -> None:
+    with suppress(RuntimeFailure):  # it has not begun, or its container has ended
+        process = await execution
+        await process.signal(signal.SIGKILL)
+        await process.wait()
 
 
 class GvisorTrace(Trace):
