@@ -39,7 +39,7 @@ class NodeDoor:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
-        _, running = await self._running(pod, container)
+        running = await self._made(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
             try:
@@ -48,7 +48,8 @@ class NodeDoor:
                 await client.write(f"{error}\n".encode(), error=True)
                 return _NOT_FOUND
             except RuntimeFailure as error:
-                raise NotPossible(str(error)) from error
+                # Only now: to look whether it runs takes longer than to let a command in.
+                raise NotPossible(str(error) if running.pid is not None else _not_running(pod, container)) from error
             finally:
                 talk.close_theirs()
             return await talk.until_the_end_of(process)
@@ -56,7 +57,9 @@ class NodeDoor:
             talk.close()
 
     async def attach(self, pod: Object, container: str, client: Conversation) -> int:
-        _, running = await self._running(pod, container)
+        running = await self._made(pod, container)
+        if running.pid is None:
+            raise NotPossible(_not_running(pod, container))
         pieces: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
         stop = self.logs_kept.listen(running, lambda stream, data: pieces.put_nowait((stream, data)))
 
@@ -112,13 +115,14 @@ class NodeDoor:
             raise NotPossible(f'pod "{metadata["name"]}" does not run on node {self.agent.name}')
         return worker
 
-    async def _running(self, pod: Object, name: str) -> tuple[PodWorker, Container]:
+    async def _made(self, pod: Object, name: str) -> Container:
+        """A container of the pod, whether it runs or has ended; thawed, if the pod was frozen."""
         worker = self._worker(pod)
-        running = worker.estate.running(name)
-        if running is None or running.pid is None:
-            raise NotPossible(f'container "{name}" in pod "{pod["metadata"]["name"]}" is not running')
+        container = worker.estate.running(name)
+        if container is None:
+            raise NotPossible(_not_running(pod, name))
         await worker.touch()
-        return worker, running
+        return container
 
 
 class _Pipes:
@@ -134,7 +138,7 @@ class _Pipes:
 
     async def until_the_end_of(self, process: Process) -> int:
         showing = [asyncio.create_task(_show(ours, self.client, error=error)) for ours, error in self._outputs]
-        typing = asyncio.create_task(self._type())
+        typing = [] if self._input is None else [asyncio.create_task(self._type(self._input))]
         try:
             code = await process.wait()
             # What it has started may still hold the pipes; what it has written itself is in them.
@@ -146,7 +150,7 @@ class _Pipes:
             return code
         finally:
             await process.signal(signal.SIGKILL)
-            await _ended(typing, *showing)
+            await _ended(*typing, *showing)
 
     def close_theirs(self) -> None:
         for descriptor in self._theirs:
@@ -162,13 +166,11 @@ class _Pipes:
             os.close(self._input)
             self._input = None
 
-    async def _type(self) -> None:
-        if self._input is None:
-            return
+    async def _type(self, descriptor: int) -> None:
         with suppress(OSError):
             while data := await self.client.receive():
-                await _write(self._input, data)
-        os.close(self._input)
+                await _write(descriptor, data)
+        os.close(descriptor)
         self._input = None
 
     def _pipe(self, *, outward: bool) -> int:
@@ -226,6 +228,10 @@ class _Terminal:
         with suppress(OSError):
             while data := await self.client.receive():
                 await _write(self._ours, data)
+
+
+def _not_running(pod: Object, container: str) -> str:
+    return f'container "{container}" in pod "{pod["metadata"]["name"]}" is not running'
 
 
 def _terminal(running: Container, client: Conversation) -> _Terminal:
