@@ -207,3 +207,19 @@ async def test_a_collection_that_does_not_get_to_the_disk_stays(client: Client, 
         with pytest.raises(InsufficientStorage):
             await task
     assert len((await client.list(CONFIG_MAP, "default"))["items"]) == 3
+
+
+@pytest.mark.parametrize("number", [3, 150], ids=["while it is written", "in between"])
+async def test_who_gives_up_deleting_a_collection_leaves_nothing_half_done(
+    client: Client, disk: Disk, number: int
+) -> None:
+    for each in range(number):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, f"c{each}"), "default")
+    disk.hold()
+    deleting = asyncio.create_task(delete_all(client))
+    await asyncio.sleep(0)
+    deleting.cancel()
+    await asyncio.gather(deleting, return_exceptions=True)
+    disk.release()
+    await delete_all(client)
+    assert (await client.list(CONFIG_MAP, "default"))["items"] == []

@@ -179,16 +179,16 @@ async def _delete_all(context: Context, resource: Resource, keys: Sequence[Key],
     waiting: list[_Waiting] = []
     failure: ApiError | None = None
     try:
-        for number, key in enumerate(keys, 1):
-            if context.store.head(resource.storage, key) is None:
-                waiting.append(_settled(context, resource, key, None))  # somebody else was quicker
-            else:
-                waiting.append(_accepted(context, resource, *key, options))
-            if number % _AT_ONCE == 0:
-                await asyncio.sleep(0)
-    except ApiError as error:
-        failure = error
-    try:
+        try:
+            for number, key in enumerate(keys, 1):
+                if context.store.head(resource.storage, key) is None:
+                    waiting.append(_settled(context, resource, key, None))  # somebody else was quicker
+                else:
+                    waiting.append(_accepted(context, resource, *key, options))
+                if number % _AT_ONCE == 0:
+                    await asyncio.sleep(0)
+        except ApiError as error:
+            failure = error
         for deletion in waiting:
             try:
                 await deletion
