@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -102,3 +103,17 @@ def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
     names = ("sandpool.local/python", "sandpool.local/sandboxd", "x/agent-sandbox/python-runtime-sandbox")
     found = [images.find(parse(name)) for name in names]
     assert all(image is not None and Path((*image.entrypoint, *image.command)[-1]).is_file() for image in found)
+
+
+def test_what_cannot_be_removed_is_in_nobodys_way(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path, **options: bool) -> None:
+        if path.name.startswith("outgoing-"):
+            raise PermissionError(13, "not yours", str(path))
+        remove(path, **options)
+
+    remove = shutil.rmtree
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", refuse)
+        (left,) = laid_out(upgraded)
+        assert left.startswith("outgoing-")
+    assert laid_out(upgraded) == set()

@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Collection
 from importlib.util import find_spec
 from pathlib import Path
+from secrets import token_hex
 from typing import Final
 
 from sandpool.node.images.store import is_in_use
@@ -75,9 +76,11 @@ def remove_others(directory: Path, kept: Collection[Path], used: Callable[[], Co
     for path in others:
         if path.resolve() not in needed and not is_in_use(path):
             _log.info("removing %s, which no container uses", path)
-            # Under another name first: half of it is not to be taken for the whole.
-            removed = path if path.name.startswith(_OUTGOING) else path.rename(directory / f"{_OUTGOING}{path.name}")
-            shutil.rmtree(removed)
+            try:
+                # Under another name first: half of it is not to be taken for the whole.
+                shutil.rmtree(path.rename(directory / f"{_OUTGOING}{token_hex(4)}"))
+            except OSError as error:  # no pod has to wait for that; the next node tries again
+                _log.warning("%s could not be removed: %s", path, error)
 
 
 def _is_being_made(path: Path) -> bool:
