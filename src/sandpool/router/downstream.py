@@ -115,9 +115,10 @@ class Downstream(asyncio.Protocol):
 
     def reset(self) -> None:
         """End the connection in a way that nobody takes for the end of an answer."""
-        sock = self.transport.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
-        self.transport.abort()
+        if not self.transport.is_closing():
+            sock = self.transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+            self.transport.abort()
 
     def switched(self) -> None:
         self._raw = True
