@@ -106,10 +106,10 @@ def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_removed_is_in_nobodys_way(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(path: Path, **options: bool) -> None:
+    def refuse(path: Path, ignore_errors: bool = False) -> None:
         if path.name.startswith("outgoing-"):
             raise PermissionError(13, "not yours", str(path))
-        remove(path, **options)
+        remove(path, ignore_errors)
 
     remove = shutil.rmtree
     with monkeypatch.context() as patch:
