@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,12 @@ from sandpool.api.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
     NAMESPACE,
+    POD,
     SANDBOX,
     SANDPOOL,
     SERVICE,
 )
+from sandpool.api.resource import Object
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
@@ -27,13 +30,16 @@ from sandpool.install.manifests import Choice
 from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
 from sandpool.install.names import CONTROLLER
 from sandpool.install.names import NAMESPACE as SPACE
+from sandpool.install.owners import renewed
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
+from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.app import ApiServer
 from sandpool.testing.definitions import install as define
 from sandpool.testing.former import foreign_workload
-from sandpool.testing.objects import definition, new
+from sandpool.testing.objects import definition, new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.wire import Wire
 
 LEFT_OUT = "left out, the cluster has no such kind"
 
@@ -147,6 +153,40 @@ async def test_a_deployment_of_others_is_replaced_as_a_whole_and_by_force_only(c
 
 
 # --- between the profiles -------------------------------------------------------------------------------------------
+
+
+class WritingMeanwhile:
+    """The way to the API while somebody else creates a pod, just before a Deployment is applied."""
+
+    def __init__(self, client: Client, late: Object) -> None:
+        self.client = client
+        self.late = late
+
+    async def request(self, request: Request) -> Any:
+        if request.path.endswith(f"/deployments/{CONTROLLER}") and request.method == "PATCH":
+            await self.client.create(POD, self.late, "live")
+        return await self.client.transport.request(request)
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        return self.client.transport.stream(request)
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_owners_are_renewed_before_their_version_goes_and_when_who_wrote_it_has_gone(client: Client) -> None:
+    """Kubernetes believes for a while that the version is served, hears that there is no such owner, and deletes."""
+    await client.create(NAMESPACE, new(NAMESPACE, "live"))
+    box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "live")
+    old = {**owner_reference(box, controller=True), "apiVersion": f"{SANDBOX.group}/v1alpha1"}
+    await client.create(POD, pod("early", metadata={"ownerReferences": [old]}), "live")
+    wire = Wire(WritingMeanwhile(client, pod("late", metadata={"ownerReferences": [old]})))
+    await install(Client(wire), force=True)
+    paths = [request.path for request in wire.requests if request.method == "PATCH"]
+    definition = next(path for path in paths if path.endswith(f"/{SANDBOX.group_resource}"))
+    assert paths.index("/api/v1/namespaces/live/pods/early") < paths.index(definition)
+    for name in ("early", "late"):
+        assert renewed(await client.get(POD, name, "live")) is None
 
 
 async def test_profiles_are_switched_without_losing_a_field(client: Client) -> None:

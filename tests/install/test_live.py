@@ -169,6 +169,24 @@ async def test_a_field_the_full_definitions_do_not_know_is_not_lost(client: Clie
     assert container["workingDir"] == "/work"
 
 
+async def seen(client: Client) -> str:
+    """What there is, for whoever has to find out why it is not what it should be."""
+    lines = []
+    for type in (SANDBOX, POD):
+        for each in (await client.list(type, SPACE))["items"]:
+            metadata = each["metadata"]
+            owners = [f"{owner['apiVersion']} {owner['name']}" for owner in metadata.get("ownerReferences") or ()]
+            going = f", deleted {metadata['deletionTimestamp']}" if "deletionTimestamp" in metadata else ""
+            writers = [f"{each['manager']} {each['time']}" for each in metadata.get("managedFields") or ()]
+            lines.append(f"{type.kind} {metadata['name']} of {owners}{going}, written by {writers}")
+    for type in SANDPOOL:
+        definition = await client.get(CUSTOM_RESOURCE_DEFINITION, type.group_resource)
+        versions = [each["name"] for each in definition["spec"]["versions"]]
+        conditions = {each["type"]: each["status"] for each in definition["status"].get("conditions") or ()}
+        lines.append(f"{type.group_resource} {versions} {definition['spec']['conversion']['strategy']} {conditions}")
+    return "there is:\n" + "\n".join(lines)
+
+
 async def test_the_installation_of_the_go_controller_is_taken_over_and_given_back(client: Client) -> None:
     await foreign_definitions(client)
     await foreign_workload(client)
@@ -186,18 +204,19 @@ async def test_the_installation_of_the_go_controller_is_taken_over_and_given_bac
     told = await install(client, force=True)
     assert "conversion webhook of sandboxes.agents.x-k8s.io removed" in told
     assert f"deployment.apps/{names.CONTROLLER} of another installation deleted" in told
-    assert "owners of 1 pods named in the version that is served" in told
-    assert renewed(await client.get(POD, "box", SPACE)) is None
+    assert "owners of 1 pods named in the version that is served" in told, await seen(client)
+    assert renewed(await client.get(POD, "box", SPACE)) is None, await seen(client)
     spec = (await client.get(CUSTOM_RESOURCE_DEFINITION, SANDBOX.group_resource))["spec"]
     assert (spec["versions"], spec["conversion"]) == (crd(SANDBOX)["spec"]["versions"], {"strategy": "None"})
-    assert await client.get(SANDBOX, "box", SPACE) == box
+    assert await client.get(SANDBOX, "box", SPACE) == box, await seen(client)
     assert (await client.get(DEPLOYMENT, names.CONTROLLER, names.NAMESPACE))["spec"]["replicas"] == 2
-    assert {line.rsplit(" ", 1)[1] for line in await install(client)} == {"unchanged", "served"}
+    again = await install(client)
+    assert {line.rsplit(" ", 1)[1] for line in again} == {"unchanged", "served"}, again
 
     for type in SANDPOOL:  # its manifests again
         given = ApplyPatch(foreign_definition(type))
         await client.patch(CUSTOM_RESOURCE_DEFINITION, type.group_resource, given, field_manager="kubectl", force=True)
-    assert await client.get(SANDBOX, "box", SPACE) == box
+    assert await client.get(SANDBOX, "box", SPACE) == box, await seen(client)
     await install(client, force=True)
 
 

@@ -29,7 +29,7 @@ from sandpool.install.monitoring import PROMETHEUS_RULE, SERVICE_MONITOR
 from sandpool.install.owners import renew_owners
 from sandpool.install.workload import manifest
 from sandpool.kube.client import ApplyPatch, Client
-from sandpool.kube.errors import Conflict, NotFound
+from sandpool.kube.errors import Conflict, InternalError, NotFound
 
 FIELD_MANAGER: Final = "sandpool-install"
 _PATIENCE: Final = 60.0  # seconds for a cluster to do what it has accepted
@@ -79,6 +79,8 @@ class Installer:
         for each in objects:
             if type_of(each) is DEPLOYMENT and not self.force:
                 await self._refuse_foreign(each)
+        if self.force:  # before the version goes that they name; a webhook that is away may be in the way of our kinds
+            await renew_owners(self.client, self.say, dry_run=self.dry_run, tolerate=(InternalError,))
         waited = False
         for each in objects:
             if defined and not waited and type_of(each) not in (NAMESPACE, CUSTOM_RESOURCE_DEFINITION):
@@ -89,7 +91,8 @@ class Installer:
             await self._served(defined)
         if self.force:
             await self._remove_former()
-            await renew_owners(self.client, self.say, dry_run=self.dry_run)
+            if not self.dry_run:
+                await renew_owners(self.client, self.say)
 
     async def _install(self, object: Object) -> None:
         if type_of(object) is FLOW_SCHEMA and not await self._has_flows():

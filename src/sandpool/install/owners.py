@@ -1,21 +1,24 @@
 """Owner references in a version that is not served any more are written anew.
 
 The Go controller wrote references to v1alpha1 for long. Our controllers take them as they are, but Kubernetes collects
-garbage by asking for the owner in the version that the reference names: where nobody serves that, it cannot tell
-whether the owner is gone, and what belonged to it stays for ever.
+garbage by asking for the owner in the version that the reference names. For half a minute after a version has gone
+Kubernetes still believes in it, is told that there is no such owner, and deletes what belongs to one that is there. And
+after that it cannot tell whether an owner is gone, and what belonged to it stays for ever. So references are written
+anew before the version goes; and once more when whoever wrote them has gone.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDPOOL, SERVICE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.install.fit import all_of
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.errors import Conflict, NotFound
+from sandpool.kube.errors import ApiError, Conflict, NotFound
 
 # What the controllers make, and what is owned therefore.
 _OWNED: Final = (SANDBOX, POD, SERVICE, PERSISTENT_VOLUME_CLAIM, NETWORK_POLICY)
@@ -23,14 +26,26 @@ _SERVED: Final = {(type.group, type.kind): type.api_version for type in SANDPOOL
 _AT_ONCE: Final = 16
 
 
-async def renew_owners(client: Client, say: Callable[[str], None], *, dry_run: bool = False) -> None:
-    """Everywhere in the cluster. Says how many there were of each kind, if any."""
-    for type in _OWNED:
-        stale = [each async for each in all_of(client, type) if renewed(each) is not None]
-        turn = asyncio.Semaphore(_AT_ONCE)
-        await asyncio.gather(*(_renew(client, type, each, turn, dry_run=dry_run) for each in stale))
-        if stale:
-            say(f"owners of {len(stale)} {type.plural} named in the version that is served{_dry(dry_run)}")
+async def renew_owners(
+    client: Client,
+    say: Callable[[str], None],
+    *,
+    dry_run: bool = False,
+    tolerate: tuple[type[ApiError], ...] = (),
+) -> None:
+    """Everywhere in the cluster. Says how many there were of each kind, if any. A kind for which the API answers with
+    what is to be tolerated is left as it is."""
+    for kind in _OWNED:
+        with suppress(NotFound, *tolerate):  # a cluster may not have the kind yet
+            await _renew_all(client, kind, say, dry_run=dry_run)
+
+
+async def _renew_all(client: Client, type: ResourceType, say: Callable[[str], None], *, dry_run: bool) -> None:
+    stale = [each async for each in all_of(client, type) if renewed(each) is not None]
+    turn = asyncio.Semaphore(_AT_ONCE)
+    await asyncio.gather(*(_renew(client, type, each, turn, dry_run=dry_run) for each in stale))
+    if stale:
+        say(f"owners of {len(stale)} {type.plural} named in the version that is served{_dry(dry_run)}")
 
 
 async def _renew(client: Client, type: ResourceType, object: Object, turn: asyncio.Semaphore, *, dry_run: bool) -> None:

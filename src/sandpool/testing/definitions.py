@@ -11,6 +11,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, TooManyRequests
 from sandpool.testing.watching import until
 
+_PATIENCE = 60.0  # seconds; an API server publishes definitions one after the other, and slowly when it is starved
+
 # Installs a definition into the API of a test, once for all tests that share the API.
 Provide = Callable[[Object], Awaitable[None]]
 
@@ -42,9 +44,9 @@ async def install(client: Client, definition: Object) -> Object:
             return False
         return True
 
-    installed = await until(established)
+    installed = await until(established, within=_PATIENCE)
     for type in types:
-        await until(partial(served, type))
+        await until(partial(served, type), within=_PATIENCE)
     assert installed is not None
     return installed
 
