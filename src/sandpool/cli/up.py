@@ -111,7 +111,8 @@ async def _up(
             memory.settle()
             click.echo(_greeting(daemon, process, running.greeting, router))
             parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
-            await foreground.until(stopping, *(part() for part in parts))
+            async with memory.tidied(clock):
+                await foreground.until(stopping, *(part() for part in parts))
     finally:
         await daemon.stop()
 
