@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 import socket
+import ssl
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+import websocket
+import yaml
 
 from sandpool.engine.clock import SystemClock
 from sandpool.server.pki import Authority
@@ -178,6 +182,28 @@ def said_by(port: int) -> bytes:
         while data := sock.recv(65536):
             answer += data
     return answer
+
+
+@pytest.mark.parametrize("version", ["v4", "v5"])
+def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
+    """kube-apiserver translates the newer version for the node, and passes the older one on as it is."""
+    config = yaml.safe_load(kubeconfig.read_text())
+    cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
+    url = cluster["server"].replace("https:", "wss:") + "/api/v1/namespaces/default/pods/box/exec"
+    trust = ssl.create_default_context(cadata=base64.b64decode(cluster["certificate-authority-data"]).decode())
+    connection = websocket.create_connection(
+        f"{url}?container=main&stdout=true&stderr=true&command=sh&command=-c&command=hostname%3B+exit+7",
+        subprotocols=[f"{version}.channel.k8s.io"],
+        header=[f"Authorization: Bearer {token}"],
+        sslopt={"context": trust},
+        timeout=60,
+    )
+    said: dict[int, bytes] = {}
+    while (message := connection.recv()) and isinstance(message, bytes):
+        said[message[0]] = said.get(message[0], b"") + message[1:]
+    connection.shutdown()  # type: ignore[no-untyped-call]
+    assert said[1] == b"box\n"
+    assert json.loads(said[3])["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
 
 
 def test_what_cannot_be_done_is_said(kubectl: Kubectl) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpool.kube.errors import ApiError, NotFound, TooManyRequests
-from sandpool.server.exchange import Response, ServerRequest, WatchLine, WatchStream
+from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine, WatchStream
 from sandpool.server.http import Limits
 from sandpool.server.http.reader import BODY, HEAD
 
@@ -173,6 +173,30 @@ async def test_an_upgrade_that_nobody_offers_is_a_plain_request(bench: Bench) ->
     wire.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
     answer = await wire.answer()
     assert (answer.status, answer.headers["connection"]) == (200, "close")
+    assert await wire.rest() == b""
+
+
+async def test_an_upgrade_that_comes_too_late_is_abandoned(bench: Bench) -> None:
+    """Whoever offers it may have opened something for it."""
+    begun, go, abandoned = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def run(wire: object) -> None:
+        raise AssertionError("nobody is there to talk to")
+
+    async def offer(request: ServerRequest) -> Response:
+        begun.set()
+        await go.wait()
+        return Response(101, upgrade=Upgrade(run, abandoned.set))
+
+    bench.handler.routes["/x"] = offer
+    wire = await bench.connect()
+    wire.request("POST", "/x", "Connection: Upgrade", "Upgrade: other")
+    await begun.wait()
+    stopping = asyncio.create_task(bench.front.stop())
+    await bench.settle()
+    go.set()
+    await abandoned.wait()
+    await stopping
     assert await wire.rest() == b""
 
 

@@ -34,6 +34,8 @@ OTHERS = [{"type": "Hostname", "address": "here"}, {"type": "ExternalIP", "addre
         ([INTERNAL], 0, None),
         ([INTERNAL], None, None),
         ([], 10250, None),
+        ([{"type": "InternalIP"}, *OTHERS], 1, ("10.0.0.2", 1)),
+        ([{}], 1, None),
     ],
 )
 def test_where_a_kubelet_is(addresses: list[Object], port: int | None, found: tuple[str, int] | None) -> None:

@@ -15,8 +15,8 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -66,10 +66,29 @@ class Endpoint:
         """None if the node has not said where."""
         status = node.get("status") or {}
         port = ((status.get("daemonEndpoints") or {}).get("kubeletEndpoint") or {}).get("Port") or 0
-        addresses = {each["type"]: each["address"] for each in reversed(status.get("addresses") or [])}
-        host = next((addresses[type] for type in _ADDRESSES if type in addresses), "")
+        addresses = {each.get("type"): each.get("address") for each in reversed(status.get("addresses") or [])}
+        host = next((found for type in _ADDRESSES if (found := addresses.get(type))), "")
         annotations = node["metadata"].get("annotations") or {}
         return cls(host, port, annotations.get(KUBELET_CERTIFICATE, "")) if host and port else None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a kubelet is asked. ``headers`` are those of the client who asks us."""
+
+    path: tuple[str, ...]
+    query: Sequence[tuple[str, str]] = ()
+    method: str = "GET"
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def target(self) -> str:
+        return "".join(f"/{quote(part, safe='')}" for part in self.path) + f"?{urlencode(self.query)}"
+
+    @property
+    def passed(self) -> dict[str, str]:
+        """Of the headers, those that are the kubelet's business."""
+        return {name: self.headers[name] for name in _ASKING if name in self.headers}
 
 
 class Kubelets:
@@ -84,38 +103,22 @@ class Kubelets:
         node = self.find(pod["spec"].get("nodeName") or "")
         return None if node is None else Endpoint.of(node)
 
-    async def converse(
-        self,
-        endpoint: Endpoint,
-        method: str,
-        path: tuple[str, ...],
-        query: list[tuple[str, str]],
-        headers: Mapping[str, str],
-    ) -> Response:
+    async def converse(self, endpoint: Endpoint, question: Question) -> Response:
         """Have the client and the kubelet talk."""
-        passed = {name: headers[name] for name in _ASKING if name in headers}
-        answer = await self._ask(endpoint, method, path, query, passed)
+        answer = await self._ask(endpoint, question)
         if answer.status != 101:
             raise await _refusal(answer)
         agreed: list[tuple[str, str]] = [(name, answer.headers[name]) for name in _AGREEING if name in answer.headers]
         return Response(101, headers=agreed, upgrade=Upgrade(lambda wire: _relay(wire, answer), answer.close))
 
-    async def read(self, endpoint: Endpoint, path: tuple[str, ...], query: list[tuple[str, str]]) -> Response:
+    async def read(self, endpoint: Endpoint, question: Question) -> Response:
         """A text, as it comes."""
-        answer = await self._ask(endpoint, "GET", path, query, {})
+        answer = await self._ask(endpoint, question)
         if answer.status != 200:
             raise await _refusal(answer)
         return with_text(answer.body(), answer.close)
 
-    async def _ask(
-        self,
-        endpoint: Endpoint,
-        method: str,
-        path: tuple[str, ...],
-        query: list[tuple[str, str]],
-        headers: Mapping[str, str],
-    ) -> Answer:
-        target = "".join(f"/{quote(part, safe='')}" for part in path) + f"?{urlencode(query)}"
+    async def _ask(self, endpoint: Endpoint, question: Question) -> Answer:
         where = f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
         try:
             async with asyncio.timeout(_PATIENCE):
@@ -123,7 +126,7 @@ class Kubelets:
                 try:
                     if endpoint.fingerprint and hashlib.sha256(answer.certificate).hexdigest() != endpoint.fingerprint:
                         raise ConnectionError("its certificate is not the one that the node has announced")
-                    answer.send(request_head(method, target, where, headers))
+                    answer.send(request_head(question.method, question.target, where, question.passed))
                     await answer.head()
                 except BaseException:
                     answer.close()

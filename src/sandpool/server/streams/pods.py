@@ -13,7 +13,7 @@ from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavaila
 from sandpool.server.exchange import Response, ServerRequest
 from sandpool.server.streams.containers import chosen_container
 from sandpool.server.streams.conversations import with_command, with_ports, with_text
-from sandpool.server.streams.kubelets import Endpoint, Kubelets
+from sandpool.server.streams.kubelets import Endpoint, Kubelets, Question
 from sandpool.server.streams.query import (
     API_NAMES,
     KUBELET_NAMES,
@@ -67,19 +67,20 @@ def log_of(door: PodDoor, pod: Object, container: str, query: Query, clock: Cloc
 async def _there(
     kubelets: Kubelets, endpoint: Endpoint, request: ServerRequest, subresource: str, pod: Object, query: Query
 ) -> Response:
-    headers, method = request.headers, request.method
     place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
     if subresource == "portforward":
-        return await kubelets.converse(endpoint, method, ("portForward", *place), [], headers)
+        question = Question(("portForward", *place), (), request.method, request.headers)
+        return await kubelets.converse(endpoint, question)
     container = chosen_container(pod, query.get("container"))
     if subresource == "log":
         asked = [(name, value) for name in LOG_PARAMETERS if (value := query.get(name))]
-        return await kubelets.read(endpoint, ("containerLogs", *place, container), asked)
+        return await kubelets.read(endpoint, Question(("containerLogs", *place, container), asked))
     streams = Streams.read(query, API_NAMES)
     passed = [(name, "1") for stream, name in KUBELET_NAMES.items() if getattr(streams, stream)]
     passed += [("tty", "1")] if streams.terminal else []
     passed += [("command", word) for word in command(query)] if subresource == "exec" else []
-    return await kubelets.converse(endpoint, method, (subresource, *place, container), passed, headers)
+    question = Question((subresource, *place, container), passed, request.method, request.headers)
+    return await kubelets.converse(endpoint, question)
 
 
 def _not_running(pod: Object, why: str) -> ApiError:
