@@ -68,6 +68,12 @@ class World:
                 raise TimeoutError(f"pool {name} has {ready} ready sandboxes after {within:g} s")
             await self.clock.sleep(_LOOK)
 
+    @property
+    def claims_in_hand(self) -> int:
+        """How many claims the controllers are looking at, or are about to."""
+        queue = self.simulation.incarnations[-1].controllers.claims.controller.queue
+        return len(queue) + queue.processing
+
     # --- what happens -------------------------------------------------------------------------------------------------
 
     def kill_controllers(self) -> None:
