@@ -2,8 +2,9 @@
 
     make bench-sandboxes        # as root
 
-For each runtime of this machine: from nothing to a program that runs, a command in it, pause and resume, the end, what
-memory an idle one takes, what CPU time a start takes, and how many can be started per second.
+For each runtime of this machine: from nothing to a program that runs, a first command in it and others, pause and
+resume, the end, what memory an idle one takes, before and after commands, what CPU time a start and commands take, and
+how many can be started per second.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from sandpool.testing.isolation import RUNTIMES, NotHere, Rig, rig
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 _LIMITS = Limits(memory=128 << 20, pids=64)
 _AT_ONCE = 8
+_COMMANDS = 10  # after the first
 _PYTHON = ("python3", "-c", "import time; time.sleep(1000)")
 _names = count(1)
 
@@ -31,34 +33,48 @@ _names = count(1)
 async def one_by_one(boxes: Rig, rounds: int) -> list[Figure]:
     """What happens to a single sandbox, again and again."""
     times: dict[str, list[float]] = {}
-    memory: list[float] = []
-    cpu: list[float] = []
+    used: dict[str, list[float]] = {}
 
     async def timed(what: str, work: Awaitable[object]) -> None:
         begin = time.monotonic()
         await work
         times.setdefault(what, []).append((time.monotonic() - begin) * 1000)
 
+    def note(what: str, value: float) -> None:
+        used.setdefault(what, []).append(value)
+
+    async def commands(what: str, container: Container, number: int) -> None:
+        inside, own = (await container.usage()).cpu_nanoseconds, time.process_time_ns()
+        for _ in range(number):
+            await timed(what, ended(container, Stdio(nothing, nothing, nothing)))
+        note(f"CPU time of {what} here", (time.process_time_ns() - own) / 1e6 / number)
+        note(f"CPU time of {what} inside", ((await container.usage()).cpu_nanoseconds - inside) / 1e6 / number)
+
     pod = await boxes.pod()
     nothing = os.open("/dev/null", os.O_RDWR)
     for _ in range(rounds):
         container = await created(boxes, pod, "sleep", "1000")
         await timed("start", container.start())
-        used = await container.usage()
-        memory.append(used.memory_bytes / 1e6)
-        cpu.append(used.cpu_nanoseconds / 1e6)
-        await timed("command", ended(container, Stdio(nothing, nothing, nothing)))
+        note("CPU time of a start", (await container.usage()).cpu_nanoseconds / 1e6)
+        note("memory of an idle one", (await container.usage()).memory_bytes / 1e6)
+        await commands("a first command", container, 1)
+        await commands("another command", container, _COMMANDS)
+        note("memory of an idle one after commands", (await container.usage()).memory_bytes / 1e6)
         await timed("pause", container.pause())
         await timed("resume", container.resume())
         await timed("delete", container.delete())
     os.close(nothing)
-    figures = [
-        Figure(f"{boxes.runtime.name}: {what}", percentile(taken, 50), "ms", details={"worst": f"{max(taken):.1f}"})
-        for what, taken in times.items()
+    name = boxes.runtime.name
+    return [
+        *(
+            Figure(f"{name}: {what}", percentile(taken, 50), "ms", details={"worst": f"{max(taken):.1f}"})
+            for what, taken in times.items()
+        ),
+        *(
+            Figure(f"{name}: {what}", percentile(values, 50), "MB" if what.startswith("memory") else "ms")
+            for what, values in used.items()
+        ),
     ]
-    figures.append(Figure(f"{boxes.runtime.name}: CPU time of a start", percentile(cpu, 50), "ms"))
-    figures.append(Figure(f"{boxes.runtime.name}: memory of an idle one", percentile(memory, 50), "MB"))
-    return figures
 
 
 async def many(boxes: Rig, number: int) -> list[Figure]:
