@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import shutil
+import signal
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,17 +16,18 @@ from random import Random
 import pytest
 
 from sandpool.api.conditions import condition_of
-from sandpool.api.kinds import POD
+from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD
 from sandpool.api.resource import Object
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
 from sandpool.node.network.namespaces import Namespace
+from sandpool.node.pods.ledger import boot_id
 from sandpool.node.runtimes.record import SPEC
 from sandpool.server import daemon
 from sandpool.testing.node_process import NodeProcess, Place
-from sandpool.testing.objects import pod
+from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.watching import until
 
@@ -104,6 +108,38 @@ class Machine:
                     text = (status.parent / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
                     found.append(text.strip())
         return sorted(text for text in found if text.startswith("sleep"))
+
+    async def reboot(self) -> None:
+        """What the power going leaves: files on disk, and nothing of processes, cgroups, mounts and networks."""
+        await self.node.kill()
+        await asyncio.to_thread(_end_everything, f"sandpool{self.place.instance}", Path(self.place.directory, "node"))
+
+
+def _end_everything(cgroup: str, directory: Path) -> None:
+    groups = [path for path in Path("/sys/fs/cgroup").glob(f"**/{cgroup}") if path.is_dir()]
+    for group in groups:
+        _end_all(group)
+    for group in groups:
+        for below, _, _ in os.walk(group, topdown=False):
+            os.rmdir(below)
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed([each for each in mounts if each.startswith(f"{directory}/")]):
+        subprocess.run(["umount", mount], check=True)
+    for run in directory.glob("pods/*/_runs/*"):
+        run.write_text(run.read_text().replace(boot_id(), "the boot before"))
+
+
+def _end_all(group: Path) -> None:
+    """Kill whatever is in a cgroup, and return when it is gone."""
+    members = [int(text) for file in group.rglob("cgroup.procs") for text in file.read_text().split()]
+    for member in members:
+        with suppress(ProcessLookupError):
+            process = os.pidfd_open(member)
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+            select.select([process], [], [])
+            os.close(process)
+    if members:
+        _end_all(group)
 
 
 def is_ready(found: Object | None) -> bool:
@@ -186,6 +222,41 @@ async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path
         for name in ("stays", "later"):
             await here.delete(name)
         await here.gone("stays", "later")
+
+
+async def test_after_a_reboot_what_should_run_runs_again_with_its_data(tmp_path: Path) -> None:
+    script = "for d in /claim /disk /plain; do echo run >> $d/runs; done; exec sleep 500$(cat /*/runs | wc -l)"
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("claim", "disk", "plain")]
+    volumes = [
+        {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+        {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
+        {"name": "plain", "emptyDir": {}},
+    ]
+    init = {"name": "init", "image": IMAGE, "command": ["sh", "-c", "echo run >> /plain/runs"], "volumeMounts": mounts}
+    main = {"name": "main", "image": IMAGE, "command": ["sh", "-c", script], "volumeMounts": mounts}
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    async with machine(tmp_path, serve=True) as here:
+        async with here.talking() as client:
+            await client.create(PERSISTENT_VOLUME_CLAIM, new(PERSISTENT_VOLUME_CLAIM, "data", spec=claim), "default")
+        await here.create("stays", containers=[main], initContainers=[init], volumes=volumes)
+        await here.create("once", "sleep", "6001", restartPolicy="Never")
+        await here.ready("stays", "once")
+        assert here.commands() == ["sleep 5004", "sleep 6001"]
+
+        await here.reboot()
+        assert here.commands() == []
+        await here.node.start()
+
+        async def again() -> bool:
+            return here.commands() == ["sleep 5008"]  # twice as many runs have left their mark
+
+        await until(again, within=60)
+        found = (await here.ready("stays"))["stays"]["status"]["containerStatuses"][0]
+        assert (found["restartCount"], found["lastState"]["terminated"]["reason"]) == (1, "ContainerStatusUnknown")
+        assert (await here.phase("once", "Failed"))["status"]["phase"] == "Failed"
+        for name in ("stays", "once"):
+            await here.delete(name)
+        await here.gone("stays", "once")
 
 
 async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) -> None:

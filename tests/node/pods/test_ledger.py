@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from sandpool.node.pods.ledger import Ledger, Run, read_ledger, read_run
+from sandpool.node.pods.ledger import Ledger, Run, boot_id, read_ledger, read_run
 
 LEDGER = Ledger("u", "space", "pod", 200_000, "bwrap")
 
@@ -41,3 +42,9 @@ def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None
     (tmp_path / "_runs").mkdir()
     (tmp_path / "_runs" / "main.0").write_text("{")
     assert read_run(tmp_path, "main") is None
+
+
+def test_what_ran_before_the_machine_was_started_anew_is_known() -> None:
+    assert not replace(run(0), boot=boot_id()).is_of_another_boot
+    assert replace(run(0), boot="another").is_of_another_boot
+    assert not run(0).is_of_another_boot  # it was not noted

@@ -17,7 +17,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.node.pods.compose import compose
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
-from sandpool.node.pods.ledger import Run, read_run
+from sandpool.node.pods.ledger import Run, boot_id, read_run
 from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, Ending, Moment
 from sandpool.node.pods.parts import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
@@ -75,7 +75,7 @@ class Containers:
     async def start(self, container: Container, image: Image, restarts: int) -> str:
         """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
         id = f"{self.place.random.getrandbits(256):064x}"
-        run = Run(id, image.id, restarts, timestamp(self.place.clock.now()))
+        run = Run(id, image.id, restarts, timestamp(self.place.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
@@ -85,11 +85,11 @@ class Containers:
 
     async def adopt(self, container: Container) -> tuple[Running, Run] | None:
         """The container as an earlier agent left it; None if there is none."""
-        found, run = (
-            await self.runtime.adopt(self.sandbox, container.name),
-            read_run(self.sandbox.directory, container.name),
-        )
-        if found is None or run is None:
+        run = read_run(self.sandbox.directory, container.name)
+        if run is None or run.is_of_another_boot:
+            return None
+        found = await self.runtime.adopt(self.sandbox, container.name)
+        if found is None:
             return None
         self.running[container.name] = found
         self.place.logs.follow(found, self.log_directory(container.name), run.restarts)

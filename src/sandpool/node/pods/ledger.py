@@ -9,12 +9,14 @@ does.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 _FILE: Final = "pod.json"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 # A name no container can have.
 _RUNS: Final = "_runs"
 
@@ -40,6 +42,12 @@ class Run:
     image_id: str
     restarts: int
     started: str  # RFC 3339
+    boot: str = ""  # of the machine it ran on; empty if it was not noted
+
+    @property
+    def is_of_another_boot(self) -> bool:
+        """Whether the machine was started anew since. Then nothing of it runs, whatever its process IDs are today."""
+        return self.boot not in ("", boot_id())
 
     def write(self, directory: Path, container: str) -> None:
         """In the directory of the pod; the run before this one is forgotten."""
@@ -48,6 +56,11 @@ class Run:
         for file in before:
             if file.name != f"{container}.{self.restarts}":
                 file.unlink(missing_ok=True)
+
+
+@cache
+def boot_id() -> str:
+    return _BOOT.read_text().strip()
 
 
 def read_ledger(directory: Path) -> Ledger | None:
