@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable
 from typing import Any, TypeVar
 
 import pytest
@@ -191,6 +191,107 @@ async def test_settled_when_everything_is_done() -> None:
     at_once(queue.get())
     queue.done("a")
     await settled
+
+
+class TestHoldingBack:
+    """Small letters have to wait, until they are among the exceptions; ``asked`` are the turns asked for."""
+
+    def setup_method(self) -> None:
+        self.queue: WorkQueue[str] = WorkQueue()
+        self.asked: list[Callable[[], bool]] = []
+        self.exceptions: set[str] = set()
+        self.queue.hold_back(lambda key: key.islower() and key not in self.exceptions, self.asked.append)
+
+    async def worker(self) -> asyncio.Task[str]:
+        worker = asyncio.create_task(self.queue.get())
+        await asyncio.sleep(0)
+        return worker
+
+    async def test_who_stands_aside_takes_up_no_worker(self) -> None:
+        worker = await self.worker()
+        for key in "abc":
+            self.queue.add(key)
+        await asyncio.sleep(0)
+        assert not worker.done()
+        self.queue.add("URGENT")
+        assert await worker == "URGENT"
+        assert (len(self.queue), self.queue.is_busy) == (3, True)
+
+    async def test_a_turn_is_for_the_key_of_the_highest_priority(self) -> None:
+        for key, priority in (("a", -1), ("b", 0), ("c", 0), ("a", 1), ("c", 0)):
+            self.queue.add(key, priority)
+        for expected in "abc":
+            worker = await self.worker()
+            assert self.asked.pop()()
+            assert await worker == expected
+
+    async def test_who_need_not_wait_any_more_does_not(self) -> None:
+        worker = await self.worker()
+        self.queue.add("a", 1)
+        self.exceptions.add("a")
+        self.queue.add("a", -1)
+        assert await worker == "a"
+        assert self.queue.priority("a") == 1
+        assert not self.asked.pop()(), "there is nobody to let in"
+        self.queue.done("a")
+        assert not len(self.queue)
+
+    async def test_as_many_turns_are_asked_for_as_there_are_workers(self) -> None:
+        for key in "abcdef":
+            self.queue.add(key)
+        assert self.asked == [], "nobody works yet"
+        first, second = await self.worker(), await self.worker()
+        assert len(self.asked) == 2
+        self.asked.pop()()
+        self.asked.pop()()
+        assert self.asked == [], "who was let in has to be taken first"
+        assert {await first, await second} == {"a", "b"}
+        assert len(self.asked) == 2, "the workers will be done some time"
+
+    async def test_a_worker_who_is_busy_is_asked_for_a_turn_too(self) -> None:
+        """Else an unbroken stream of others would keep those back for ever who stand aside."""
+        self.queue.add("FIRST")
+        assert at_once(self.queue.get()) == "FIRST"
+        self.queue.add("a")
+        self.asked.pop()()
+        self.queue.add("SECOND")
+        self.queue.done("FIRST")
+        assert at_once(self.queue.get()) == "a"
+
+    async def test_added_while_a_worker_has_it_a_key_waits_for_another_turn(self) -> None:
+        worker = await self.worker()
+        self.queue.add("a")
+        self.asked.pop()()
+        await worker
+        self.queue.add("a")
+        self.queue.done("a")
+        worker = await self.worker()
+        assert not worker.done()
+        self.asked.pop()()
+        assert await worker == "a"
+
+    async def test_who_stands_aside_is_left_when_it_is_shut_down(self) -> None:
+        worker = await self.worker()
+        for key in "ab":
+            self.queue.add(key)
+        self.queue.shut_down()
+        with pytest.raises(ShutDown):
+            await worker
+        await self.queue.settled()
+        assert not any(turn() for turn in self.asked)
+
+    async def test_who_would_stand_aside_after_that_is_left_as_well(self) -> None:
+        self.queue.add("A")
+        assert at_once(self.queue.get()) == "A"
+        self.exceptions.add("a")
+        self.queue.add("a")
+        assert at_once(self.queue.get()) == "a"
+        self.queue.add("a")
+        self.exceptions.clear()
+        self.queue.shut_down()
+        for key in ("a", "A"):
+            self.queue.done(key)
+        await self.queue.settled()
 
 
 def test_giving_back_what_was_not_taken_is_a_bug() -> None:

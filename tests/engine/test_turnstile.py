@@ -71,6 +71,28 @@ async def test_it_opens_again_when_everybody_has_gone() -> None:
     assert passed == list("aabbcc")
 
 
+async def test_who_lines_up_is_called_when_it_is_his_turn() -> None:
+    turnstile, passed = Turnstile(SystemClock()), list[str]()
+
+    def enter(name: str) -> bool:
+        if name != "has gone":
+            passed.append(name)
+        return name != "has gone"
+
+    def line_up(name: str) -> None:
+        turnstile.line_up(lambda: enter(name))
+
+    for name in ("a", "has gone", "b", "c"):
+        line_up(name)
+    assert passed == ["a"], "it found nobody"
+    for expected in ("ab", "abc", "abc"):
+        await asyncio.sleep(0)
+        assert "".join(passed) == expected, "who has gone took no turn"
+    line_up("has gone")
+    line_up("d")
+    assert passed[-1] == "d"
+
+
 class Echo:
     """Answers a request with its path and a watch with one event."""
 

@@ -31,11 +31,17 @@ from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.engine import reflector
 from sandpool.engine.cache import Cache, version_of
+from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.errors import ApiError
+from sandpool.testing.simulation.progress import steady_load
+from sandpool.testing.simulation.simulation import Scenario
 from sandpool.testing.simulation.theme import (
     HARD_TIMES,
+    LAST_GIFTS,
+    LAST_WORDS,
     ORDINARY,
     ROLLOUTS,
+    SILENCE,
     STORM,
     SUDDEN_DEATHS,
     TUG_OF_WAR,
@@ -44,6 +50,7 @@ from sandpool.testing.simulation.theme import (
 )
 
 Patch = pytest.MonkeyPatch
+Worlds = Callable[[int], Scenario]  # by seed
 
 
 def no_precondition_on_adoption(patch: Patch) -> None:
@@ -189,24 +196,39 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
     patch.setattr(sandbox_waking, "pod_reads_later", lambda pod: None)
 
 
-# With the worlds in which each of them does harm soon: their theme and first seed.
-MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Theme, int], ...]] = (
-    (no_precondition_on_adoption, SUDDEN_DEATHS, 38),
-    (unanswered_adoptions_are_forgotten, STORM, 3009),
-    (doubts_are_not_resolved, STORM, 0),
-    (own_writes_are_not_read, ORDINARY, 0),
-    (terminating_members_do_not_count, VANDALS, 40),
-    (pools_delete_what_has_changed, TUG_OF_WAR, 0),
-    (former_templates_are_as_good, TUG_OF_WAR, 21),
-    (claims_do_not_hear_of_their_sandbox, ORDINARY, 0),
-    (metrics_are_told_twice, ORDINARY, 0),
-    (what_happens_during_a_pass_is_an_echo, VANDALS, 1020),
-    (no_breaker, HARD_TIMES, 0),
-    (owners_are_not_looked_up, SUDDEN_DEATHS, 0),
-    (a_status_of_unknown_origin_is_ignored, SUDDEN_DEATHS, 1017),
-    (claims_that_are_gone_are_served, STORM, 2002),
-    (a_second_sandbox_stays, SUDDEN_DEATHS, 716),
-    (rollouts_take_all_they_can, ROLLOUTS, 0),
-    (a_gap_in_the_history_is_ignored, STORM, 0),
-    (sandboxes_do_not_hear_of_pods, ORDINARY, 0),
+def refilling_waits_for_a_pause(patch: Patch) -> None:
+    """However long claims come without one."""
+    original = Turnstile.__init__
+
+    def patient(self: Turnstile, clock: Any, **options: Any) -> None:
+        original(self, clock, patience=1e9)
+
+    patch.setattr(Turnstile, "__init__", patient)
+
+
+def of(theme: Theme) -> Worlds:
+    return lambda seed: Scenario(theme=theme)
+
+
+# With the worlds in which each of them does harm soon, and the first seed of them.
+MUTATIONS: Final[tuple[tuple[Callable[[Patch], None], Worlds, int], ...]] = (
+    (no_precondition_on_adoption, of(LAST_GIFTS), 0),
+    (unanswered_adoptions_are_forgotten, of(STORM), 0),
+    (doubts_are_not_resolved, of(STORM), 0),
+    (own_writes_are_not_read, of(ORDINARY), 0),
+    (terminating_members_do_not_count, of(VANDALS), 0),
+    (pools_delete_what_has_changed, of(LAST_GIFTS), 0),
+    (former_templates_are_as_good, of(TUG_OF_WAR), 0),
+    (claims_do_not_hear_of_their_sandbox, of(ORDINARY), 0),
+    (metrics_are_told_twice, of(ORDINARY), 0),
+    (what_happens_during_a_pass_is_an_echo, of(LAST_WORDS), 0),
+    (no_breaker, of(HARD_TIMES), 0),
+    (owners_are_not_looked_up, of(SUDDEN_DEATHS), 0),
+    (a_status_of_unknown_origin_is_ignored, of(LAST_WORDS), 30),
+    (claims_that_are_gone_are_served, of(SILENCE), 0),
+    (a_second_sandbox_stays, of(LAST_GIFTS), 0),
+    (rollouts_take_all_they_can, of(ROLLOUTS), 0),
+    (a_gap_in_the_history_is_ignored, of(STORM), 0),
+    (sandboxes_do_not_hear_of_pods, of(ORDINARY), 0),
+    (refilling_waits_for_a_pause, steady_load, 0),
 )

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from sandpool.testing.simulation.incarnation import Death, Moment
+from sandpool.testing.simulation.death import Death, Moment
 from sandpool.testing.simulation.simulation import Outcome, Scenario, Simulation
 from sandpool.testing.simulation.weather import Weather
 

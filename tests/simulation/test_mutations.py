@@ -11,12 +11,12 @@ from types import ModuleType
 import pytest
 
 from sandpool.testing.simulation.simulation import Scenario, Simulation
-from sandpool.testing.simulation.theme import Theme
 
 # How many worlds it may take.
 WORLDS = 40
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
+Worlds = Callable[[int], Scenario]
 
 
 def load() -> ModuleType:
@@ -28,21 +28,21 @@ def load() -> ModuleType:
     return module
 
 
-MUTATIONS: tuple[tuple[Mutation, Theme, int], ...] = load().MUTATIONS
+MUTATIONS: tuple[tuple[Mutation, Worlds, int], ...] = load().MUTATIONS
 
 
 @pytest.mark.parametrize(
-    ("mutation", "theme", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
+    ("mutation", "scenario", "first"), MUTATIONS, ids=[f"mutation-{each[0].__name__}" for each in MUTATIONS]
 )
-def test_it_is_found(mutation: Mutation, theme: Theme, first: int) -> None:
-    scenario, worlds = Scenario(theme=theme), range(first, first + WORLDS)
+def test_it_is_found(mutation: Mutation, scenario: Worlds, first: int) -> None:
+    worlds = range(first, first + WORLDS)
     with pytest.MonkeyPatch.context() as patch:
         mutation(patch)
-        found = next((seed for seed in worlds if Simulation(seed, scenario).run().violation is not None), None)
+        found = next((seed for seed in worlds if Simulation(seed, scenario(seed)).run().violation is not None), None)
     gc.collect()
     assert found is not None, f"{WORLDS} worlds, and nobody noticed"
     for seed in range(first, found + 1):
-        Simulation(seed, scenario).run().check("tests/simulation -k mutation")
+        Simulation(seed, scenario(seed)).run().check("tests/simulation -k mutation")
     gc.collect()
 
 

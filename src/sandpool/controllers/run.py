@@ -96,7 +96,7 @@ class Controllers:
         self.caches = self.reflection.caches
         self.recorder = recorder or Recorder(client, clock, settings.instance)
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
-        turnstile = Turnstile(clock)
+        self.turnstile = turnstile = Turnstile(clock)
         background = Client(CourteousTransport(client.transport, turnstile), field_manager=client.field_manager)
         performer, in_background = Performer(client, self.caches), Performer(background, self.caches)
         self.recorder.turn = turnstile.turn

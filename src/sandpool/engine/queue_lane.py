@@ -1,4 +1,4 @@
-"""The waiting keys of one priority, served so that no group of keys can starve another.
+"""Keys that wait, the highest priority first, and each served so that no group of keys can starve another.
 
 Within a group the first to come is the first to go. Between groups it goes round: of a pool with 10,000 keys and one
 with a single key, the single key is served second at the latest. A group that comes, also one that comes back, stands
@@ -47,3 +47,37 @@ class Lane(Generic[K]):
         del line[key]
         if not line:
             del self._groups[group]
+
+
+class Lanes(Generic[K]):
+    """A lane for each priority."""
+
+    __slots__ = ("_lanes",)
+
+    def __init__(self) -> None:
+        # None is empty, and there are never more than a handful, so the highest is found by looking.
+        self._lanes: dict[int, Lane[K]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._lanes)
+
+    def push(self, key: K, priority: int, group: Hashable) -> None:
+        lane = self._lanes.get(priority)
+        if lane is None:
+            lane = self._lanes[priority] = Lane()
+        lane.push(key, group)
+
+    def pop(self) -> tuple[K, int]:
+        """The next key and its priority."""
+        priority = max(self._lanes)
+        lane = self._lanes[priority]
+        key = lane.pop()
+        if not lane:
+            del self._lanes[priority]
+        return key, priority
+
+    def remove(self, key: K, priority: int, group: Hashable) -> None:
+        lane = self._lanes[priority]
+        lane.remove(key, group)
+        if not lane:
+            del self._lanes[priority]

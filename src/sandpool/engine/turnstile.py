@@ -15,14 +15,15 @@ what passes is done by few workers, and a worker who waits for a second at a tim
 It is looked at whenever work of the queue is done and whenever somebody comes; and from time to time, for there may be
 a single claim to look at whose request is not answered.
 
-First come, first through. Requests of a transport can be sent through a turnstile, see ``CourteousTransport``.
+First come, first through. Requests of a transport can be sent through a turnstile, see ``CourteousTransport``. Keys of
+a queue that others share should stand aside rather than wait in the hands of a worker, see ``WorkQueue.hold_back``.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 from sandpool.engine.clock import Clock
@@ -39,7 +40,7 @@ class Turnstile:
         self.patience = patience
         self._urgent: list[WorkQueue[Any]] = []
         # Who waits, and since when.
-        self._waiting: deque[tuple[float, asyncio.Future[None]]] = deque()
+        self._waiting: deque[tuple[float, Callable[[], bool]]] = deque()
         # Whether somebody has passed in this turn of the loop, or was let through. ``_open`` will be called then.
         self._taken = False
         # Since when there has always been something urgent to do; None: there is nothing.
@@ -58,15 +59,31 @@ class Turnstile:
 
     async def turn(self) -> None:
         """Wait until it is the caller's turn."""
-        loop = asyncio.get_running_loop()
-        if not self._taken and not self._waiting and not self._is_held_up():
-            self._taken = True
-            loop.call_soon(self._open)
+        if self._is_free():
+            self._pass()
             return
-        passing: asyncio.Future[None] = loop.create_future()
-        self._waiting.append((self.clock.monotonic(), passing))
-        self._review()
+        passing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wait(lambda: _finish(passing))
         await passing
+
+    def line_up(self, enter: Callable[[], bool]) -> None:
+        """Have a function called when it is its turn. If nobody wants to pass any more it returns False, and it is the
+        turn of the next one."""
+        if not self._is_free():
+            self._wait(enter)
+        elif enter():
+            self._pass()
+
+    def _is_free(self) -> bool:
+        return not self._taken and not self._waiting and not self._is_held_up()
+
+    def _pass(self) -> None:
+        self._taken = True
+        asyncio.get_running_loop().call_soon(self._open)
+
+    def _wait(self, enter: Callable[[], bool]) -> None:
+        self._waiting.append((self.clock.monotonic(), enter))
+        self._review()
 
     def _is_held_up(self) -> bool:
         if not any(queue.is_busy for queue in self._urgent):
@@ -91,17 +108,23 @@ class Turnstile:
         self._taken = False
         held_up = self._is_held_up()
         while self._waiting:
-            since, passing = self._waiting[0]
+            since, enter = self._waiting[0]
             if held_up and self.clock.monotonic() - since < self.patience:
                 if self._alarm is None:
                     self._alarm = asyncio.get_running_loop().call_later(self.patience, self._look_again)
                 return
             self._waiting.popleft()
-            if not passing.done():  # else whoever waited was cancelled
-                passing.set_result(None)
-                self._taken = True
-                asyncio.get_running_loop().call_soon(self._open)
+            if enter():
+                self._pass()
                 return
+
+
+def _finish(passing: asyncio.Future[None]) -> bool:
+    """Let somebody go on, unless who waited was cancelled."""
+    if passing.done():
+        return False
+    passing.set_result(None)
+    return True
 
 
 class CourteousTransport:

@@ -4,8 +4,9 @@
 
 **Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
 
-**Its turn.** Passes over sandboxes that are kept warm go through a turnstile, so that refilling a pool is never in the
-way of whoever waits for something.
+**Its turn.** Sandboxes that are kept warm are held back in the queue until a turnstile lets them through, so that
+refilling a pool is never in the way of whoever waits for something. They take up no worker while they wait, and one
+that is claimed meanwhile waits no longer.
 
 **What nobody saw.** A create that meets an object which the cache does not show, and a pod that only the annotation
 knows of, are read from the API, and the pass begins anew with them.
@@ -96,7 +97,8 @@ class SandboxController:
             retried=queue.retried if queue is not None else lambda: None,
             per_second=PASSES_PER_SECOND,
         )
-        self._turnstile = turnstile if turnstile is not None else Turnstile(clock)
+        turnstile = turnstile if turnstile is not None else Turnstile(clock)
+        self.controller.queue.hold_back(self._has_to_wait, turnstile.line_up)
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._owners = Owners(SANDBOX, self.performer)
@@ -114,9 +116,10 @@ class SandboxController:
 
     async def reconcile(self, key: Key) -> Result:
         with self._echoes.passing(key):
-            if not is_waited_for(self.caches.sandboxes.get(key)):
-                await self._turnstile.turn()
             return await self._pass(key)
+
+    def _has_to_wait(self, key: Key) -> bool:
+        return not is_waited_for(self.caches.sandboxes.get(key))
 
     async def _pass(self, key: Key) -> Result:
         for attempts_left in reversed(range(_ATTEMPTS)):

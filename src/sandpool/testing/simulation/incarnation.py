@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum
 from random import Random
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.controllers.claim.settings import Settings as ClaimSettings
 from sandpool.controllers.run import Controllers, Settings
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
+from sandpool.testing.simulation.death import Death, Moment
 from sandpool.testing.simulation.laws import Violation
 from sandpool.testing.simulation.loop import Process
 from sandpool.testing.simulation.manners import Manners
@@ -22,43 +20,6 @@ from sandpool.testing.simulation.wire import SimulatedWire
 SMALL = Settings(
     sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimSettings(workers=6, note_workers=2)
 )
-
-
-class Moment(Enum):
-    """When a process dies, of the write it dies at."""
-
-    BEFORE = "before it is sent"
-    SENT = "while it is under way"
-    AFTER = "when it is carried out, and before the answer is heard"
-
-
-class Kind(Enum):
-    """Of which writes a process dies."""
-
-    ANY = "any"
-    GIFT = "one that gives a sandbox to a claim"
-    CREATION = "one that makes a sandbox"
-
-    def includes(self, request: Request) -> bool:
-        if self is Kind.CREATION:
-            return request.method == "POST" and request.path.endswith(f"/{SANDBOX.plural}")
-        if self is Kind.GIFT:
-            owners = (request.body or {}).get("metadata", {}).get("ownerReferences") or [{}]
-            return bool(owners[0].get("kind") == SANDBOX_CLAIM.kind)
-        return True
-
-
-@dataclass(frozen=True, slots=True)
-class Death:
-    write: int  # the number of the write, the first being 1
-    moment: Moment
-    of: Kind = Kind.ANY  # only these writes count
-
-    @classmethod
-    def drawn(cls, random: Random) -> Death:
-        kind = random.choice((Kind.ANY, Kind.CREATION, Kind.GIFT, Kind.GIFT))
-        moment = random.choice((Moment.BEFORE, Moment.SENT, Moment.SENT, Moment.AFTER))
-        return cls(random.randint(1, 40 if kind is Kind.ANY else 3), moment, kind)
 
 
 class Incarnation:

@@ -17,7 +17,8 @@ from sandpool.kube.client import Client
 from sandpool.testing.node import Fate
 from sandpool.testing.simulation.api import start_server
 from sandpool.testing.simulation.books import check_books, counted, observed, reconciles
-from sandpool.testing.simulation.incarnation import Death, Incarnation
+from sandpool.testing.simulation.death import Death
+from sandpool.testing.simulation.incarnation import Incarnation
 from sandpool.testing.simulation.laws import Laws, Violation
 from sandpool.testing.simulation.loop import LoopClock, Process, SimulationLoop
 from sandpool.testing.simulation.nodes import Nodes
@@ -204,7 +205,7 @@ class Simulation:
 
     def _drawn_deaths(self) -> Iterator[Death]:
         for _ in range(self.random.choice(self.theme.deaths)):
-            yield Death.drawn(self.random)
+            yield Death.drawn(self.random, self.theme.dies_of)
 
     def _be_born(self) -> None:
         number = len(self.incarnations)
@@ -222,7 +223,7 @@ class Simulation:
         for request in late:
             self.laws.expect_zombie(request)
         self.trace.note("world", f"controllers {len(self.incarnations) - 1} die, {len(late)} writes under way")
-        self.loop.call_later(self.random.choice((0.0, 0.5, 5.0)), self._be_born, context=Context())
+        self.loop.call_later(self.random.choice(self.theme.reborn), self._be_born, context=Context())
 
     def _broke_down(self, life: asyncio.Task[None]) -> None:
         if not life.cancelled() and (error := life.exception()) is not None:

@@ -49,6 +49,7 @@ class Weather:
     losses: float = 0.0
     stalls: float = 0.0  # per event of a watch: it and all that follow are held up
     breaks: float = 0.0  # per event of a watch: it ends
+    limbos: tuple[float, ...] = (0.0, 2.0)
     quota_until: float = 0.0  # no sandbox may be created before that
     is_over: bool = False  # the storm has passed: nothing goes wrong any more
 
@@ -61,9 +62,10 @@ class Weather:
             watch_lag=random.choice(theme.watch_lag),
             refusals=severity * random.random(),
             cuts=severity * random.random(),
-            losses=severity * random.random(),
+            losses=severity * random.random() + random.choice(theme.losses),
             stalls=random.choice(theme.stalls),
             breaks=random.choice(theme.breaks),
+            limbos=theme.limbo,
         )
 
     def delay(self) -> float:
@@ -73,7 +75,8 @@ class Weather:
 
     def limbo(self) -> float:
         """How much longer what a dead process has sent may be under way."""
-        return self.random.choice((0.0, self.random.expovariate(0.5)))
+        mean = self.random.choice(self.limbos)
+        return self.random.expovariate(1 / mean) if mean else 0.0
 
     def fate(self, request: Request, now: float) -> Fate:
         if self.is_over:

@@ -1,0 +1,71 @@
+"""Sandboxes that nobody waits for let others by, and take up nobody while they do."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
+from sandpool.api.resource import Object
+from sandpool.controllers.run import Settings
+from sandpool.engine.queue import WorkQueue
+from sandpool.engine.turnstile import PATIENCE
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.home import InProcessHome
+from sandpool.testing.objects import owner_reference
+from sandpool.testing.world import World
+
+WORKERS = 2
+KEPT = [f"kept-{number}" for number in range(WORKERS + 1)]
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    """In which there is a claim that is never done with, time stands still, and more sandboxes are kept warm than
+    there are workers."""
+    home = await InProcessHome.start(tmp_path)
+    world = World(home, clock=ManualClock(), settings=Settings(sandbox_workers=WORKERS))
+    await world.start()
+    await world.pool(len(KEPT), filled=False)
+    pool = await world.get(SANDBOX_WARM_POOL, "pool")
+    claims: WorkQueue[str] = WorkQueue()
+    claims.add("never done with")
+    world.controllers.turnstile.give_way_to(claims)
+    for name in KEPT:
+        await world.sandbox(name, metadata=_kept_warm(pool))
+    yield world
+    claims.shut_down()
+    await world.stop()
+    await home.close()
+
+
+def _kept_warm(pool: Object) -> Object:
+    return {"labels": {LAUNCH_TYPE: LAUNCH_WARM}, "ownerReferences": [owner_reference(pool, controller=True)]}
+
+
+async def pods(world: World) -> list[str]:
+    return sorted(pod["metadata"]["name"] for pod in await world.all(POD))
+
+
+async def test_who_is_waited_for_finds_a_worker(world: World) -> None:
+    assert await pods(world) == []
+    await world.sandbox("cold")
+    assert await pods(world) == ["cold"]
+
+
+async def test_one_that_is_claimed_waits_no_longer(world: World) -> None:
+    claim = await world.claim("claim")
+    await world.patch(SANDBOX, KEPT[-1], {"metadata": {"ownerReferences": [owner_reference(claim, controller=True)]}})
+    assert await pods(world) == [KEPT[-1]]
+
+
+async def test_they_have_their_turn_when_it_has_taken_too_long(world: World) -> None:
+    await world.wait(PATIENCE)
+
+    async def all_have_pods() -> bool:
+        return await pods(world) == KEPT
+
+    await world.until(all_have_pods)
