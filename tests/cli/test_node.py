@@ -85,10 +85,28 @@ def test_options_of_its_own_api(monkeypatch: pytest.MonkeyPatch, kubeconfig: Pat
     assert settings.kubelet == kubelet.Settings("::1", 0, "::1", authority, Identity(*identity))
 
 
-@pytest.mark.parametrize("everywhere", ["0.0.0.0", "::"])
-def test_nobody_is_found_everywhere(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, everywhere: str) -> None:
-    _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), "--kubelet-address", everywhere)
-    assert settings.kubelet == kubelet.Settings(everywhere, 10250, "127.0.0.1")
+@pytest.mark.parametrize(
+    ("arguments", "address", "found_at"),
+    [
+        (("--kubelet-address", "0.0.0.0"), "0.0.0.0", "127.0.0.1"),
+        (("--kubelet-address", "192.0.2.1"), "192.0.2.1", "192.0.2.1"),
+        (("--node-ip", "192.0.2.1"), "", "192.0.2.1"),
+        (("--node-ip", "192.0.2.1", "--kubelet-address", "::"), "::", "192.0.2.1"),
+    ],
+)
+def test_where_it_listens_and_where_it_is_found(
+    monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, arguments: tuple[str, ...], address: str, found_at: str
+) -> None:
+    _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *arguments)
+    assert settings.kubelet == kubelet.Settings(address, 10250, found_at)
+
+
+def test_it_must_be_found_somehow(kubeconfig: Path) -> None:
+    """The API has an address of the other sort than those on which it is to listen."""
+    result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--kubelet-address", "::"])
+    assert result.exit_code != 0
+    assert "reaches 127.0.0.1 cannot be found out" in result.output
+    assert "--node-ip says it" in result.output
 
 
 def test_nodes_of_other_directories_are_told_apart(

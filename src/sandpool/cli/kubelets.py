@@ -26,6 +26,12 @@ _OPTIONS: Final = (
     ),
     click.option("--kubelet-port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes any."),
     click.option(
+        "--node-ip",
+        default="",
+        show_default="the one from which this machine reaches the API",
+        help="The address that the API server is told.",
+    ),
+    click.option(
         "--client-ca-file", type=_FILE, help="Who signs clients' certificates. [default: what the API server says]"
     ),
     click.option("--tls-cert-file", type=_FILE, help="The certificate to show. [default: one of its own making]"),
@@ -44,6 +50,7 @@ def settings(
     connection: Connection,
     kubelet_address: str,
     kubelet_port: int,
+    node_ip: str,
     client_ca_file: Path | None,
     tls_cert_file: Path | None,
     tls_private_key_file: Path | None,
@@ -52,14 +59,17 @@ def settings(
     if (tls_cert_file is None) != (tls_private_key_file is None):
         raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together: give both or neither")
     identity = Identity(tls_cert_file, tls_private_key_file) if tls_cert_file and tls_private_key_file else None
+    found_at = node_ip or (_way(connection, kubelet_address) if kubelet_address in EVERYWHERE else kubelet_address)
+    return Settings(kubelet_address, kubelet_port, found_at, client_ca_file, identity)
+
+
+def _way(connection: Connection, listening: str) -> str:
     api = urlsplit(connection.proxy or connection.server)
     try:
-        anywhere = kubelet_address in EVERYWHERE
-        found_at = way_to(api.hostname or "", api.port or 443) if anywhere else kubelet_address
+        return way_to(api.hostname or "", api.port or 443, listening)
     except OSError as error:
-        where = f"which address of this machine leads to {api.hostname} cannot be found out"
-        raise click.ClickException(f"{where}: {error}; --kubelet-address says it") from None
-    return Settings(kubelet_address, kubelet_port, found_at, client_ca_file, identity)
+        what = f"from which address this machine reaches {api.hostname} cannot be found out"
+        raise click.ClickException(f"{what}: {error}; --node-ip says it") from None
 
 
 def greeting(node: Node) -> str:

@@ -109,9 +109,11 @@ class Kubelet:
         return Authority(self.directory, self.clock).kubelet(self.node, names)
 
 
-def way_to(host: str, port: int) -> str:
-    """The address of this machine from which it reaches another, and by which that one probably reaches it."""
-    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM):
+def way_to(host: str, port: int, listening: str = "") -> str:
+    """The address of this machine from which it reaches another, and by which that one probably reaches it; one that
+    somebody has who listens on a wildcard."""
+    wanted = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(listening, socket.AF_UNSPEC)
+    for family, kind, protocol, _, address in socket.getaddrinfo(host, port, wanted, socket.SOCK_DGRAM):
         with socket.socket(family, kind, protocol) as probe:
             try:
                 probe.connect(address)  # of a datagram socket: nothing is sent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
 
 import httptools
@@ -18,8 +18,12 @@ _PIECE: Final = 1 << 16
 _LONGEST_HEAD: Final = 1 << 16
 
 
+#: Looks at what the other side has shown, encoded as DER, before it is told anything. Raises ``OSError``.
+Believe = Callable[[bytes], None]
+
+
 class Answer:
-    """``ask`` makes it, when the head is complete; names of headers are in lower case. Whoever has it closes it.
+    """``ask`` gives it when its head is complete; names of headers are in lower case. Whoever has it closes it.
 
     The methods that begin with ``on_`` are called by the parser."""
 
@@ -37,15 +41,6 @@ class Answer:
     def status(self) -> int:
         status: int = self._parser.get_status_code()
         return status
-
-    @property
-    def certificate(self) -> bytes:
-        """What the other side has shown, encoded as DER; empty without TLS."""
-        tls = self._writer.get_extra_info("ssl_object")
-        return b"" if tls is None else tls.getpeercert(binary_form=True) or b""
-
-    def send(self, data: bytes) -> None:
-        self._writer.write(data)
 
     async def head(self) -> None:
         """Wait until it is complete. Raises ``OSError``."""
@@ -121,10 +116,18 @@ class _BegunWire(StreamWire):
         return await super().receive()
 
 
-async def connect(host: str, port: int, tls: ssl.SSLContext) -> Answer:
-    """A connection, on which nothing has been said yet. Raises ``OSError``."""
+async def ask(host: str, port: int, tls: ssl.SSLContext, believe: Believe, request: bytes) -> Answer:
+    """Raises ``OSError``; then nothing is left open."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
-    return Answer(reader, writer)
+    try:
+        believe(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
+        writer.write(request)
+        answer = Answer(reader, writer)
+        await answer.head()
+    except BaseException:
+        writer.close()
+        raise
+    return answer
 
 
 def request_head(method: str, target: str, host: str, headers: Mapping[str, str]) -> bytes:

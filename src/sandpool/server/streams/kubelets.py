@@ -27,7 +27,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, ServiceUnavailable, from_status
 from sandpool.server.exchange import Response, Upgrade
 from sandpool.server.pki import Identity
-from sandpool.server.streams.asking import Answer, connect, request_head
+from sandpool.server.streams.asking import Answer, ask, request_head
 from sandpool.server.streams.conversations import with_text
 from sandpool.server.streams.wire import Wire
 
@@ -70,6 +70,10 @@ class Endpoint:
         host = next((found for type in _ADDRESSES if (found := addresses.get(type))), "")
         annotations = node["metadata"].get("annotations") or {}
         return cls(host, port, annotations.get(KUBELET_CERTIFICATE, "")) if host and port else None
+
+    def believe(self, certificate: bytes) -> None:
+        if self.fingerprint and hashlib.sha256(certificate).hexdigest() != self.fingerprint:
+            raise ConnectionError("its certificate is not the one that the node has announced")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,19 +126,11 @@ class Kubelets:
         where = f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
         try:
             async with asyncio.timeout(_PATIENCE):
-                answer = await connect(endpoint.host, endpoint.port, self._tls())
-                try:
-                    if endpoint.fingerprint and hashlib.sha256(answer.certificate).hexdigest() != endpoint.fingerprint:
-                        raise ConnectionError("its certificate is not the one that the node has announced")
-                    answer.send(request_head(question.method, question.target, where, question.passed))
-                    await answer.head()
-                except BaseException:
-                    answer.close()
-                    raise
+                request = request_head(question.method, question.target, where, question.passed)
+                return await ask(endpoint.host, endpoint.port, self._tls(), endpoint.believe, request)
         except OSError as error:  # and TimeoutError, which says nothing
             why = str(error) or "not in time"
             raise ServiceUnavailable(f"the node does not answer at {where}: {why}") from error
-        return answer
 
     def _tls(self) -> ssl.SSLContext:
         """Made for every connection: certificates are renewed."""
