@@ -18,7 +18,7 @@ from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.messages import answer, receive_order
 from sandpool.node.launcher.orders import Order
 from sandpool.node.launcher.porter import Errand
-from sandpool.node.launcher.porters import MOST, STAY, Porters
+from sandpool.node.launcher.porters import CROWD, MOST, STAY, Porters
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 from sandpool.testing.clock import ManualClock
 
@@ -124,6 +124,21 @@ async def test_many_at_once_are_let_in_by_one(world: World) -> None:
         child.close()
     for number in numbers:
         inside.ends(number)
+
+
+async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
+    sent = [world.send() for _ in range(CROWD + 1)]
+    await world.clock.settle()
+    first, second = world.stage.inside
+    numbers = [await first.starts() for _ in range(CROWD)]
+    number = await second.starts()
+    for child in await asyncio.gather(*sent):
+        child.close()
+    for each in numbers:
+        first.ends(each)
+    await world.clock.settle()
+    second.ends(number)
+    assert await second.is_told_to_go(), "one that has nothing to do is enough"
 
 
 async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> None:

@@ -93,6 +93,17 @@ async def test_a_command_has_what_it_is_given_and_nothing_of_the_porter(boxes: R
     assert mask == "0022"
 
 
+async def test_more_at_once_than_one_porter_has_descriptors_for(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "100", nofile=40, limits=Limits(pids=512))
+    names = [f"/tmp/{number}" for number in range(60)]
+    script = "touch $0; until test -e /tmp/all; do sleep 0.1; done; exit 3"
+    running = [asyncio.create_task(boxes.execute(container, "sh", "-c", script, name)) for name in names]
+    _, said = await boxes.execute(container, "sh", "-c", f"until test -e {names[-1]}; do sleep 0.1; done; echo there")
+    assert said == "there\n"
+    await boxes.execute(container, "touch", "/tmp/all")
+    assert await asyncio.gather(*running) == [(3, "")] * len(names)
+
+
 async def test_what_a_command_was_given_is_not_kept_open(boxes: Rig) -> None:
     """Whoever reads what it writes is told of its end."""
     container = await boxes.start("sleep", "100")

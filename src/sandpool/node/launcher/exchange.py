@@ -50,9 +50,9 @@ class Exchange:
         self._loop.add_reader(connection, self._receive)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing was ordered that has not ended."""
-        return not self._waiting and not self._children
+    def pending(self) -> int:
+        """How many were ordered that have not ended."""
+        return len(self._waiting) + len(self._children)
 
     async def order(self, data: bytes, descriptors: Sequence[int]) -> Child:
         """Raises ``NoSuchCommand`` if there is no such program, ``RuntimeFailure`` if anything else is in the way, and

@@ -16,6 +16,7 @@ import gc
 import json
 import os
 import select
+import signal
 import socket
 from collections.abc import Mapping
 from typing import Final, NamedTuple
@@ -72,7 +73,7 @@ class Porter:
             return False
         try:
             pid = self._execute(Errand.decode(order.data), order.descriptors)
-            pidfd = os.pidfd_open(pid)  # it is our child, and nobody else's PID before we have heard of its end
+            pidfd = _opened(pid)
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and the next may do better
             answer(self.agent, {"order": order.number, **complaint(error)})
             return True
@@ -100,6 +101,16 @@ class Porter:
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
         answer(self.agent, {"order": number, "ended": status})
+
+
+def _opened(pid: int) -> int:
+    """The descriptor of a child; nobody else has its PID before we have heard of its end."""
+    try:
+        return os.pidfd_open(pid)
+    except OSError:  # as many are open as may be
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
 
 
 def execute(errand: Errand) -> int:

@@ -1,9 +1,9 @@
 """The agent's side of porters: who lets the next command into a container.
 
 The first command of a container brings a porter with it, which stays for a while in case there are more. While it is
-busy with one that it cannot start, others do not wait for it for long: another porter is sent in. Of those that have
-nothing to do one stays, and no more than a few in all: a porter takes memory, which its container is charged for, and
-is one of the processes that the container may have.
+busy with one that it cannot start, others do not wait for it for long: another porter is sent in, as it is when one has
+many that run. Of those that have nothing to do one stays, and no more than a few in all: a porter takes memory, which
+its container is charged for, and is one of the processes that the container may have.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ STAY: Final = 30.0
 MOST: Final = 16
 # Seconds after which an errand that was not begun is taken to be stuck.
 _STUCK: Final = 0.1
+#: Commands that one porter has at a time. It holds a descriptor for each, and has no more of them than they have.
+CROWD: Final = 24
 
 
 class Porter:
@@ -48,10 +50,11 @@ class Porter:
 
     @property
     def is_idle(self) -> bool:
-        return self._exchange.is_idle
+        return self._exchange.pending == 0
 
-    def is_stuck(self, now: float) -> bool:
-        return any(now - given > _STUCK for given in self._given.values())
+    def is_free(self, now: float) -> bool:
+        """Whether it would take another errand at once."""
+        return self._exchange.pending < CROWD and all(now - given <= _STUCK for given in self._given.values())
 
     async def run(self, errand: Errand, stdio: list[int], now: float) -> Child:
         """Raises as ``Exchange.order`` does."""
@@ -125,7 +128,7 @@ class Porters:
 
     def _free(self, container: object) -> Porter | None:
         now = self.clock.monotonic()
-        return next((porter for porter in self._inside.get(container, ()) if not porter.is_stuck(now)), None)
+        return next((porter for porter in self._inside.get(container, ()) if porter.is_free(now)), None)
 
     def _enter(self, container: object, entry: Entry) -> Porter:
         porter = Porter(self.launcher, entry, lambda gone: self._forget(container, gone))
