@@ -133,3 +133,18 @@ async def test_idle_it_costs_nothing(boxes: Rig) -> None:
     before = (await container.usage()).cpu_nanoseconds
     await asyncio.sleep(1.0)
     assert (await container.usage()).cpu_nanoseconds - before < 20_000_000
+
+
+async def test_a_command_ends_with_its_kernel_as_if_it_were_killed(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000")
+    assert container.pid is not None
+    command = asyncio.create_task(boxes.execute(container, "sh", "-c", "touch /tmp/here; exec sleep 1000"))
+    while (await boxes.execute(container, "test", "-e", "/tmp/here"))[0] != 0:
+        assert not command.done()
+    os.kill(container.pid, signal.SIGKILL)
+    assert (await command)[0] == 137
+
+
+async def test_a_command_may_exit_with_what_runsc_does(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000")
+    assert (await boxes.execute(container, "sh", "-c", "exit 128"))[0] == 128

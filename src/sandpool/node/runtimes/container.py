@@ -34,7 +34,7 @@ _SLOWER: Final = 1.2
 # The exit code of a container whose program could not be executed, as container runtimes give it.
 _NOT_EXECUTED: Final = 128
 _GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the container
-_KILLED: Final = 128 + signal.SIGKILL
+KILLED: Final = 128 + signal.SIGKILL
 
 
 class LaunchedContainer(ABC):
@@ -212,7 +212,7 @@ class LaunchedContainer(ABC):
         if code is not None:
             return Exit(code, oom_killed)
         if oom_killed or status is None or os.WIFSIGNALED(status):
-            return Exit(_KILLED, oom_killed)
+            return Exit(KILLED, oom_killed)
         if os.WEXITSTATUS(status) == _GAVE_UP:
             return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
         return Exit(os.WEXITSTATUS(status))  # it was killed before it was executed

@@ -29,7 +29,7 @@ from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.gvisor import STATE_FILE, runsc
 from sandpool.node.launcher.stage import PROGRAMS
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
-from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
+from sandpool.node.runtimes.container import KILLED, LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, NoSuchCommand, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 from sandpool.node.runtimes.trace import Trace
@@ -44,6 +44,8 @@ _OWN_THREADS: Final = 128
 # The descriptors of a call: where the PID inside is written to, and what is executed.
 _PID, _PROCESS = 3, 4
 _RUNNING: Final = "running"
+# What a call of runsc exits with if it cannot say what has become of a command; but so may a command.
+_LOST: Final = 128
 
 
 class GvisorRuntime(ConfinedRuntime):
@@ -127,15 +129,19 @@ class GvisorContainer(LaunchedContainer):
 
     async def send(self, number: int, *which: str) -> None:
         """A signal, by way of the container's kernel. Does nothing if there is nobody to get it."""
+        await self.ask("kill", *which, NAME, str(number))
+
+    async def ask(self, *arguments: str) -> bool:
+        """Have runsc do something by way of the container's kernel. False if that cannot be done."""
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
-            child = await self._call({}, [nothing] * 3, "kill", *which, NAME, str(number))
+            child = await self._call({}, [nothing] * 3, *arguments)
         except RuntimeFailure:
-            return  # it has ended
+            return False  # it has ended
         finally:
             os.close(nothing)
         try:
-            await child.ended
+            return await child.ended == 0
         finally:
             child.close()
 
@@ -180,6 +186,12 @@ class GvisorProcess(LaunchedProcess):
     async def signal(self, number: int) -> None:
         if not self.has_ended:  # who has the PID then is somebody else
             await self.container.send(number, f"--pid={self.inner}")
+
+    async def _wait(self) -> int:
+        code = await super()._wait()
+        if code == _LOST and not await self.container.ask("ps", NAME):
+            return KILLED  # with the kernel it ran on
+        return code
 
 
 async def _end(execution: asyncio.Task[GvisorProcess]) -> None:
