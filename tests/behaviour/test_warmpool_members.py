@@ -8,11 +8,14 @@ from typing import Any
 import pytest
 
 from sandpool.api import labels
+from sandpool.api.conditions import find_condition
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE
 from sandpool.controllers.warmpool.settings import Settings
+from sandpool.kube.errors import ApiError, Forbidden
+from sandpool.kube.transport import Request
 from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm
 from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate, all_ready
@@ -358,3 +361,28 @@ async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world:
     assert names(await world.filled(2)) & (old | hanging) == old
     order = ["delete" if is_deletion(each) else "create" for each in world.wire.requests[since:] if about(each)]
     assert order == ["delete", "create"], "one for one, and one after the other"
+
+
+async def test_in_a_namespace_that_is_being_deleted_it_is_tried_once_and_said_once(world: World) -> None:
+    def refuse(request: Request) -> ApiError | None:
+        why = f"unable to create new content in namespace {world.namespace} because it is being terminated"
+        return Forbidden(f"sandboxes is forbidden: {why}") if request.method == "POST" else None
+
+    await world.template()
+    await world.pool(3)
+    since = len(world.wire.requests)
+    world.wire.fault = refuse
+    for member in await world.members():
+        await world.client.delete(SANDBOX, member["metadata"]["name"], world.namespace)
+        await world.wait(45)
+    assert creations(world, since) == 1
+    said = [request for request in world.wire.requests[since:] if is_said_of_pool(request)]
+    assert len(said) <= 4, "once for each member that went, and why none comes"
+    progressing = find_condition((await world.get(SANDBOX_WARM_POOL, "pool"))["status"]["conditions"], "Progressing")
+    assert progressing is not None
+    assert progressing["message"].startswith("creating sandboxes failed once, pausing for 5m0s: ")
+    world.wire.heal()
+
+
+def is_said_of_pool(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/sandboxwarmpools/pool/status")

@@ -241,6 +241,24 @@ async def test_a_namespace_that_goes_is_waited_for_without_a_word(
     assert caplog.messages == []
 
 
+async def test_of_a_namespace_that_goes_one_line_tells(caplog: pytest.LogCaptureFixture) -> None:
+    async def refused(key: str) -> Result:
+        check_create({"status": {"phase": "Terminating"}}, key.partition("/")[0], POD, key)
+        return DONE
+
+    caplog.set_level(logging.INFO)
+    passes = Passes(refused)
+    async with running(controller_of(passes)) as controller:
+        for key in ("team/a", "team/b", "other/a", "team/a"):
+            controller.enqueue(key)
+            await passes.clock.settle()
+        told = "waits until namespace {}, which is being deleted, is gone"
+        ours = [message for message in caplog.messages if "namespace" in message]
+        assert ours == [f"claim team/a {told.format('team')}", f"claim other/a {told.format('other')}"]
+        await passes.clock.advance(301)
+        assert len([message for message in caplog.messages if told.format("team") in message]) == 2, "it is still there"
+
+
 async def test_success_forgets_the_failures() -> None:
     async def look(key: str) -> Result:
         if len(passes.log) in (1, 2, 4):

@@ -7,7 +7,7 @@ seen or missed, in any order, lead to the same pass. It returns when to look aga
 * A reconcile that fails is tried again after a pause that grows with every failure of that key. A failure is an
   exception. Having to wait for something is not one: that is a ``Result`` with a time, and its pauses do not grow.
 * In a namespace that is being deleted nothing can be made. What is there is about to go, which is a change that leads
-  to another pass; until then a failure for that reason is neither told nor tried again soon.
+  to another pass; until then a failure for that reason is told once for the namespace, and not tried again soon.
 * A pass decides anew when the next one is due, so timers set for the key before it are forgotten when it begins.
 * What was there before the workers began is looked at when there is no news: after a restart everything is there, and
   hardly anything of it needs a hand, while whoever comes now is waiting.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from random import Random
@@ -48,6 +49,7 @@ BACKLOG: Final = -100
 
 #: What every API says of a namespace that is being deleted, where the reason of a failure is told in words.
 TERMINATING: Final = "because it is being terminated"
+_GOING: Final = re.compile(rf"namespace (\S+) {TERMINATING}")
 # Seconds. Somebody's finalizer may keep a namespace for long, but nothing can be made in it all the while.
 _UNTIL_GONE: Final = 300.0
 
@@ -121,6 +123,7 @@ class Controller(Generic[K]):
         # A controller has keys of one kind, so these are what that kind has cost.
         self.reconciles = 0  # begun
         self.failures = 0
+        self._going: dict[str, float] = {}  # namespaces that are being deleted, and until when that is not told again
         self._tasks: list[asyncio.Task[None]] = []  # the workers, once run has begun
         self._stopping = False
 
@@ -218,8 +221,8 @@ class Controller(Generic[K]):
 
     def _failed(self, key: K, error: BaseException) -> None:
         self.failures += 1
-        if TERMINATING in str(error):
-            _log.debug("%s %s waits for its namespace to go: %s", self.name, key, error)
+        if TERMINATING in (text := str(error)):
+            self._tell_once(_GOING.search(text), key)
             self._come_back(key, _UNTIL_GONE)
             return
         asked = error.retry_after if isinstance(error, ApiError | Unfinished) else None
@@ -237,6 +240,13 @@ class Controller(Generic[K]):
         )
         self._come_back(key, pause)
         self.retried()
+
+    def _tell_once(self, going: re.Match[str] | None, key: K) -> None:
+        namespace, now = going[1] if going else "", self.clock.monotonic()
+        self._going = {name: until for name, until in self._going.items() if until > now}
+        level = logging.DEBUG if namespace in self._going else logging.INFO
+        self._going.setdefault(namespace, now + _UNTIL_GONE)
+        _log.log(level, "%s %s waits until namespace %s, which is being deleted, is gone", self.name, key, namespace)
 
     def _come_back(self, key: K, after: float) -> None:
         """What is due is news, also if it was backlog: else a busy queue would never come to it."""

@@ -58,3 +58,11 @@ def test_what_the_api_asks_for_is_kept_in_full(scene: Scene) -> None:
     breaker = Breaker().attempted(Attempt(0, "too many requests", retry_after=30, chance=0.9), scene.now)
     assert breaker.pause == breaker.remaining(scene.now) == 30
     assert breaker.attempted(Attempt(0, "no"), scene.at(30)).remaining(scene.at(30)) == 2
+
+
+def test_a_namespace_that_is_being_deleted_opens_it_at_once_and_for_long(scene: Scene) -> None:
+    error = "unable to create new content in namespace team because it is being terminated"
+    breaker = Breaker().attempted(Attempt(2, error), scene.now)
+    assert breaker.is_open
+    assert breaker.pause == breaker.remaining(scene.now) == 300
+    assert breaker.attempted(Attempt(1, ""), scene.at(300)) == Breaker()

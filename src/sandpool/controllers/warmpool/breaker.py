@@ -4,6 +4,9 @@ Creation may fail for reasons that stay: a quota, a template the API rejects, an
 is followed by a pause, each twice as long as the one before. After a few in a row the breaker is open: the pool says so
 in a condition, and each further attempt is a single sandbox. One success closes it.
 
+In a namespace that is being deleted nothing can be made any more, so the breaker opens at once and for the longest
+pause. Who deletes the namespace deletes the pool, too; one of the same name in a new namespace begins anew.
+
 What fails for one pool often fails for many at the same moment. So a part of every pause is left to chance, and they
 come back apart. A pause the API has asked for is kept in full.
 """
@@ -13,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
+
+from sandpool.engine.controller import TERMINATING
 
 OPENS_AFTER: Final = 3
 FIRST_PAUSE: Final = 1.0
@@ -42,12 +47,12 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        return self.failures >= OPENS_AFTER
+        return self.failures >= OPENS_AFTER or TERMINATING in self.error
 
     @property
     def pause(self) -> float:
         """How long creation rests after the last failure, at most."""
-        return max(_pause_after(self.failures), self.retry_after)
+        return max(_pause_after(self.failures, self.error), self.retry_after)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until the next attempt; 0 if it may be made now."""
@@ -60,10 +65,12 @@ class Breaker:
         if not attempt.error:
             return Breaker() if attempt.succeeded else self
         failures = 1 if attempt.succeeded else self.failures + 1
-        pause = max(_pause_after(failures) * (1.0 - _JITTER * attempt.chance), attempt.retry_after)
+        pause = max(_pause_after(failures, attempt.error) * (1.0 - _JITTER * attempt.chance), attempt.retry_after)
         return Breaker(failures, now + timedelta(seconds=pause), attempt.error, attempt.retry_after)
 
 
-def _pause_after(failures: int) -> float:
+def _pause_after(failures: int, error: str) -> float:
+    if TERMINATING in error:
+        return LONGEST_PAUSE
     # Beyond 2^64 every pause is the longest, and much beyond it a float overflows.
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 64), LONGEST_PAUSE) if failures else 0.0

@@ -105,7 +105,7 @@ def _progressing(pool: WarmPoolView, census: Census, circumstances: Circumstance
         return _Finding(FALSE, conditions.TEMPLATE_NOT_FOUND, conditions.template_not_found_message(pool.template))
     if breaker.is_open and census.members < pool.replicas:
         message = (
-            f"creating sandboxes failed {breaker.failures} times in a row, "
+            f"creating sandboxes failed {_times(breaker.failures)}, "
             f"pausing for {go_duration(breaker.pause)}: {breaker.error}"
         )
         return _Finding(FALSE, conditions.CREATION_FAILING, message)
@@ -139,3 +139,7 @@ def _available(pool: WarmPoolView, census: Census, needed: int) -> _Finding:
 
 def _count(number: int) -> str:
     return "1 sandbox" if number == 1 else f"{number} sandboxes"
+
+
+def _times(failures: int) -> str:
+    return "once" if failures == 1 else f"{failures} times in a row"
