@@ -8,6 +8,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator
 
+import pytest
 import pytest_asyncio
 
 from sandpool.node.descriptors import readable
@@ -35,7 +36,7 @@ class Inside:
     def __init__(self, agent: socket.socket) -> None:
         self.agent = agent
 
-    async def starts(self, **said: object) -> int:
+    async def starts(self, pid: int | None = None, **said: object) -> int:
         """Wait for an errand and say what came of it; the number of the errand."""
         await readable(self.agent.fileno())
         order = receive_order(self.agent)
@@ -45,8 +46,9 @@ class Inside:
         if said:
             answer(self.agent, {"order": order.number, **said})
             return order.number
-        pidfd = os.pidfd_open(os.getpid())
-        answer(self.agent, {"order": order.number, "pid": os.getpid()}, pidfd)
+        pid = pid or os.getpid()
+        pidfd = os.pidfd_open(pid)
+        answer(self.agent, {"order": order.number, "pid": pid}, pidfd)
         os.close(pidfd)
         return order.number
 
@@ -179,15 +181,19 @@ async def test_nobody_stays_whom_no_cgroup_would_end(world: World) -> None:
     assert await world.stage.inside[0].is_told_to_go()
 
 
-async def test_nobody_waits_for_one_that_is_stuck(world: World) -> None:
+@pytest.mark.parametrize("has_given_up", [False, True])
+async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bool) -> None:
     first = world.send()
     await world.clock.settle()
+    if has_given_up:
+        first.cancel()
     await world.clock.advance(module._STUCK + 0.01)
     await world.run()
     stuck, other = world.stage.inside
-    number = await stuck.starts()
-    (await first).close()
-    stuck.ends(number)
+    number = await stuck.starts(error="late", kind="NoSuchCommand") if has_given_up else await stuck.starts()
+    if not has_given_up:
+        (await first).close()
+        stuck.ends(number)
     await world.clock.settle()
     assert await stuck.is_told_to_go(), "one of two that have nothing to do is enough"
     sending = world.send()
@@ -239,6 +245,20 @@ async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> N
     assert len(world.stage.inside) == 1
     await world.clock.advance(STAY)
     assert await world.stage.inside[0].is_told_to_go()
+
+
+async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World) -> None:
+    """Also where the porter would leave at once: what it has not begun yet it would begin on its way out."""
+    sending = world.send(since=5)
+    await world.clock.settle()
+    sending.cancel()
+    await world.clock.settle()
+    (inside,) = world.stage.inside
+    victim = await asyncio.create_subprocess_exec("sleep", "1000")
+    number = await inside.starts(victim.pid)
+    assert await victim.wait() == -signal.SIGKILL
+    inside.ends(number, signal.SIGKILL)
+    assert await inside.is_told_to_go()
 
 
 async def test_when_a_container_is_deleted_its_porter_goes(world: World) -> None:

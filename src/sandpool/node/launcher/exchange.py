@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 from sandpool.node.descriptors import writable
 from sandpool.node.launcher.messages import receive, send_order
@@ -30,20 +31,31 @@ class Child:
             self.pidfd = -1
 
 
+class _Waiting(NamedTuple):
+    process: asyncio.Future[Child]
+    since: float
+
+
 class Exchange:
-    """``on_end`` is called when the other side is gone; to close this one then is up to the caller. ``unwanted`` gets
-    every process that is started after who asked for it has gone."""
+    """``on_end`` is called when the other side is gone; to close this one then is up to the caller. ``on_idle`` is
+    called when the last of what was ordered has ended. ``unwanted`` gets every process that is started after who asked
+    for it has gone."""
 
     def __init__(
-        self, connection: socket.socket, on_end: Callable[[], None], unwanted: Callable[[Child], None] = Child.close
+        self,
+        connection: socket.socket,
+        on_end: Callable[[], None],
+        on_idle: Callable[[], None] = lambda: None,
+        unwanted: Callable[[Child], None] = Child.close,
     ) -> None:
         self.connection = connection
         self._on_end = on_end
+        self._on_idle = on_idle
         self._unwanted = unwanted
         self._numbers = count(1)
         self._closed = False
-        # By order: who waits for the process, and the processes whose end is not known.
-        self._waiting: dict[int, asyncio.Future[Child]] = {}
+        # By order: who waits for the process, or has waited and gone, and the processes whose end is not known.
+        self._waiting: dict[int, _Waiting] = {}
         self._children: dict[int, Child] = {}
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
@@ -54,18 +66,25 @@ class Exchange:
         """How many were ordered that have not ended."""
         return len(self._waiting) + len(self._children)
 
-    async def order(self, data: bytes, descriptors: Sequence[int]) -> Child:
-        """Raises ``NoSuchCommand`` if there is no such program, ``RuntimeFailure`` if anything else is in the way, and
-        ConnectionError if the order was not delivered and never will be."""
+    @property
+    def unanswered_since(self) -> float:
+        """When the first was ordered of those that were not begun; infinity if there are none."""
+        return next((waiting.since for waiting in self._waiting.values()), math.inf)
+
+    async def order(self, data: bytes, descriptors: Sequence[int], now: float = 0.0) -> Child:
+        """``now`` is only kept for ``unanswered_since``. Raises ``NoSuchCommand`` if there is no such program,
+        ``RuntimeFailure`` if anything else is in the way, and ConnectionError if the order was not delivered and never
+        will be."""
         number = next(self._numbers)
         waiting: asyncio.Future[Child] = self._loop.create_future()
-        self._waiting[number] = waiting
+        self._waiting[number] = _Waiting(waiting, now)
         try:
             while not self._sent(number, data, descriptors):
                 await self._room(waiting)
-            return await waiting
-        finally:
+        except BaseException:
             self._waiting.pop(number, None)
+            raise
+        return await waiting
 
     def close(self, why: str, ended: int | None) -> None:
         """Who waits is told why in vain; of processes that have not ended this is the end as far as anybody knows."""
@@ -75,12 +94,13 @@ class Exchange:
         if not self._loop.is_closed():
             self._loop.remove_reader(self.connection)
         self.connection.close()
-        for waiting in self._waiting.values():
+        for waiting, _ in self._waiting.values():
             if not waiting.done():
                 waiting.set_exception(RuntimeFailure(why))
         for child in self._children.values():
             if not child.ended.done():
                 child.ended.set_result(ended)
+        self._waiting.clear()
         self._children.clear()
 
     def _sent(self, number: int, data: bytes, descriptors: Sequence[int]) -> bool:
@@ -115,17 +135,20 @@ class Exchange:
     def _answered(self, answer: dict[str, Any], pidfd: int = -1) -> None:
         number = answer["order"]
         if "ended" in answer:
-            if (child := self._children.pop(number, None)) is not None and not child.ended.done():
+            child = self._children.pop(number)
+            if not child.ended.done():
                 child.ended.set_result(answer["ended"])
-            return
-        waiting = self._waiting.get(number)
-        if "error" in answer:
-            if waiting is not None and not waiting.done():
+        elif "error" in answer:
+            waiting, _ = self._waiting.pop(number)
+            if not waiting.done():
                 kind = NoSuchCommand if answer["kind"] == NoSuchCommand.__name__ else RuntimeFailure
                 waiting.set_exception(kind(answer["error"]))
-            return
-        child = self._children[number] = Child(answer["pid"], pidfd)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(child)
         else:
-            self._unwanted(child)
+            waiting, _ = self._waiting.pop(number)
+            child = self._children[number] = Child(answer["pid"], pidfd)
+            if waiting.done():
+                self._unwanted(child)
+            else:
+                waiting.set_result(child)
+        if not self.pending:
+            self._on_idle()

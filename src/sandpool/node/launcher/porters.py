@@ -14,7 +14,6 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from typing import Final
 
 from sandpool.engine.clock import Clock
@@ -34,18 +33,22 @@ CROWD: Final = 24
 
 
 class Porter:
-    """One that is in its container, or on its way there. ``on_end`` is called once, when it is gone or sent away."""
+    """One that is in its container, or on its way there. ``on_rest`` is called when it has nothing more to do, and
+    ``on_end`` once, when it is gone or sent away."""
 
-    def __init__(self, launcher: LauncherClient, entry: Entry, on_end: Callable[[Porter], None]) -> None:
+    def __init__(
+        self,
+        launcher: LauncherClient,
+        entry: Entry,
+        on_rest: Callable[[Porter], None],
+        on_end: Callable[[Porter], None],
+    ) -> None:
         # Where a container is no cgroup, nobody would end the porter with it.
         self.may_stay = not entry.since
         self._on_end = on_end
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._exchange = Exchange(ours, self._lost, _kill)
+        self._exchange = Exchange(ours, self._lost, lambda: on_rest(self), _kill)
         self._left = False
-        # When each errand was given to it that it has not begun yet.
-        self._given: dict[int, float] = {}
-        self._numbers = count()
         self._coming = asyncio.create_task(self._come(launcher, entry, theirs), name="porter on its way")
 
     @property
@@ -54,16 +57,11 @@ class Porter:
 
     def is_free(self, now: float) -> bool:
         """Whether it would take another errand at once."""
-        return self._exchange.pending < CROWD and all(now - given <= _STUCK for given in self._given.values())
+        return self._exchange.pending < CROWD and now - self._exchange.unanswered_since <= _STUCK
 
     async def run(self, errand: Errand, stdio: list[int], now: float) -> Child:
         """Raises as ``Exchange.order`` does."""
-        number = next(self._numbers)
-        self._given[number] = now
-        try:
-            return await self._exchange.order(errand.encode(), stdio)
-        finally:
-            del self._given[number]
+        return await self._exchange.order(errand.encode(), stdio, now)
 
     def leave(self, why: str = "nobody is let in any more", ended: int | None = None) -> None:
         """What it has started lives on. ``ended`` is how that has ended, if it has."""
@@ -104,15 +102,9 @@ class Porters:
             porter = self._free(container) or self._enter(container, entry())
             self._resting.pop(porter, None)
             try:
-                child = await porter.run(errand, stdio, self.clock.monotonic())
+                return await porter.run(errand, stdio, self.clock.monotonic())
             except ConnectionError:  # it is gone, and has not got this
                 porter.leave()
-            except BaseException:
-                self._rest(container, porter)
-                raise
-            else:
-                child.ended.add_done_callback(partial(self._rest, container, porter))
-                return child
 
     def dismiss(self, container: object) -> None:
         """Everything in it was killed."""
@@ -131,7 +123,7 @@ class Porters:
         return next((porter for porter in self._inside.get(container, ()) if porter.is_free(now)), None)
 
     def _enter(self, container: object, entry: Entry) -> Porter:
-        porter = Porter(self.launcher, entry, lambda gone: self._forget(container, gone))
+        porter = Porter(self.launcher, entry, partial(self._rest, container), partial(self._forget, container))
         self._inside.setdefault(container, []).append(porter)
         return porter
 
@@ -142,11 +134,9 @@ class Porters:
             del self._inside[container]
         self._resting.pop(porter, None)
 
-    def _rest(self, container: object, porter: Porter, ended: object = None) -> None:
-        inside = self._inside.get(container, [])
-        if porter not in inside or not porter.is_idle:
-            return
-        if not porter.may_stay or any(other.is_idle for other in inside if other is not porter):
+    def _rest(self, container: object, porter: Porter) -> None:
+        others = [other for other in self._inside[container] if other is not porter]
+        if not porter.may_stay or any(other.is_idle for other in others):
             porter.leave()
             return
         self._resting[porter] = self.clock.monotonic()
