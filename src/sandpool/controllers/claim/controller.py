@@ -16,11 +16,8 @@ given back if the claim turns out not to need it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from random import Random
-from typing import Final
 
-from sandpool.api.events import surplus_deleted
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
@@ -44,14 +41,14 @@ from sandpool.controllers.claim.decisions import (
 )
 from sandpool.controllers.claim.first_seen import FirstSeen
 from sandpool.controllers.claim.hosts import Hosts
+from sandpool.controllers.claim.keeping import Keeping
 from sandpool.controllers.claim.legacy import policy_to_delete
 from sandpool.controllers.claim.noting import Noting
 from sandpool.controllers.claim.offering import Offering
 from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.problems import Problem, Retry, is_refusal
 from sandpool.controllers.claim.references import names_to_find
 from sandpool.controllers.claim.settings import Settings
-from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.owners import Owners
@@ -66,11 +63,9 @@ from sandpool.engine.metrics_queue import MeasuredQueue
 from sandpool.engine.pace import PASSES_PER_SECOND
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.tracing import NoTracing, Tracing
-from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from sandpool.kube.errors import AlreadyExists, ApiError
 
 _log = logging.getLogger(__name__)
-
-_AGAIN: Final = Result(0.0)
 
 
 class ClaimController:
@@ -115,6 +110,7 @@ class ClaimController:
         self._first_seen = FirstSeen()
         self._noting = Noting(in_background, clock, random, self._first_seen.forget, workers=settings.note_workers)
         self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
+        self._keeping = Keeping(caches, performer, self.voice)
         self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
         Offering(caches, blueprints, self.assigner, self.hosts)
@@ -181,7 +177,7 @@ class ClaimController:
                     await self.performer.delete(delete, claim.namespace)
                 return await self.voice.settle(observed, decision.sandbox, expired=True)
             case Keep():
-                return await self._keep(observed, decision)
+                return await self._keeping.keep(observed, decision)
             case Refuse():
                 return await self.voice.settle(observed, None, decision.problem, expired=decision.has_expired)
 
@@ -213,43 +209,6 @@ class ClaimController:
             await self.performer.delete(leftover, claim.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
             _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), error)
-
-    async def _keep(self, observed: Observed, decision: Keep) -> Result:
-        sandbox, problem = decision.sandbox, decision.problem
-        self.voice.gave(observed.claim, sandbox.name)
-        if decision.patch is not None:
-            try:
-                answer = await self.performer.patch(decision.patch, sandbox.namespace)
-            except NotFound:
-                self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
-                return _AGAIN
-            except ApiError as error:
-                if not _is_refusal(error):
-                    raise
-                problem = problems.failure(error.message)
-            else:
-                sandbox = SandboxView.from_object(answer)
-        result = await self.voice.settle(observed, sandbox, problem)
-        if decision.surplus and not await self._dismiss(observed.claim, sandbox, decision.surplus):
-            return _AGAIN
-        return result
-
-    async def _dismiss(self, claim: ClaimView, stays: SandboxView, surplus: Sequence[SandboxView]) -> bool:
-        """Delete the sandboxes that are too many, and whether that could be decided."""
-        try:
-            answer = await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
-        except NotFound:
-            return True
-        self.caches.claims.wrote(answer)
-        deletes = deletions(claim, ClaimView.from_object(answer), stays, surplus)
-        for delete in deletes:
-            try:
-                await self.performer.delete(delete, claim.namespace)
-            except Conflict:
-                await self.performer.look_for(SANDBOX, delete.name, claim.namespace)
-                return False
-            self.voice.tell(claim, surplus_deleted(delete.name, stays.name))
-        return bool(deletes)
 
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
@@ -315,7 +274,7 @@ class ClaimController:
         except AlreadyExists:
             return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if isinstance(error, ApiError) and _is_refusal(error):
+            if isinstance(error, ApiError) and is_refusal(error):
                 problem = problems.failure(error.message)
                 return await self.voice.settle(observed, None, problem, is_reference_stale=stale)
             if leaves_doubt(error):
@@ -323,8 +282,3 @@ class ClaimController:
             raise
         self.voice.gave(claim, claim.name)
         return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
-
-
-def _is_refusal(error: ApiError) -> bool:
-    """Whether the API has understood and will not have it, which people are to know. Else it just cannot, now."""
-    return error.code < 500 and error.code != 429

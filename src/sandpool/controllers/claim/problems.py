@@ -7,6 +7,7 @@ from typing import Final
 
 from sandpool.api import conditions
 from sandpool.api.events import go_duration
+from sandpool.kube.errors import ApiError
 
 #: What is not there yet is looked for again after this long, should no event tell of it.
 MISSING_RETRY_SECONDS: Final = 60.0
@@ -96,3 +97,8 @@ def expired_but_not_owned(sandbox: str, claim: str) -> Problem:
     detail = f'sandbox not owned by this claim: sandbox "{sandbox}" is not owned by claim "{claim}"'
     message = conditions.expired_but_not_owned_message(detail)
     return Problem(reason, message, Retry.NEVER, status=Status.CLEAR)
+
+
+def is_refusal(error: ApiError) -> bool:
+    """Whether the API has understood and will not have it, which people are to know. Else it just cannot, now."""
+    return error.code < 500 and error.code != 429
