@@ -19,6 +19,7 @@ from sandpool.api.resource import Object
 from sandpool.node.cgroups.membership import began
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.messages import receive
 from sandpool.node.launcher.unprivileged import Dial, Hold
 from sandpool.node.network.places import ISOLATED, LOOPBACK, Places, refused
 from sandpool.node.pods.parts import Attachment
@@ -92,7 +93,7 @@ class HeldNetwork(Places[_Place]):
             child.close()
             theirs.close()
             await readable(ours.fileno())
-            _, descriptors, _, _ = socket.recv_fds(ours, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            _, descriptors = receive(ours, 1)
         if not descriptors:
             raise ConnectionRefusedError(f"nobody listens on port {port} of pod {uid}")
         connection = socket.socket(fileno=descriptors[0])
