@@ -272,6 +272,38 @@ class TestDoor:
             process.kill()
             await process.communicate()
 
+    async def test_input_that_is_piped_to_a_pod_of_its_own_ends(self, rig: Rig) -> None:
+        run = ("run", "piped", "-i", "--rm", "--image=sandpool.local/python", "--restart=Never", "--quiet")
+        said = await rig.run(*run, "--", "sh", "-c", "wc -c; echo done", stdin="0123456789\n" * 50_000)
+        assert said.split() == ["550000", "done"]
+
+    async def test_input_ends_with_the_first_who_attaches(self, rig: Rig) -> None:
+        script = "cat; echo at its end; exec sleep 1000"
+        main = {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", script]}
+        spec = {"terminationGracePeriodSeconds": 1, "containers": [{**main, "stdin": True, "stdinOnce": True}]}
+        await rig.daemon.server.client().create(POD, new(POD, "once", spec=spec), "default")
+        await rig.run("wait", "pod/once", "--for=condition=Ready", "--timeout=60s")
+        process = await asyncio.create_subprocess_exec(
+            *rig.kubectl.command("attach", "-i", "once"), stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                process.stdin.write(b"typed\n")
+                await process.stdout.readuntil(b"typed\n")
+                process.kill()
+                await process.communicate()
+
+                async def ended() -> bool:
+                    return await rig.run("logs", "once") == "typed\nat its end\n"
+
+                await until(ended)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+            await rig.run("delete", "pod", "once", "--now")
+
     async def test_fifty_connections_to_two_ports(self, rig: Rig) -> None:
         echo = (
             "import socketserver, sys\n"

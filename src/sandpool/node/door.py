@@ -22,6 +22,7 @@ from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
 from sandpool.node.pods.worker import PodWorker
+from sandpool.node.runtimes import once
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, resize
 
@@ -279,13 +280,20 @@ async def _type_into(running: Container, client: Conversation) -> None:
             while data := await client.receive():
                 await _write(running.terminal, data)
         return
-    descriptor = os.open(running.directory / "stdin", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    if running.spec.stdin_once:
+        descriptor = once.take(running.directory)
+        if descriptor is None:
+            return
+    else:
+        descriptor = os.open(running.directory / once.STDIN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         with suppress(OSError):
             while data := await client.receive():
                 await _write(descriptor, data)
     finally:
         os.close(descriptor)
+        if running.spec.stdin_once:
+            once.end(running.directory)
 
 
 async def _resizing(terminal: int, client: Conversation) -> None:

@@ -87,6 +87,19 @@ def test_terminals_and_read_only_roots() -> None:
     assert (spec.tty, spec.stdin, spec.read_only_root, spec.env["TERM"]) == (True, True, True, "xterm")
 
 
+@pytest.mark.parametrize(
+    ("fields", "once"),
+    [
+        ({"stdin": True, "stdinOnce": True}, True),
+        ({"stdin": True}, False),
+        ({"stdinOnce": True}, False),
+        ({"stdin": True, "stdinOnce": True, "tty": True}, False),
+    ],
+)
+def test_input_that_ends_once(fields: dict[str, bool], once: bool) -> None:
+    assert composed(**fields).stdin_once is once
+
+
 def test_what_it_may_write_to_its_own_root() -> None:
     assert composed().scratch.size == DEFAULT_SCRATCH
     assert composed(resources={"limits": {"ephemeral-storage": "10Mi"}}).scratch.size == 10 << 20

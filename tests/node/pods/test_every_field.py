@@ -25,8 +25,8 @@ DONE = {
         tolerations topologySpreadConstraints volumes overhead""",
     "PodSecurityContext": "runAsGroup runAsNonRoot runAsUser seccompProfile appArmorProfile",
     "Container": """args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe
-        resources restartPolicy securityContext startupProbe stdin terminationMessagePath terminationMessagePolicy tty
-        volumeMounts workingDir""",
+        resources restartPolicy securityContext startupProbe stdin stdinOnce terminationMessagePath
+        terminationMessagePolicy tty volumeMounts workingDir""",
     "SecurityContext": """capabilities privileged procMount readOnlyRootFilesystem runAsGroup runAsNonRoot runAsUser
         seccompProfile appArmorProfile""",
     "Capabilities": "drop",
@@ -86,7 +86,6 @@ NOTHING_TO_DO = {
     },
     "Container": {
         "resizePolicy": "resources cannot be changed while it runs",
-        "stdinOnce": "who attaches may do so again (docs/pods.md)",
     },
     "SecurityContext": {
         "allowPrivilegeEscalation": "nobody ever gets more privileges; true permits and demands nothing"

@@ -15,9 +15,10 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.runtimes import once
 from sandpool.node.runtimes.confined import ConfinedRuntime
 from sandpool.node.runtimes.container import LaunchedContainer
-from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
+from sandpool.node.runtimes.runtime import Container, ContainerSpec, PodSandbox
 from sandpool.testing.isolation import RUNTIMES, Rig
 
 pytestmark = pytest.mark.isolation
@@ -64,6 +65,36 @@ async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
         assert (await found.wait()).code == 6
         assert not cgroup.is_populated(), "nor does what it left in the background"
         await found.delete()
+
+
+@pytest.mark.parametrize("was_attached", [False, True])
+async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig, was_attached: bool) -> None:
+    """That an agent is gone is the end of what was attached to it, and of nothing else."""
+    pod = await boxes.pod()
+    script = "echo ready; cat; echo at its end"
+    first = await boxes.start("sh", "-c", script, pod=pod, stdin=True, stdin_once=True)
+    await boxes.output_of(first).until("ready\n")
+    if was_attached:
+        _type(first, "before\n")
+    async with successor(boxes) as runtime:
+        found = await runtime.adopt(pod, "main")
+        assert found is not None
+        if not was_attached:
+            _type(found, "after\n")
+            await boxes.output_of(first).until("after\n")
+            assert found.pid is not None
+            once.end(found.directory)
+        assert (await found.wait()).code == 0
+        said = "before" if was_attached else "after"
+        assert boxes.drain(first).stdout.decode() == f"ready\n{said}\nat its end\n"
+        await found.delete()
+
+
+def _type(container: Container, text: str) -> None:
+    descriptor = once.take(container.directory)
+    assert descriptor is not None
+    os.write(descriptor, text.encode())
+    os.close(descriptor)
 
 
 async def test_one_that_was_killed_meanwhile(boxes: Rig) -> None:

@@ -50,6 +50,8 @@ specs = st.builds(
     mounts=st.lists(mounts, max_size=4).map(tuple),
     limits=limits,
     tty=st.booleans(),
+    stdin=st.booleans(),
+    stdin_once=st.booleans(),
 )
 pods = st.builds(
     PodSandbox, uid=text, directory=paths, host_uid=st.integers(1, 1 << 31), host_gid=st.integers(1, 1 << 31),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.gathered import Gathered
+from sandpool.node.cgroups.group import Group
 
 #: The variable that holds the mark.
 MARK: Final = "SANDPOOL_PROCESSES"
@@ -52,3 +53,8 @@ class Marked(Gathered):
                     mark = os.fsdecode(value)
                     return mark == self.mark or mark.startswith(f"{self.mark}/")
         return False
+
+
+def marking(group: Group) -> dict[str, str]:
+    """What must be in the environment of a process that is to be in the group; nothing if it is one of the kernel's."""
+    return {MARK: group.mark} if isinstance(group, Marked) else {}

@@ -47,6 +47,7 @@ def compose(
         limits=container_limits(spec, pids),
         tty=bool(spec.get("tty")),
         stdin=bool(spec.get("stdin")),
+        stdin_once=bool(spec.get("stdin") and spec.get("stdinOnce") and not spec.get("tty")),
     )
 
 

@@ -19,6 +19,7 @@ from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.exchange import Child
+from sandpool.node.runtimes import once
 from sandpool.node.runtimes.record import SPEC, spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
@@ -66,7 +67,8 @@ class LaunchedContainer(ABC):
     def make(self) -> None:
         self.directory.mkdir(mode=0o700)
         (self.directory / SPEC).write_text(json.dumps(spec_to_json(self.spec)))
-        for name in ("stdout", "stderr", *(["stdin"] if self.spec.stdin else [])):
+        stdin = [once.STDIN] * self.spec.stdin + [once.HELD] * self.spec.stdin_once
+        for name in ("stdout", "stderr", *stdin):
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
         self.cgroup.create(self.runtime.limits(self.spec.limits))
@@ -92,6 +94,8 @@ class LaunchedContainer(ABC):
         elif not self.trace.status.exists():
             await self.cgroup.kill()  # it may have been about to
             return False
+        if self.spec.stdin_once and once.is_taken(self.directory):
+            once.end(self.directory)
         self._keep()
         self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
         return True
@@ -169,15 +173,16 @@ class LaunchedContainer(ABC):
     async def _begin(self) -> None:
         self._keep()
         self._memory = self.cgroup.watch_memory(self._out_of_memory)
-        stdio = self._open_stdio()
         try:
-            child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
+            stdio = await self._open_stdio()
+            try:
+                child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
+            finally:
+                for descriptor in stdio:
+                    os.close(descriptor)
         except BaseException:
             self.unwatch()
             raise
-        finally:
-            for descriptor in stdio:
-                os.close(descriptor)
         self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
 
     async def _reach_program(self) -> None:
@@ -240,14 +245,32 @@ class LaunchedContainer(ABC):
             self._memory.close()
             self._memory = None
 
-    def _open_stdio(self) -> list[int]:
+    async def _open_stdio(self) -> list[int]:
         if self._their_terminal is not None:
             terminal, self._their_terminal = self._their_terminal, None
             return [terminal, os.dup(terminal), os.dup(terminal)]
         # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
         both = os.O_RDWR | os.O_CLOEXEC
-        stdin = os.open(self.directory / "stdin", both) if self.spec.stdin else os.open("/dev/null", os.O_RDONLY)
+        if self.spec.stdin_once:
+            stdin = await self._open_stdin_once()
+        elif self.spec.stdin:
+            stdin = os.open(self.directory / once.STDIN, both)
+        else:
+            stdin = os.open("/dev/null", os.O_RDONLY)
         return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
+
+    async def _open_stdin_once(self) -> int:
+        """Held open by somebody else from here on."""
+        ends = once.open_ends(self.directory)
+        try:
+            (await self.runtime.launcher.launch(once.holder(self.pod, self.cgroup, ends))).close()
+        except BaseException:
+            os.close(ends.reader)
+            raise
+        finally:
+            os.close(ends.writer)
+            os.close(ends.waiting)
+        return ends.reader
 
 
 class LaunchedProcess:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.group import Group
-from sandpool.node.cgroups.marks import MARK, Marked
+from sandpool.node.cgroups.marks import marking
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.launcher.plain import Plain
 from sandpool.node.runtimes import selftest
@@ -93,7 +93,7 @@ class ProcessRuntime(LaunchedRuntime):
             env={name: place if value == wanted else value for name, value in env.items()}
             | {"HOME": home}
             | ({_LISTEN: pod.address} if pod.netns is None and pod.address else {})
-            | ({MARK: container.cgroup.mark} if isinstance(container.cgroup, Marked) else {}),
+            | marking(container.cgroup),
             cwd=place if cwd == wanted else cwd,
             tty=tty,
             nofile=container.spec.nofile,

@@ -139,6 +139,8 @@ class ContainerSpec:
     tty: bool = False
     # Keep standard input open: the FIFO ``stdin`` in the state directory. Otherwise it is at its end from the start.
     stdin: bool = False
+    # With ``stdin``: it is at its end when the first has gone who took it (see ``once``). Not for a terminal.
+    stdin_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
