@@ -126,6 +126,19 @@ def stuck(reason: str, message: str, status: str = "False") -> Observed:
             "make a new claim",
         ),
         (
+            boxed(condition("Ready", "False", *api.POD_FAILED), failure="UnsupportedField: no spec.hostPID"),
+            'the pod of its sandbox "box" has ended: Pod failed: UnsupportedField: no spec.hostPID',
+            "see to what the message names",
+        ),
+        (
+            boxed(
+                condition("Ready", "False", *api.POD_FAILED),
+                events=(pod_warning("UnsupportedField", "no spec.hostPID"), pod_warning("BackOff", "earlier")),
+            ),
+            'the pod of its sandbox "box" has ended: Pod failed: UnsupportedField: no spec.hostPID',
+            "see to what the message names",
+        ),
+        (
             boxed(condition("Ready", "False", *api.POD_SUCCEEDED)),
             'the pod of its sandbox "box" has ended: Pod completed successfully',
             "make a new claim",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.api import conditions as api
 from sandpool.api import labels
 from sandpool.api.kinds import (
     CORE_EVENT,
@@ -23,6 +24,7 @@ from sandpool.explain.claim import explain_claim
 from sandpool.explain.observing import observe_claim
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound
+from sandpool.node.pods import refusals
 from sandpool.server.app import ApiServer
 from sandpool.server.exchange import User
 from sandpool.testing.objects import new, owner_reference, pod
@@ -30,6 +32,7 @@ from sandpool.testing.sandboxes import pod_template
 
 NS = "default"
 ALICE = User("alice")
+READY = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-11-01T12:00:00Z"}
 OWN = (SANDBOX_CLAIM, SANDBOX_WARM_POOL, SANDBOX_TEMPLATE, SANDBOX)
 
 
@@ -67,13 +70,7 @@ async def trouble(client: Client, *, named: bool = True) -> None:
     """A claim whose sandbox's pod cannot get its image."""
     await make(client, SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await make(client, SANDBOX_WARM_POOL, "pool", spec={"replicas": 1, "sandboxTemplateRef": {"name": "python"}})
-    pending = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "DependenciesNotReady",
-        "message": "Pod exists with phase: Pending",
-        "lastTransitionTime": "2026-11-01T12:00:00Z",
-    }
+    pending = {**READY, "reason": "DependenciesNotReady", "message": "Pod exists with phase: Pending"}
     status: Object = {"conditions": [pending]}
     claim = await make(
         client,
@@ -118,6 +115,23 @@ async def test_without_pods_the_events_tell(server: ApiServer, client: Client) -
         await alice.get(POD, "box", NS)
     assert (await sentence(alice, server)).endswith("an image cannot be had: image: told in an event.")
     assert (await observe_claim(alice, NS, "mine", server.clock.now())).unseen == {"pods"}
+
+
+@pytest.mark.parametrize("sees_pods", [True, False])
+async def test_a_field_that_the_node_refuses_is_named(server: ApiServer, client: Client, sees_pods: bool) -> None:
+    await trouble(client)
+    failed = {**READY, "reason": api.POD_FAILED[0], "message": api.POD_FAILED[1]}
+    await client.patch(SANDBOX, "box", MergePatch({"status": {"conditions": [failed]}}), NS, subresource="status")
+    refused = refusals.refusals({"spec": {"hostNetwork": True}}, host_paths=False, resources=())
+    why = {"reason": refusals.REASON, "message": refusals.message(refused)}
+    body = {"status": {"phase": "Failed", "containerStatuses": None, **why}}
+    made = await client.patch(POD, "box", MergePatch(body), NS, subresource="status")
+    about = {"apiVersion": "v1", "kind": "Pod", "name": "box", "namespace": NS, "uid": made["metadata"]["uid"]}
+    await make(client, CORE_EVENT, "box.2", involvedObject=about, type="Warning", **why)
+    await allow(client, *OWN, CORE_EVENT, *([POD] if sees_pods else []))
+    told = await sentence(server.client(ALICE), server)
+    assert f"has ended: Pod failed: {refusals.REASON}: {refusals.message(refused)}" in told
+    assert "spec.hostNetwork" in told
 
 
 @pytest.mark.parametrize(

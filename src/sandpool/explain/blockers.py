@@ -24,6 +24,7 @@ _QUOTA: Final = "exceeded quota"  # kube-apiserver's words
 # Of events about pods, as kubelets, schedulers and our node write them.
 _FAILED, _BACK_OFF, _UNHEALTHY, _UNSCHEDULED = "Failed", "BackOff", "Unhealthy", "FailedScheduling"
 _MOUNTING: Final = ("FailedMount", "FailedAttachVolume", "FailedCreatePodSandBox")
+_UNSUPPORTED: Final = "UnsupportedField"
 _REFUSED: Final = (api.INVALID_METADATA, api.ENV_VARS_INJECTION_REJECTED, api.VOLUME_CLAIM_TEMPLATES_ERROR)
 
 
@@ -137,8 +138,17 @@ def _of_sandbox(observed: Observed, sandbox: SandboxView) -> Blocker:
     if reason == api.RECONCILER_ERROR:
         return Blocker(f"its {name} cannot be made: {message}", "see to what the message names")
     if reason in (api.POD_SUCCEEDED[0], api.POD_FAILED[0]):
-        return Blocker(f"the pod of its {name} has ended: {message}", "make a new claim; see why it ended in its logs")
+        return _ended(observed, f"the pod of its {name} has ended: {message}")
     return _of_pod(observed, sandbox, message)
+
+
+def _ended(observed: Observed, told: str) -> Blocker:
+    """The message of a sandbox is the same for all pods that have failed; why is told by the pod, or by an event."""
+    refused = observed.warning(_UNSUPPORTED)
+    why = observed.failure or (refused and f"{refused.reason}: {refused.note}")
+    if not why:
+        return Blocker(told, "make a new claim; see why it ended in its logs")
+    return Blocker(f"{told}: {why}", "see to what the message names, most likely in the template; make a new claim")
 
 
 def _of_pod(observed: Observed, sandbox: SandboxView, message: str) -> Blocker:

@@ -61,6 +61,7 @@ class Observed:
     has_template: bool = False
     sandbox: SandboxView | None = None
     containers: tuple[Container, ...] = ()  # those of its pod that do not run
+    failure: str = ""  # of its pod as a whole, such as that its node refuses it
     events: tuple[Told, ...] = ()  # about all of these, the oldest first
     ahead: int = 0  # claims of the same pool that came earlier and have no sandbox either
     unseen: frozenset[str] = frozenset()
@@ -98,6 +99,12 @@ def idle_containers(pod: Object) -> tuple[Container, ...]:
     status = pod.get("status") or {}
     known = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     return tuple(_idle(known))
+
+
+def failure_of(pod: Object) -> str:
+    """Why a pod has failed, if that is not the doing of its containers."""
+    status = pod.get("status") or {}
+    return ": ".join(filter(None, (status.get("reason"), status.get("message"))))
 
 
 def _idle(statuses: Iterable[Object]) -> Iterable[Container]:

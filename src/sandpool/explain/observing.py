@@ -10,7 +10,7 @@ from sandpool.api import labels
 from sandpool.api.kinds import CORE_EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
-from sandpool.explain.observed import Observed, Told, idle_containers, waits_before
+from sandpool.explain.observed import Observed, Told, failure_of, idle_containers, waits_before
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, NotFound
 
@@ -39,6 +39,7 @@ async def observe_claim(client: Client, namespace: str, name: str, now: datetime
         template is not None,
         sandbox,
         () if pod is None else idle_containers(pod),
+        "" if pod is None else failure_of(pod),
         tuple(sorted(told, key=lambda event: event.at or now)),
         sum(waits_before(ClaimView.from_object(other), claim) for other in others),
         frozenset(look.unseen),
