@@ -84,7 +84,12 @@ class Exchange:
         except BaseException:
             self._waiting.pop(number, None)
             raise
-        return await waiting
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
+                self._unwanted(waiting.result())  # who asked was told of it in the moment in which they went
+            raise
 
     def close(self, why: str, ended: int | None) -> None:
         """Who waits is told why in vain; of processes that have not ended this is the end as far as anybody knows."""
