@@ -20,6 +20,7 @@ import pytest_asyncio
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
+from sandpool.bench.data_exec import abandoned, exec_path
 from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node
 from sandpool.node.assembly import Settings as NodeSettings
@@ -179,6 +180,17 @@ class TestDoor:
         async def gone() -> bool:
             running = await rig.run("exec", "box", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
             return "sleep 4711" not in running
+
+        await until(gone)
+
+    async def test_at_whatever_moment_a_client_goes_its_command_goes(self, rig: Rig) -> None:
+        path = exec_path("box", "sleep", "4712")
+        for turns in range(100):
+            await abandoned(rig.daemon.kubeconfig, path, turns)
+
+        async def gone() -> bool:
+            running = await rig.run("exec", "box", "--", "sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+            return "sleep 4712" not in running
 
         await until(gone)
 

@@ -30,21 +30,41 @@ async def executions(kubeconfig: Path, path: str, count: int) -> list[tuple[floa
     return [await _execution(connection, grant.authorization or "", path) for _ in range(count)]
 
 
+async def abandoned(kubeconfig: Path, path: str, turns: int) -> None:
+    """Ask for a command, and break the connection after so many turns of the event loop."""
+    connection = load(kubeconfig)
+    grant = await connection.credentials.grant()
+    _, writer = await _connected(connection)
+    _ask(writer, connection, grant.authorization or "", path)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    writer.transport.abort()
+
+
 async def _execution(connection: Connection, authorization: str, path: str) -> tuple[float, float]:
-    where = urlsplit(connection.server)
-    assert where.hostname is not None
     began = time.perf_counter()
-    reader, writer = await asyncio.open_connection(where.hostname, where.port, ssl=connection.tls)
+    reader, writer = await _connected(connection)
     connected = time.perf_counter()
-    talk = WSConnection(ConnectionType.CLIENT)
-    headers = [(b"authorization", authorization.encode())]
-    writer.write(talk.send(Request(where.netloc, path, subprotocols=[_PROTOCOL], extra_headers=headers)))
+    talk = _ask(writer, connection, authorization, path)
     try:
         status = await _status(talk, reader)
     finally:
         writer.close()
     assert status["status"] == "Success", status
     return connected - began, time.perf_counter() - connected
+
+
+async def _connected(connection: Connection) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    where = urlsplit(connection.server)
+    return await asyncio.open_connection(where.hostname, where.port, ssl=connection.tls)
+
+
+def _ask(writer: asyncio.StreamWriter, connection: Connection, authorization: str, path: str) -> WSConnection:
+    talk = WSConnection(ConnectionType.CLIENT)
+    headers = [(b"authorization", authorization.encode())]
+    netloc = urlsplit(connection.server).netloc
+    writer.write(talk.send(Request(netloc, path, subprotocols=[_PROTOCOL], extra_headers=headers)))
+    return talk
 
 
 async def _status(talk: WSConnection, reader: asyncio.StreamReader) -> dict[str, object]:
