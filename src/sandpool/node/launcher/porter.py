@@ -19,6 +19,7 @@ import select
 import signal
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sandpool.node.launcher.messages import answer, complaint, receive_order
@@ -26,6 +27,7 @@ from sandpool.node.launcher.spawn import spawn
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 _STANDARD: Final = range(3)
+_NOBODY: Final = (0, 0)  # has ended
 # What the kernel says if there can be no other process: too many, no memory, or nobody left in the PID namespace.
 _NO_PROCESS: Final = (errno.EAGAIN, errno.ENOMEM)
 
@@ -47,23 +49,28 @@ class Errand(NamedTuple):
 
 
 class Porter:
-    """``nowhere`` is what it has as standard input, output and error while it waits."""
+    """``nowhere`` is what it has as standard input, output and error while it waits.
+
+    It waits for no child in particular. A child that has ended may be kept by another process that traces it, for as
+    long as that likes, and a child may give its parent further children that nobody has asked for."""
 
     def __init__(self, agent: socket.socket, nowhere: int) -> None:
         self.agent = agent
         self.nowhere = nowhere
-        self._poll = select.poll()
-        # By the descriptor of a process: the number of its order, and its PID.
-        self._running: dict[int, tuple[int, int]] = {}
+        self._orders: dict[int, int] = {}  # by the PIDs of those that run
 
     def serve(self) -> None:
         """Until the agent has no more errands."""
         gc.enable()  # what was there before is exempt
-        self._poll.register(self.agent, select.POLLIN)
+        ended = _hear_of_children()
+        poll = select.poll()
+        for descriptor in (self.agent.fileno(), ended):
+            poll.register(descriptor, select.POLLIN)
         while True:
-            for descriptor, _ in self._poll.poll():
-                if descriptor in self._running:
-                    self._bury(descriptor)
+            for descriptor, _ in poll.poll():
+                if descriptor == ended:
+                    os.read(ended, select.PIPE_BUF)
+                    self._bury()
                 elif not self._take_errand():
                     return
 
@@ -72,17 +79,12 @@ class Porter:
         if order is None:
             return False
         try:
-            pid = self._execute(Errand.decode(order.data), order.descriptors)
-            pidfd = _opened(pid)
+            self._began(order.number, self._execute(Errand.decode(order.data), order.descriptors))
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and the next may do better
             answer(self.agent, {"order": order.number, **complaint(error)})
-            return True
         finally:
             for descriptor in order.descriptors:
                 os.close(descriptor)
-        answer(self.agent, {"order": order.number, "pid": pid}, pidfd)
-        self._running[pidfd] = order.number, pid
-        self._poll.register(pidfd, select.POLLIN)
         return True
 
     def _execute(self, errand: Errand, stdio: list[int]) -> int:
@@ -93,24 +95,39 @@ class Porter:
         finally:
             for number in _STANDARD:
                 os.dup2(self.nowhere, number)
-            os.chdir("/")  # to be in the way of nobody
+            with suppress(OSError):  # a sandbox may forbid itself its root
+                os.chdir("/")  # to be in the way of nobody
 
-    def _bury(self, pidfd: int) -> None:
-        self._poll.unregister(pidfd)
-        number, pid = self._running.pop(pidfd)
-        os.close(pidfd)
-        _, status = os.waitpid(pid, 0)
-        answer(self.agent, {"order": number, "ended": status})
+    def _began(self, number: int, pid: int) -> None:
+        """Nobody else has the PID before we have heard of its end."""
+        try:
+            pidfd = os.pidfd_open(pid)
+            try:
+                answer(self.agent, {"order": number, "pid": pid}, pidfd)
+            finally:
+                os.close(pidfd)
+        except OSError as error:
+            os.kill(pid, signal.SIGKILL)
+            why = "its user has too many descriptors open or on their way"
+            raise RuntimeFailure(f"the command was ended, because {why}: {error.strerror}") from error
+        self._orders[pid] = number
+
+    def _bury(self) -> None:
+        """All that have ended."""
+        with suppress(ChildProcessError):
+            while (ended := os.waitpid(-1, os.WNOHANG)) != _NOBODY:
+                pid, status = ended
+                if (number := self._orders.pop(pid, None)) is not None:
+                    answer(self.agent, {"order": number, "ended": status})
 
 
-def _opened(pid: int) -> int:
-    """The descriptor of a child; nobody else has its PID before we have heard of its end."""
-    try:
-        return os.pidfd_open(pid)
-    except OSError:  # as many are open as may be
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        raise
+def _hear_of_children() -> int:
+    """A descriptor that is readable when children have ended."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    return reader
 
 
 def execute(errand: Errand) -> int:

@@ -28,7 +28,7 @@ STAY: Final = 30.0
 MOST: Final = 16
 # Seconds after which an errand that was not begun is taken to be stuck.
 _STUCK: Final = 0.1
-#: Commands that one porter has at a time. It holds a descriptor for each, and has no more of them than they have.
+#: Commands that one porter has at a time: so many are not heard of while it is stuck.
 CROWD: Final = 24
 
 

@@ -1,0 +1,124 @@
+"""What a sandbox can do to the porter that is the parent of its commands: nothing that other commands feel."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.runtime import Container, RuntimeFailure
+from sandpool.testing.isolation import Rig
+from sandpool.testing.watching import until
+
+pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", ["bwrap", "crun"], indirect=True)]
+
+# Seconds for what would never come.
+PATIENCE = 60.0
+LIMITS = Limits(pids=64)
+
+# A process that is traced and has ended is its tracer's to bury before it is its parent's.
+HOLDER = """
+import ctypes, os, signal, time
+SEIZE = 0x4206
+victim = int(open("/tmp/victim").read())
+assert ctypes.CDLL(None).ptrace(SEIZE, victim, 0, 0) == 0
+os.kill(victim, signal.SIGKILL)
+while open(f"/proc/{victim}/stat").read().rpartition(")")[2].split()[0] != "Z":
+    time.sleep(0.01)
+open("/tmp/held", "w").close()
+while not os.path.exists("/tmp/let-go"):
+    time.sleep(0.01)
+"""
+# Children of whoever is the parent of this one.
+SIBLINGS = """
+import ctypes, os, platform, signal
+CLONE, CLONE_PARENT = {"x86_64": 56, "aarch64": 220}[platform.machine()], 0x8000
+for _ in range(10):
+    pid = ctypes.CDLL(None).syscall(CLONE, CLONE_PARENT | signal.SIGCHLD, 0, 0, 0, 0)
+    if pid == 0:
+        os._exit(0)
+    assert pid > 0
+"""
+# A user may have only so many descriptors on their way.
+ON_THEIR_WAY = """
+import os, socket, time
+nothing, held = os.open("/dev/null", os.O_RDONLY), []
+try:
+    while True:
+        held.append(socket.socketpair())
+        socket.send_fds(held[-1][0], [b"x"], [nothing] * 200)
+except OSError as error:
+    print(error)
+open("/tmp/full", "w").close()
+time.sleep(1000)
+"""
+
+
+def called(container: Container, word: str) -> list[int]:
+    """The processes in it that were called with this word."""
+    assert isinstance(container, LaunchedContainer)
+    found = []
+    for pid in container.cgroup.processes():
+        with suppress(OSError):
+            if word in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+                found.append(pid)
+    return found
+
+
+async def is_gone(container: Container, word: str) -> bool:
+    return not called(container, word)
+
+
+async def there(boxes: Rig, container: Container, path: str) -> None:
+    await boxes.execute(container, "sh", "-c", f"until test -e {path}; do sleep 0.05; done")
+
+
+async def test_who_keeps_a_command_from_being_buried_keeps_nobody_else(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000", limits=LIMITS)
+    victim = asyncio.create_task(
+        boxes.execute(container, "sh", "-c", "echo $$ > /tmp/v; mv /tmp/v /tmp/victim; exec sleep 1000")
+    )
+    await there(boxes, container, "/tmp/victim")
+    holder = asyncio.create_task(boxes.execute(container, "python3", "-c", HOLDER))
+    await there(boxes, container, "/tmp/held")
+    async with asyncio.timeout(PATIENCE):
+        assert await boxes.execute(container, "echo", "in") == (0, "in\n")
+        assert not victim.done()
+        await boxes.execute(container, "touch", "/tmp/let-go")
+        assert await holder == (0, "")
+        assert await victim == (128 + signal.SIGKILL, "")
+
+
+async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> None:
+    """Otherwise a PID namespace would not end before its porter goes."""
+    container = await boxes.start("sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 7", limits=LIMITS)
+    assert await boxes.execute(container, "python3", "-c", SIBLINGS) == (0, "")
+    async with asyncio.timeout(PATIENCE):
+        dead = "while grep -q '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done"
+        assert await boxes.execute(container, "sh", "-c", dead) == (0, "")
+        await boxes.execute(container, "touch", "/tmp/end")
+        assert (await container.wait()).code == 7
+
+
+async def test_a_command_that_nobody_can_be_told_of_does_not_run_and_others_do(boxes: Rig) -> None:
+    container = await boxes.start("sleep", "1000", limits=LIMITS)
+    before = asyncio.create_task(
+        boxes.execute(container, "sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 5")
+    )
+    filling = asyncio.create_task(boxes.execute(container, "python3", "-c", ON_THEIR_WAY))
+    await there(boxes, container, "/tmp/full")
+    async with asyncio.timeout(PATIENCE):
+        with pytest.raises(RuntimeFailure, match="descriptors"):
+            await boxes.execute(container, "sleep", "1234")
+        await until(lambda: is_gone(container, "1234"))
+        (filler,) = called(container, ON_THEIR_WAY)
+        os.kill(filler, signal.SIGKILL)
+        assert (await filling)[0] == 128 + signal.SIGKILL
+        assert await boxes.execute(container, "touch", "/tmp/end") == (0, "")
+        assert await before == (5, "")
