@@ -10,6 +10,7 @@ from sandpool.cli.serving import node_directory
 from sandpool.node.images.images import Images
 from sandpool.node.pods.workplace import Settings
 from sandpool.node.runtimes.runtime import ImageLayers
+from sandpool.testing.node_parts import FakeSecrets
 
 BUILT_IN = "is built in: it is always there and always the same"
 
@@ -40,7 +41,7 @@ async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) ->
     settings = Settings("node", directory)
     settings.pods.mkdir(parents=True)
     assert run(tmp_path, "import", str(tmp_path / "tree"), "mine:1").exit_code == 0
-    found = await Images(directory / "images", set).resolve("mine:1", "Never", {})
+    found = await Images(directory / "images", set, FakeSecrets()).resolve("mine:1", "Never", {})
     assert isinstance(found.root, ImageLayers)
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+from sandpool.api.kinds import SECRET
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
@@ -140,7 +141,11 @@ class Node:
             self.provisioner,
             host_paths=settings.allow_host_paths,
         )
-        images = Images(settings.directory / "images", lambda: recorded_roots(self.agent.place.settings.pods))
+        images = Images(
+            settings.directory / "images",
+            used=lambda: recorded_roots(self.agent.place.settings.pods),
+            secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
+        )
         self.agent = NodeAgent(
             self.client,
             self.clock,

@@ -3,14 +3,20 @@ a test says otherwise."""
 
 from __future__ import annotations
 
+import base64
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import orjson
+
+from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object
+from sandpool.kube.errors import NotFound
 from sandpool.node.pods.parts import Attachment, Image, Owner
 from sandpool.node.runtimes.runtime import Bind, Container, HostToolchain, Mount
+from sandpool.testing.objects import new, pod
 
 
 class FakeImages:
@@ -115,3 +121,28 @@ class FakeLogs:
 
     async def tail(self, container: Container, limit: int) -> bytes:
         return self.text[-limit:]
+
+
+class FakeSecrets:
+    """What pods of any namespace can read."""
+
+    def __init__(self, *secrets: Object) -> None:
+        self.secrets = {secret["metadata"]["name"]: secret for secret in secrets}
+
+    async def __call__(self, name: str, namespace: str) -> Object:
+        if name not in self.secrets:
+            raise NotFound(f'secrets "{name}" not found')
+        return self.secrets[name]
+
+
+def pull_secret(name: str, registries: Object) -> Object:
+    """As ``kubectl create secret docker-registry`` makes it."""
+    document = base64.b64encode(orjson.dumps({"auths": registries})).decode()
+    return new(SECRET, name, type="kubernetes.io/dockerconfigjson", data={".dockerconfigjson": document})
+
+
+def pulling_pod(*secrets: str) -> Object:
+    """One that names these for its images."""
+    return pod(
+        "box", metadata={"namespace": "default"}, spec={"imagePullSecrets": [{"name": each} for each in secrets]}
+    )

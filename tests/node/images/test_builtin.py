@@ -14,6 +14,7 @@ from sandpool.node.images.images import Images
 from sandpool.node.images.reference import parse
 from sandpool.node.pods.parts import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
+from sandpool.testing.node_parts import FakeSecrets
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
 async def test_without_grpc_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
     with pytest.raises(ImageFailure, match=r"install sandpool\[sandboxd\]"):
-        await Images(tmp_path, set).resolve("sandpool.local/sandboxd", "Always", {})
+        await Images(tmp_path, set, FakeSecrets()).resolve("sandpool.local/sandboxd", "Always", {})
 
 
 @pytest.fixture

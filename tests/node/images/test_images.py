@@ -14,6 +14,9 @@ from sandpool.node.images.sources import SourceFailure, Unpacked
 from sandpool.node.images.store import ROOT
 from sandpool.node.pods.parts import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
+from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
+
+LOGIN = pull_secret("login", {"example.com": {"auth": "b25l"}})
 
 
 class Registry:
@@ -21,9 +24,11 @@ class Registry:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.logins: list[bytes] = []
 
-    def unpack(self, source: str, directory: Path) -> Unpacked:
+    def unpack(self, source: str, directory: Path, login: bytes = b"") -> Unpacked:
         self.asked.append(source)
+        self.logins.append(login)
         if "missing" in source:
             raise SourceFailure("skopeo: manifest unknown")
         (directory / ROOT).mkdir()
@@ -39,7 +44,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Images:
-    return Images(tmp_path / "images", set)
+    return Images(tmp_path / "images", set, FakeSecrets(LOGIN))
 
 
 async def test_the_machines_own_python_is_always_there(images: Images) -> None:
@@ -99,3 +104,16 @@ async def test_no_image_no_container(
     with pytest.raises(ImageFailure, match=message) as failure:
         await images.resolve(name, policy, {})
     assert failure.value.reason == reason
+
+
+async def test_who_has_other_credentials_pulls_for_itself(images: Images, registry: Registry) -> None:
+    pods = (pulling_pod("login"), pulling_pod(), pulling_pod("login"))
+    await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", pod) for pod in pods))
+    assert sorted(map(bool, registry.logins)) == [False, True]
+
+
+async def test_what_a_pull_lacked_is_said_when_it_failed(images: Images, registry: Registry) -> None:
+    mine = pulling_pod("gone")
+    with pytest.raises(ImageFailure, match='manifest unknown; pull secret "gone" does not exist'):
+        await images.resolve("example.com/missing", "IfNotPresent", mine)
+    await images.resolve("example.com/public", "IfNotPresent", mine)

@@ -20,9 +20,9 @@ CORE = "io.k8s.api.core.v1."
 # What is done, by what has the field. Where it is tested: docs/pods.md.
 DONE = {
     "PodSpec": """activeDeadlineSeconds affinity containers dnsConfig dnsPolicy enableServiceLinks hostAliases hostname
-        hostnameOverride initContainers nodeName nodeSelector os readinessGates restartPolicy runtimeClassName
-        schedulerName schedulingGates securityContext setHostnameAsFQDN subdomain terminationGracePeriodSeconds
-        tolerations topologySpreadConstraints volumes overhead""",
+        hostnameOverride imagePullSecrets initContainers nodeName nodeSelector os readinessGates restartPolicy
+        runtimeClassName schedulerName schedulingGates securityContext setHostnameAsFQDN subdomain
+        terminationGracePeriodSeconds tolerations topologySpreadConstraints volumes overhead""",
     "PodSecurityContext": "runAsGroup runAsNonRoot runAsUser seccompProfile appArmorProfile",
     "Container": """args command env envFrom image imagePullPolicy lifecycle livenessProbe name ports readinessProbe
         resources restartPolicy securityContext startupProbe stdin stdinOnce terminationMessagePath
@@ -61,6 +61,7 @@ DONE = {
 
 # What is done with all its fields, or said to be unknown as a whole. Preferences are not demands.
 SIMPLE = """Affinity AppArmorProfile ConfigMapEnvSource ConfigMapKeySelector ExecAction HTTPHeader HostAlias KeyToPath
+    LocalObjectReference
     NodeAffinity NodeSelector NodeSelectorRequirement NodeSelectorTerm ObjectFieldSelector PodAffinity
     PodAffinityTerm PodAntiAffinity PodDNSConfigOption PodOS PodReadinessGate PodSchedulingGate
     PreferredSchedulingTerm ResourceFieldSelector SeccompProfile SecretEnvSource SecretKeySelector SleepAction
@@ -76,7 +77,6 @@ NOTHING_TO_DO = {
         "preemptionPolicy": "nobody is preempted",
         "priority": "pods are placed in the order in which they came (docs/pods.md)",
         "priorityClassName": "the API server makes a priority of it",
-        "imagePullSecrets": "an image that cannot be pulled without them is not pulled, and the container says so",
     },
     "PodSecurityContext": {
         "fsGroup": "all volumes belong to the pod's one user (docs/pods.md)",

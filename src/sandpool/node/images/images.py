@@ -10,6 +10,7 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.node.images import sources
 from sandpool.node.images.builtin import BuiltIn
+from sandpool.node.images.credentials import Credentials, Secrets, credentials
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.images.toolchain import MissingPackage
@@ -22,13 +23,14 @@ _DEFAULT_HOST: Final = "docker.io"
 
 
 class Images:
-    """Of many containers that want the same image at once, one fetches it and the others wait. ``used`` tells what
-    containers are made of that are here."""
+    """Of many containers that want the same image at once, with the same credentials, one fetches it and the others
+    wait. ``used`` tells what containers are made of that are here."""
 
-    def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]], secrets: Secrets) -> None:
+        self.secrets = secrets
         self.store = ImageStore(directory, used)
         self.built_in = BuiltIn(directory / "built-in", used)
-        self._fetching: dict[Reference, asyncio.Task[StoredImage]] = {}
+        self._fetching: dict[tuple[Reference, bytes], asyncio.Task[StoredImage]] = {}
 
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
         try:
@@ -49,31 +51,36 @@ class Images:
             return _image(stored, pulled=False)
         if pull_policy == _NEVER:
             raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
-        return _image(await self._fetch(reference), pulled=True)
+        mine = await credentials(pod, reference.host or _DEFAULT_HOST, self.secrets)
+        return _image(await self._fetch(reference, mine), pulled=True)
 
-    async def _fetch(self, reference: Reference) -> StoredImage:
-        task = self._fetching.get(reference)
+    async def _fetch(self, reference: Reference, mine: Credentials) -> StoredImage:
+        key = reference, mine.file
+        task = self._fetching.get(key)
         if task is None:
-            task = asyncio.create_task(asyncio.to_thread(self._pull, reference), name=f"pull {reference}")
-            self._fetching[reference] = task
-            task.add_done_callback(lambda _: self._fetching.pop(reference, None))
+            task = asyncio.create_task(asyncio.to_thread(self._pull, *key), name=f"pull {reference}")
+            self._fetching[key] = task
+            task.add_done_callback(lambda _: self._fetching.pop(key, None))
         try:
             return await asyncio.shield(task)
         except sources.SourceFailure as error:
             message = f'image "{reference}" is not on this machine and could not be pulled: {error}'
+            if mine.lacking:
+                message += f"; {mine.lacking}"
             raise ImageFailure("ErrImagePull", message) from error
 
-    def _pull(self, reference: Reference) -> StoredImage:
+    def _pull(self, reference: Reference, login: bytes) -> StoredImage:
         host, path = reference.host or _DEFAULT_HOST, reference.path
         if host == _DEFAULT_HOST and "/" not in path:
             path = f"library/{path}"
-        return import_image(self.store, reference, f"docker://{Reference(host, path, reference.tag, reference.digest)}")
+        source = f"docker://{Reference(host, path, reference.tag, reference.digest)}"
+        return import_image(self.store, reference, source, login)
 
 
-def import_image(store: ImageStore, reference: Reference, source: str) -> StoredImage:
-    """Raises ``SourceFailure``; then nothing has changed."""
+def import_image(store: ImageStore, reference: Reference, source: str, login: bytes = b"") -> StoredImage:
+    """``login`` is for registries, as in ``sources.unpack``. Raises ``SourceFailure``; then nothing has changed."""
     with store.incoming() as incoming:
-        unpacked = sources.unpack(source, incoming)
+        unpacked = sources.unpack(source, incoming, login)
         return store.add(reference, incoming, unpacked.id, unpacked.config, source)
 
 

@@ -19,6 +19,7 @@ import orjson
 
 from sandpool.node.images.config import Config, from_oci
 from sandpool.node.images.store import ROOT
+from sandpool.node.launcher.messages import in_memory
 
 _LAYOUT: Final = "layout"
 _BUNDLE: Final = "bundle"
@@ -35,11 +36,12 @@ class Unpacked(NamedTuple):
     config: Config
 
 
-def unpack(source: str, directory: Path) -> Unpacked:
+def unpack(source: str, directory: Path, login: bytes = b"") -> Unpacked:
     """Put the files of an image into ``directory``/rootfs. ``source`` is a path, or a name skopeo understands, such as
-    ``docker://registry/name:tag``."""
+    ``docker://registry/name:tag``. ``login`` is what a file of credentials would hold; if it is empty, those count that
+    the machine has."""
     if "://" in source:
-        return _from_layout(_fetch(source, directory), directory)
+        return _from_layout(_fetch(source, directory, login), directory)
     path = Path(source)
     if path.is_dir():
         return _from_layout(path, directory) if (path / "oci-layout").is_file() else _from_directory(path, directory)
@@ -78,9 +80,18 @@ def _from_tar(path: Path, directory: Path) -> Unpacked:
         return Unpacked(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", Config())
 
 
-def _fetch(source: str, directory: Path) -> Path:
+def _fetch(source: str, directory: Path, login: bytes = b"") -> Path:
     layout = directory / _LAYOUT
-    _run("skopeo", "--insecure-policy", "copy", "--quiet", source, f"oci:{layout}:{_TAG}")
+    command = ["--insecure-policy", "copy", "--quiet", source, f"oci:{layout}:{_TAG}"]
+    if not login:
+        _run("skopeo", *command)
+        return layout
+    # Never on disk, and in the directory least of all: that becomes the image.
+    file = in_memory(login)
+    try:
+        _run("skopeo", *command, "--src-authfile", f"/proc/self/fd/{file}", inherited=(file,))
+    finally:
+        os.close(file)
     return layout
 
 
@@ -120,11 +131,18 @@ def _digest(*parts: str | bytes) -> str:
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
-def _run(tool: str, *arguments: str) -> None:
+def _run(tool: str, *arguments: str, inherited: tuple[int, ...] = ()) -> None:
     program = shutil.which(tool)
     if program is None:
         raise SourceFailure(f"{tool} is not installed; as root run: apt-get install {tool}, or import a directory")
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    done = subprocess.run(
+        [program, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        pass_fds=inherited,
+    )
     if done.returncode != 0:
         raise SourceFailure(f"{tool}: {_complaint(done.stderr)}")
 

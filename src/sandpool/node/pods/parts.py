@@ -55,7 +55,7 @@ class Image:
 class Images(Protocol):
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
         """The image of this name, fetched if the policy (Always, IfNotPresent, Never) says so, with the pull secrets of
-        the pod. Raises ``ImageFailure``."""
+        the pod. Raises ``ImageFailure``, and ``ApiError`` if these cannot be read."""
         ...
 
 
