@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -13,7 +14,8 @@ import pytest
 from sandpool.kube.errors import ApiError, NotFound, TooManyRequests
 from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine, WatchStream
 from sandpool.server.http import Limits
-from sandpool.server.http.reader import BODY, HEAD
+from sandpool.server.http.connection import Connection
+from sandpool.server.http.reader import BODY, HEAD, RequestReader
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench
@@ -499,6 +501,30 @@ async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, sma
 
 
 # -- disconnects -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_lost_connection_is_gone_without_the_garbage_collector(bench: Bench) -> None:
+    """The collector may not come for a long time, and what it would free is much more than it knows of."""
+
+    async def use_one() -> None:
+        wire = await bench.connect()
+        wire.request()
+        await wire.answer()
+        await wire.close()
+
+    def connections() -> int:
+        return sum(isinstance(each, Connection | RequestReader) for each in gc.get_objects())
+
+    await use_one()
+    gc.collect()
+    gc.disable()
+    try:
+        before = connections()
+        for _ in range(5):
+            await use_one()
+        await bench.until(lambda: connections() <= before)
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize(("method", "finishes"), [("GET", False), ("POST", True), ("PATCH", True), ("DELETE", True)])

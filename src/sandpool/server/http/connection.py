@@ -121,6 +121,8 @@ class Connection(asyncio.Protocol):
         self.deadline = math.inf
         self._queue.clear()
         self._writer.resume()
+        self._reader.close()
+        self._switched = None
         self._front.forget(self)
         if self._current is not None and self._task is not None:
             if self._current.request.method in ("GET", "HEAD"):

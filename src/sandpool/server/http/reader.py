@@ -126,6 +126,11 @@ class RequestReader:
                 raise body_too_large(limits.body)  # chunk sizes, extensions and trailers longer than any content
         return True
 
+    def close(self) -> None:
+        """Nothing more will be fed. Reader, parser and connection hold each other, and would have to wait for the
+        garbage collector: with the memory of a TLS connection, of which the collector knows nothing."""
+        del self._parser, self._reception
+
     # -- called by the parser ----------------------------------------------------------------------------------------
 
     def on_url(self, url: bytes) -> None:
