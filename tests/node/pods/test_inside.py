@@ -165,6 +165,13 @@ async def test_a_program_that_does_not_exist(node: RealNode) -> None:
     await node.gone(name)
 
 
+async def test_a_program_that_does_not_exist_and_is_not_tried_again(node: RealNode) -> None:
+    name = await node.create("no-such-program", spec={"restartPolicy": "Never"})
+    ended = (await node.phase(name, "Failed"))["status"]["containerStatuses"][0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert "no-such-program" in ended["message"]
+
+
 async def test_the_termination_message(node: RealNode) -> None:
     name = await node.create("sh", "-c", "echo the end > /dev/termination-log; exit 1", spec={"restartPolicy": "Never"})
     found = await node.phase(name, "Failed")

@@ -185,6 +185,19 @@ async def test_a_network_that_cannot_be_had(rig: NodeRig) -> None:
     assert await rig.gone()
 
 
+async def test_a_container_that_is_not_tried_again_is_the_end_of_its_pod(rig: NodeRig) -> None:
+    def refuse(container: FakeContainer) -> None:
+        raise RuntimeFailure('exec: "nothing": no such file or directory')
+
+    rig.runtime.on_start = refuse
+    await rig.create(spec={"restartPolicy": "Never"})
+    assert (await rig.status())["phase"] == "Failed"
+    ended = (await rig.state())["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (128, "StartError")
+    assert ended["message"] == 'exec: "nothing": no such file or directory'
+    assert rig.holdings() == []
+
+
 async def test_a_container_its_runtime_refuses(rig: NodeRig) -> None:
     def refuse(container: FakeContainer) -> None:
         raise RuntimeFailure("no space left for a cgroup")

@@ -18,7 +18,7 @@ from sandpool.node.pods.compose import compose
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
 from sandpool.node.pods.ledger import Run, boot_id, read_run
-from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, Ending, Moment
+from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Ending, Moment
 from sandpool.node.pods.parts import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
 from sandpool.node.pods.workplace import Workplace
@@ -32,7 +32,6 @@ _MESSAGES: Final = "_messages"
 _LONGEST_MESSAGE: Final = 4096
 _FALLBACK_LENGTH: Final = 2048
 _DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
-_START_ERROR: Final = "StartError"
 
 
 def log_directory(pod: Path, container: str) -> Path:
@@ -160,7 +159,7 @@ def _reason(exit: Exit) -> str:
     if exit.oom_killed:
         return OOM_KILLED
     if exit.message:
-        return _START_ERROR
+        return START_ERROR
     return COMPLETED if exit.code == 0 else ERROR
 
 

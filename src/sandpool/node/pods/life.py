@@ -24,6 +24,9 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 COMPLETED: Final = "Completed"
 ERROR: Final = "Error"
 OOM_KILLED: Final = "OOMKilled"
+START_ERROR: Final = "StartError"
+# How a container ended that was there but whose program could not be run.
+START_ERROR_CODE: Final = 128
 
 # What is left of a grace period after a hook, at least; kubelet's figure.
 _LEAST_GRACE: Final = 2.0
@@ -224,6 +227,11 @@ class Life:
             retry_at=now.at + retry_pause(failures),
             image_id=image_id or before.image_id,
         )
+
+    def not_startable(self, name: str, message: str, now: Moment, *, image_id: str) -> Life:
+        """There was one attempt to start a container, it failed, and there is no other."""
+        ending = Ending(START_ERROR_CODE, START_ERROR, now, message=message)
+        return self.ended(name, ending).put(name, image_id=image_id)
 
     def ended(self, name: str, ending: Ending) -> Life:
         before = self.containers[name]

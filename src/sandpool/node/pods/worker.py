@@ -38,7 +38,7 @@ from sandpool.node.pods.decide import decide
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.estate import Estate, NotPrepared
 from sandpool.node.pods.inquiry import Inquiry
-from sandpool.node.pods.life import Life, Moment, Problem, Stage
+from sandpool.node.pods.life import START_ERROR_CODE, Life, Moment, Problem, Stage
 from sandpool.node.pods.parts import ImageFailure, VolumeFailure
 from sandpool.node.pods.refusals import message, refused_later
 from sandpool.node.pods.reporter import Reporter
@@ -247,8 +247,12 @@ class PodWorker:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
             self._happened(happenings.failed(reason, str(error)))
-            problem = Problem(reason, str(error))
-            self._become(self.life.not_started(name, problem, self._now(), image_id=image.id if image else ""))
+            problem, image_id = Problem(reason, str(error)), image.id if image else ""
+            refused = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
+            if refused and not pod.restarts(container, START_ERROR_CODE):
+                self._become(self.life.not_startable(name, problem.message, self._now(), image_id=image_id))
+            else:
+                self._become(self.life.not_started(name, problem, self._now(), image_id=image_id))
             return
         self._happened(happenings.started(name))
         self._become(self.life.started(name, id, image.id, self._now()))
