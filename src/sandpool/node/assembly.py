@@ -224,10 +224,14 @@ class Node:
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._running.append(asyncio.create_task(work, name=name))
 
+    async def refresh(self) -> None:
+        """Have the volumes of pods show what the API has now."""
+        await self.volumes.refresh({uid: worker.life.pod.object for uid, worker in self.agent.workers.items()})
+
     async def _refresh(self) -> None:
         while True:
             await self.clock.sleep(_REFRESH)
-            await self.volumes.refresh()
+            await self.refresh()
 
     # -- parts that may be missing -------------------------------------------------------------------------------------
 

@@ -121,6 +121,29 @@ async def test_volumes(node: RealNode) -> None:
     assert rest == ["400", "part", "end"]
 
 
+async def test_volumes_follow_the_api(node: RealNode) -> None:
+    await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "followed", data={"mode": "slow"}), "default")
+    labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+    sources = [{"configMap": {"name": "followed"}}, {"downwardAPI": {"items": [labels]}}]
+    spec = {"volumes": [{"name": "both", "projected": {"sources": sources}}]}
+    mounts = [{"name": "both", "mountPath": "/both"}]
+    name = await node.create("sleep", "1000", container={"volumeMounts": mounts}, spec=spec)
+    await node.ready(name)
+    await node.client.patch(CONFIG_MAP, "followed", MergePatch({"data": {"mode": "fast"}}), "default")
+    await node.client.patch(POD, name, MergePatch({"metadata": {"labels": {"claim": "mine"}}}), "default")
+    worker = node.node.agent.find("default", name)
+    assert worker is not None
+
+    async def seen() -> bool:
+        return "claim" in (worker.life.pod.object["metadata"].get("labels") or {})
+
+    await until(seen)
+    await node.node.refresh()
+    await _execute(node, name, "grep", "-q", 'claim="mine"', "/both/labels")
+    await _execute(node, name, "grep", "-q", "fast", "/both/mode")
+    await node.delete(name, grace_period_seconds=0)
+
+
 async def test_a_sidecar_shares_the_network_and_ends_with_the_pod(node: RealNode) -> None:
     serve = ["python3", "-m", "http.server", "8080"]
     side = {

@@ -97,6 +97,29 @@ async def test_configuration_follows_its_object(volumes: Volumes, client: Client
     assert file.read_text() == "new", "what is gone from the API stays with who has it"
 
 
+async def test_what_a_pod_says_of_itself_follows_it(volumes: Volumes, tmp_path: Path) -> None:
+    """Its labels and annotations change, when it is claimed for example."""
+    labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+    plain = pod({"name": "own", "downwardAPI": {"items": [labels]}})
+    await volumes.prepare(plain, tmp_path / "pod", ME)
+    file = tmp_path / "pod/volumes/own/labels"
+    claimed = {**plain, "metadata": {**plain["metadata"], "labels": {"claim": "mine"}}}
+    await volumes.refresh({"1": claimed})
+    assert file.read_text() == 'claim="mine"'
+    await volumes.refresh({"2": plain})
+    assert file.read_text() == 'claim="mine"', "what was last known of it holds"
+
+
+async def test_what_was_never_there_is_not_refreshed(
+    volumes: Volumes, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pod says why it waits, and tries it again itself."""
+    with pytest.raises(VolumeFailure):
+        await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
+    await volumes.refresh()
+    assert caplog.records == []
+
+
 async def test_configuration_that_is_missing_is_named(volumes: Volumes, tmp_path: Path) -> None:
     with pytest.raises(VolumeFailure, match='configmap "config" not found'):
         await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)

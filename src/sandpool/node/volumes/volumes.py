@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
@@ -83,6 +84,7 @@ class _Held:
     directory: Path
     owner: Owner
     persistent: set[str] = field(default_factory=set)  # names of PersistentVolumes
+    published: set[str] = field(default_factory=set)  # names of its volumes that are made of API objects and are there
     # By audience and seconds: a token, and until when it is used.
     tokens: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
 
@@ -127,15 +129,19 @@ class Volumes:
             others = {name for each in self._held.values() for name in each.persistent}
             self.usage.in_use -= held.persistent - others
 
-    async def refresh(self) -> None:
-        """Write again what has changed in the API. What cannot be had now stays as it is."""
-        for held in list(self._held.values()):
+    async def refresh(self, pods: Mapping[str, Object] = MappingProxyType({})) -> None:
+        """Write again what has changed in the API. What cannot be had now stays as it is. ``pods`` are the pods by
+        their UIDs as they are now: their labels and annotations may be others than when they were prepared."""
+        for uid, held in list(self._held.items()):
+            held.pod = pods.get(uid, held.pod)
             for volume in held.pod["spec"].get("volumes") or ():
-                if any(kind in volume for kind in projection.KINDS):
-                    try:
-                        await self._publish(volume, held)
-                    except (ApiError, OSError, VolumeFailure) as error:
-                        _log.warning("%s stays as it is: %s", _place(held, volume), error)
+                if volume["name"] not in held.published:
+                    continue  # what is still to be prepared is not ours to tell about
+                try:
+                    await self._publish(volume, held)
+                except (ApiError, OSError, UnknownField, VolumeFailure) as error:
+                    called = f"{held.pod['metadata']['namespace']}/{held.pod['metadata']['name']}"
+                    _log.warning('volume "%s" of pod %s stays as it is: %s', volume["name"], called, error)
 
     async def _prepare(self, volume: Object, held: _Held) -> Directory:
         if any(kind in volume for kind in projection.KINDS):
@@ -153,6 +159,7 @@ class Volumes:
         files = await projection.project(volume, self._sources(held))
         path = _place(held, volume)
         await asyncio.to_thread(publication.publish, path, files, held.owner.uid, held.owner.gid)
+        held.published.add(volume["name"])
         return Directory(path, read_only=True)
 
     async def _persistent(self, source: Object, held: _Held) -> Directory:
