@@ -86,6 +86,28 @@ async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkey
         assert traces(rig) == before
 
 
+async def test_a_node_that_stopped_leaves_nothing_mounted_and_goes_on_with_what_is_on_disk(tmp_path: Path) -> None:
+    volumes = [
+        {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    ]
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("disk", "memory")]
+    script = "echo run | tee -a /disk/runs >> /memory/runs; cat /disk/runs /memory/runs | wc -l; exec sleep 1000"
+    async with real_node(tmp_path) as rig:
+        name = await rig.create("sh", "-c", script, container={"volumeMounts": mounts}, spec={"volumes": volumes})
+        await rig.says(name, "2\n")
+        assert _mounted(rig) == 2
+        await rig.node.stop()
+        assert _mounted(rig) == 0
+        rig.node = another(rig)
+        await rig.node.start()
+        try:
+            await rig.says(name, "2\n3\n")  # two runs are on disk and one in memory
+            await rig.close()
+        finally:
+            await rig.node.stop()
+
+
 async def test_a_start_that_fails_leaves_running_pods_to_the_next(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         name = await rig.create("sleep", "1000")
@@ -103,3 +125,8 @@ async def test_a_start_that_fails_leaves_running_pods_to_the_next(tmp_path: Path
             await rig.close()
         finally:
             await rig.node.stop()
+
+
+def _mounted(rig: RealNode) -> int:
+    """How many volumes of pods are mounted."""
+    return Path("/proc/self/mountinfo").read_text().count(str(rig.node.settings.directory / "pods"))

@@ -93,7 +93,7 @@ class FakeVolumes:
         self.prepared[pod["metadata"]["uid"]] = owner
         return FakePodVolumes(directory)
 
-    async def release(self, uid: str, directory: Path) -> None:
+    async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
         self.prepared.pop(uid, None)
 
 

@@ -66,7 +66,8 @@ class Thaw:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back its network and cgroups, and its volumes unless it is to go on later; the logs stay."""
+    """Give back its network and cgroups and all mounts, and what its volumes hold unless it is to go on later; the logs
+    stay."""
 
     volumes: bool = True
 

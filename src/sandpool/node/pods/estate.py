@@ -182,8 +182,7 @@ class Estate:
         if self.ledger is not None and runtime is not None:
             await runtime.close_pod(self._sandbox(self.ledger))
         await self.place.network.detach(self.pod.uid)
-        if volumes:
-            await self.place.volumes.release(self.pod.uid, self._volume_directory)
+        await self.place.volumes.release(self.pod.uid, self._volume_directory, keep=not volumes)
         if self._containers is not None:
             self._containers.running.clear()
 

@@ -124,8 +124,9 @@ class Volumes(Protocol):
         Raises ``VolumeFailure``."""
         ...
 
-    async def release(self, uid: str, directory: Path) -> None:
-        """Undo what ``prepare`` did, except for data that outlives the pod. The directory may be gone already."""
+    async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
+        """Undo what ``prepare`` did, except for data that outlives the pod; ``keep`` also leaves what is on disk, for
+        the pod to go on with. The directory may be gone already."""
         ...
 
 

@@ -43,10 +43,15 @@ def make(target: Path, size: int) -> None:
         (target / "lost+found").rmdir()
 
 
-def remove(target: Path) -> None:
-    """If there is one."""
+def unmount(target: Path) -> None:
+    """Made again, it is what it was if it is a file, and empty if it was in memory."""
     while is_mounted(target):
         _run("umount", "-l", str(target))
+
+
+def remove(target: Path) -> None:
+    """If there is one."""
+    unmount(target)
     _image(target).unlink(missing_ok=True)
 
 

@@ -122,9 +122,9 @@ class Volumes:
                 raise VolumeFailure(f'volume "{volume["name"]}": {error}') from error
         return Prepared(prepared)
 
-    async def release(self, uid: str, directory: Path) -> None:
+    async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
         held = self._held.pop(uid, None)
-        await asyncio.to_thread(_remove_disks, directory / _VOLUMES)
+        await asyncio.to_thread(_each_disk, disk.unmount if keep else disk.remove, directory / _VOLUMES)
         if held is not None and self.usage is not None:
             others = {name for each in self._held.values() for name in each.persistent}
             self.usage.in_use -= held.persistent - others
@@ -278,7 +278,7 @@ def _empty(source: Object, path: Path, owner: Owner) -> Directory:
     return Directory(path)
 
 
-def _remove_disks(volumes: Path) -> None:
+def _each_disk(do: Callable[[Path], None], volumes: Path) -> None:
     for volume in list(volumes.iterdir()) if volumes.exists() else ():
         if volume.is_dir():
-            disk.remove(volume)
+            do(volume)
