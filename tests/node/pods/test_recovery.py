@@ -39,6 +39,17 @@ async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
     assert (await rig.status())["phase"] == "Failed"
 
 
+async def test_a_node_that_stops_its_pods_tells_how_all_of_them_ended(rig: NodeRig) -> None:
+    """A sidecar ends last, and nobody waits for news of it."""
+    side = {"name": "side", "image": "i", "restartPolicy": "Always"}
+    await rig.create(spec={"initContainers": [side], "restartPolicy": "Always"})
+    await rig.passes(10)
+    await rig.agent.stop(keep=False, grace=5)
+    status = await rig.status()
+    states = [each["state"] for each in (*status["initContainerStatuses"], *status["containerStatuses"])]
+    assert [state.get("terminated", {}).get("exitCode") for state in states] == [143, 143]
+
+
 async def test_an_end_that_was_told_is_not_told_again(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never", "containers": _two()})
     rig.container("one").end(0)

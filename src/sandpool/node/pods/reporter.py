@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import fields
@@ -38,7 +39,8 @@ class Reporter:
         self.done = done
         self.vanished = vanished
         self.writes = 0  # that succeeded
-        self._writing = False
+        self._idle = asyncio.Event()  # nothing is being written
+        self._idle.set()
         self._stale_since: float | None = None  # since when the API does not show how it is
         self._failures = 0  # in a row
         self._not_before = 0.0
@@ -46,7 +48,7 @@ class Reporter:
 
     def look(self, life: Life, now: Moment, spawn: Spawn) -> float | None:
         """Report what is to be reported now. When to look again if nothing happens before."""
-        if life.gone or life.discarded or self._writing or self._is_settled(life):
+        if life.gone or life.discarded or not self._idle.is_set() or self._is_settled(life):
             return None
         before = life.pod.object.get("status") or {}
         wanted = report(life, now, self.place.network.host_addresses, before)
@@ -60,7 +62,7 @@ class Reporter:
         due = max(self._stale_since + delay, self._not_before)
         if now.at < due:
             return due
-        self._writing = True
+        self._idle.clear()
         spawn(self._write(life.pod, patch), "the status")
         return None
 
@@ -85,7 +87,7 @@ class Reporter:
             self._failures = 0
             self.place.wrote(answer)
         finally:
-            self._writing = False
+            self._idle.set()
             self._stale_since = None
             self.done()
 
@@ -93,6 +95,17 @@ class Reporter:
         # With the UID, what is said about this pod never ends up on the next one of its name.
         body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
         return await self.place.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
+
+    async def conclude(self, known: Callable[[], Life], now: Moment) -> None:
+        """Say how it is at last, of a pod that stops with its node: there is no later. Who cannot be told is not."""
+        while not self._idle.is_set():
+            await self._idle.wait()
+        life = known()
+        before = life.pod.object.get("status") or {}
+        patch = changes(before, report(life, now, self.place.network.host_addresses, before))
+        if patch:
+            self._idle.clear()
+            await self._write(life.pod, patch)
 
     async def remove(self, life: Life, now: Moment) -> None:
         """Have the API forget a pod of which nothing is left. If finalizers keep it, it shows how it ended."""

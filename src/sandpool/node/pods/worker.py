@@ -206,6 +206,8 @@ class PodWorker:
             case Release(volumes):
                 await self.estate.release(volumes=volumes)
                 self._become(self.life.cleared())
+                if self.life.halt and not self.life.deleting:
+                    await self._reporter.conclude(lambda: self.life, self._now())
                 self.settled.set()
             case Discard():
                 await self._discard()
