@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,31 @@ from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.isolation
 
+# In a container where a command is a link to what its process was executed from.
+CHANGE = """
+import os
+os.fchmod(os.open("/proc/self/exe", os.O_RDONLY), 0o701)
+print("changed")
+"""
+TRY_TO_CHANGE = f"""
+import asyncio, json, pathlib, sys
+from sandpool.testing.escape.unprivileged import Trial
+
+async def main():
+    trial = Trial(pathlib.Path(sys.argv[1]))
+    await trial.network.start()
+    try:
+        container = await trial.start("sleep", "1000")
+        await trial.execute(container, "ln", "-s", "/proc/self/exe", "/tmp/python")
+        print(json.dumps(await trial.execute(container, "/tmp/python", "-c", {CHANGE!r})))
+    finally:
+        await trial.groups.group().remove()
+        await trial.network.stop()
+        trial.launcher.close()
+
+asyncio.run(main())
+"""
+
 
 @pytest.fixture
 def user() -> Iterator[Somebody]:
@@ -27,8 +53,8 @@ def user() -> Iterator[Somebody]:
         pytest.skip(str(why))
 
 
-async def run(user: Somebody, *arguments: str) -> Any:
-    command = user.command("-m", "sandpool.testing.escape.unprivileged", *arguments)
+async def run(user: Somebody, *arguments: str | Path, python: Path | None = None) -> Any:
+    command = user.command(*arguments, python=python)
     pipe, env = asyncio.subprocess.PIPE, {"PATH": os.environ["PATH"]}
     process = await asyncio.create_subprocess_exec(*command, cwd="/", stdout=pipe, stderr=pipe, env=env)
     output, errors = await process.communicate()
@@ -42,7 +68,7 @@ def of(uid: int) -> list[str]:
 
 async def test_it_holds_and_works(user: Somebody, neighbours: Neighbourhood) -> None:
     before = of(user.uid)
-    found = await run(user, json.dumps(neighbours.facts))
+    found = await run(user, "-m", "sandpool.testing.escape.unprivileged", json.dumps(neighbours.facts))
     assert found["self-test"] is None
     for who in ("root", "user", "program"):
         assert len(found[who]) > 20
@@ -64,3 +90,15 @@ async def test_it_holds_and_works(user: Somebody, neighbours: Neighbourhood) -> 
         return of(user.uid) == before
 
     await until(nothing_left)
+
+
+async def test_no_sandbox_changes_the_python_that_its_node_runs_on(user: Somebody) -> None:
+    """A command is a copy of the launcher before it is executed, and Python may be this user's own."""
+    python, trial = user.own_python(), user.place / "trial"
+    trial.mkdir()
+    os.chown(trial, user.uid, user.uid)
+    before = python.stat()
+    assert before.st_uid == user.uid
+    assert await run(user, "-c", TRY_TO_CHANGE, trial, python=python) == [0, "changed\n"]
+    after = python.stat()
+    assert (after.st_mode, after.st_ctime_ns) == (before.st_mode, before.st_ctime_ns)

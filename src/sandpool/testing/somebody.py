@@ -36,11 +36,19 @@ class Somebody:
         self.python = python
         self.uid = _user() if os.geteuid() == 0 else os.geteuid()
 
-    def command(self, *arguments: str | Path) -> list[str | Path]:
+    def command(self, *arguments: str | Path, python: Path | None = None) -> list[str | Path]:
         """Python with these arguments, as this user."""
+        called = [python or self.python, *arguments]
         if os.geteuid() != 0:
-            return [self.python, *arguments]
-        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", self.python, *arguments]
+            return called
+        return ["setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups", *called]
+
+    def own_python(self) -> Path:
+        """One that belongs to this user, as those of version managers do."""
+        environment = self.place / "python"
+        subprocess.run(self.command("-m", "venv", "--copies", "--without-pip", environment), check=True)
+        _have_our_packages(environment)
+        return environment / "bin" / "python"
 
 
 @contextmanager
@@ -70,12 +78,16 @@ def _python(environment: Path) -> Path:
     if not said.startswith(f"Python {sys.version_info[0]}.{sys.version_info[1]}."):
         raise Nobody("there is no Python of this version that everybody may execute")
     subprocess.run([_OTHER, "-m", "venv", "--without-pip", environment], check=True)
+    _have_our_packages(environment)
+    return environment / "bin" / "python"
+
+
+def _have_our_packages(environment: Path) -> None:
     packages = [*site.getsitepackages(), str(Path(sandpool.__file__).parents[1])]
     if not all(_everybody_reaches(Path(path)) for path in packages):
         raise Nobody("the packages of this Python are not for everybody")
     (target,) = environment.glob("lib/python*/site-packages")
     (target / "ours.pth").write_text("\n".join(packages) + "\n")
-    return environment / "bin" / "python"
 
 
 def _everybody_reaches(path: Path) -> bool:

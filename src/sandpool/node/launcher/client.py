@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 from sandpool.node.launcher.exchange import Child, Exchange
+from sandpool.node.launcher.interpreter import unchangeable
 from sandpool.node.launcher.orders import Order, encode
 
 
@@ -47,9 +48,10 @@ class LauncherClient:
         if self._exchange is not None:
             return self._exchange
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with theirs, unchangeable(sys.executable) as python:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "sandpool.node.launcher", str(theirs.fileno())],
+                executable=python,
                 env={},
                 cwd="/",
                 stdin=subprocess.DEVNULL,
