@@ -10,15 +10,19 @@ from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.router.contract import Destination
 from sandpool.router.dialling import connect
+from sandpool.router.downstream import Downstream
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router
 from sandpool.router.targets import Target
+from sandpool.router.upstream import Upstream
+from sandpool.testing.garbage import freed_at_once
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class Sandbox:
-    """Answers a GET with its path; what is asked for ``/never`` never comes. ``heads`` are those it was sent."""
+    """Answers a GET with its path; what is asked for ``/never`` never comes, and nothing more does after ``/ends``.
+    ``heads`` are those it was sent."""
 
     def __init__(self) -> None:
         self.heads: list[bytes] = []
@@ -31,6 +35,8 @@ class Sandbox:
                 path = head.split()[1]
                 if path != b"/never":
                     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(path), path))
+                if path == b"/ends":
+                    return
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
@@ -52,13 +58,18 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 
 @pytest_asyncio.fixture
-async def connection(sandbox: Sandbox) -> AsyncIterator[Connection]:
+async def router(sandbox: Sandbox) -> AsyncIterator[Router]:
     router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()))
     await router.listen("127.0.0.1", 0)
+    yield router
+    await router.stop(0)
+
+
+@pytest_asyncio.fixture
+async def connection(router: Router) -> AsyncIterator[Connection]:
     reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
     yield reader, writer
     writer.close()
-    await router.stop(0)
 
 
 def get(path: str, *headers: str, sandbox: str = "box") -> bytes:
@@ -105,3 +116,14 @@ async def test_what_is_remembered_of_a_request_is_not_taken_for_the_next(
     assert not any(b"secret" in head or b"sandbox" in head.lower() for head in sandbox.heads)
     assert (await ask(connection, get("/", sandbox="-")))[0] == 400
     assert (await ask(connection, get("/", sandbox="-")))[0] == 400
+
+
+async def test_lost_connections_are_gone_without_the_garbage_collector(router: Router) -> None:
+    async def use_one() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
+        for path in ("/one", "/ends"):
+            assert await ask((reader, writer), get(path)) == (200, path.encode())
+        writer.close()
+        await writer.wait_closed()
+
+    await freed_at_once(use_one, Downstream, Upstream)

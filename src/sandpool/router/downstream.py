@@ -67,6 +67,7 @@ class Downstream(asyncio.Protocol):
         for exchange in self._exchanges:
             exchange.client_gone()
         self._exchanges.clear()
+        del self._parser  # which holds us, and would until the garbage collector comes
 
     def pause_writing(self) -> None:
         self.has_room = False

@@ -113,6 +113,7 @@ class Upstream(asyncio.Protocol):
             self._end(reusable=False)
         elif self.reader is not None:
             self._lost(exc)
+        del self._parser  # which holds us, and would until the garbage collector comes
 
     def pause_writing(self) -> None:
         if self.reader is not None:

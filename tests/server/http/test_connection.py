@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import random
 import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -16,6 +15,7 @@ from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine
 from sandpool.server.http import Limits
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.reader import BODY, HEAD, RequestReader
+from sandpool.testing.garbage import freed_at_once
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench
@@ -504,27 +504,13 @@ async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, sma
 
 
 async def test_a_lost_connection_is_gone_without_the_garbage_collector(bench: Bench) -> None:
-    """The collector may not come for a long time, and what it would free is much more than it knows of."""
-
     async def use_one() -> None:
         wire = await bench.connect()
         wire.request()
         await wire.answer()
         await wire.close()
 
-    def connections() -> int:
-        return sum(isinstance(each, Connection | RequestReader) for each in gc.get_objects())
-
-    await use_one()
-    gc.collect()
-    gc.disable()
-    try:
-        before = connections()
-        for _ in range(5):
-            await use_one()
-        await bench.until(lambda: connections() <= before)
-    finally:
-        gc.enable()
+    await freed_at_once(use_one, Connection, RequestReader)
 
 
 @pytest.mark.parametrize(("method", "finishes"), [("GET", False), ("POST", True), ("PATCH", True), ("DELETE", True)])

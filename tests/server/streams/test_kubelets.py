@@ -16,8 +16,10 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
 from sandpool.server.exchange import Response, ServerRequest, User
 from sandpool.server.pki import Authority, server_tls
+from sandpool.server.streams.asking import Answer
 from sandpool.server.streams.kubelets import Endpoint, Kubelets
 from sandpool.server.streams.pods import PodStreams
+from sandpool.testing.garbage import freed_at_once
 from sandpool.testing.objects import new
 
 INTERNAL = {"type": "InternalIP", "address": "10.0.0.1"}
@@ -172,6 +174,31 @@ async def test_what_a_kubelet_is_asked(told: Told, subresource: str, query: str,
     assert response.upgrade is not None
     await response.upgrade.run(client)
     assert client.heard == b"rest"
+
+
+async def test_what_was_asked_is_forgotten_without_the_garbage_collector(told: Told) -> None:
+    async def read() -> None:
+        told.says = plain("200 OK", b"one")
+        await text_of(await told.answer("log"))
+
+    async def be_refused() -> None:
+        told.says = plain("404 Not Found", b"no")
+        with pytest.raises(NotFound):
+            await told.answer("log")
+
+    async def get_nonsense() -> None:
+        told.says = b"nonsense"
+        with pytest.raises(ServiceUnavailable):
+            await told.answer("log")
+
+    async def talk() -> None:
+        told.says = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: SPDY/3.1\r\nConnection: Upgrade\r\n\r\n"
+        response = await told.answer("attach", "stdout=true", upgrade="SPDY/3.1", connection="Upgrade")
+        assert response.upgrade is not None
+        await response.upgrade.run(Client(b"a"))
+
+    for use in (read, be_refused, get_nonsense, talk):
+        await freed_at_once(use, Answer)
 
 
 class Client:

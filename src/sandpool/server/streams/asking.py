@@ -28,6 +28,7 @@ class Answer:
     The methods that begin with ``on_`` are called by the parser."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.status = 0
         self.headers: dict[str, str] = {}
         self._reader = reader
         self._writer = writer
@@ -36,11 +37,7 @@ class Answer:
         self._pieces: list[bytes] = []
         self._headed = False
         self._complete = False
-
-    @property
-    def status(self) -> int:
-        status: int = self._parser.get_status_code()
-        return status
+        self._closed = False
 
     async def head(self) -> None:
         """Wait until it is complete. Raises ``OSError``."""
@@ -64,7 +61,7 @@ class Answer:
                 if self._complete:
                     return
                 data = await self._reader.read(_PIECE)
-                if not data:
+                if not data or self._closed:
                     return
                 self._feed(data)
         except OSError:
@@ -77,12 +74,16 @@ class Answer:
         return _BegunWire(self._reader, self._writer, self._rest)
 
     def close(self) -> None:
-        self._writer.close()
+        if not self._closed:
+            self._closed = True
+            self._writer.close()
+            del self._parser  # which holds us, and would until the garbage collector comes
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
+        self.status = self._parser.get_status_code()
         self._headed = True
 
     def on_body(self, data: bytes) -> None:
@@ -119,13 +120,13 @@ class _BegunWire(StreamWire):
 async def ask(host: str, port: int, tls: ssl.SSLContext, believe: Believe, request: bytes) -> Answer:
     """Raises ``OSError``; then nothing is left open."""
     reader, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=host)
+    answer = Answer(reader, writer)
     try:
         believe(writer.get_extra_info("ssl_object").getpeercert(binary_form=True))
         writer.write(request)
-        answer = Answer(reader, writer)
         await answer.head()
     except BaseException:
-        writer.close()
+        answer.close()
         raise
     return answer
 
