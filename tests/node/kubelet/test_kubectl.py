@@ -121,12 +121,13 @@ def test_what_is_typed(kubectl: Kubectl) -> None:
 
 def test_a_terminal(kubectl: Kubectl) -> None:
     command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
-    keys = b"stty size; test -t 0 && echo terminal; exit 7\n"
+    # kubectl passes on what is typed and how large its terminal is side by side: either may come first.
+    keys = b"until stty size | grep -x '45 123'; do sleep 0.1; done; test -t 0 && echo terminal; exit 7\n"
     done = subprocess.run(
         ["script", "-qec", command, "/dev/null"], input=keys, stdout=subprocess.PIPE, timeout=60, check=False
     )
     seen = done.stdout.decode()
-    assert "45 123" in seen
+    assert "45 123\r\n" in seen
     assert "\nterminal\r\n" in seen
     assert "exit code 7" in seen
 
