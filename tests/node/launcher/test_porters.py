@@ -155,6 +155,13 @@ async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> No
     assert len(world.stage.inside) == 2
 
 
+async def test_one_that_could_not_be_told_goes_after_a_while_as_well(world: World) -> None:
+    with pytest.raises(OSError, match="descriptor"):
+        await world.porters.send("box", TRUE, [-1, -1, -1], entry)
+    await world.clock.advance(STAY)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
 async def test_one_whose_command_runs_stays(world: World) -> None:
     sending = world.send()
     await world.clock.settle()

@@ -38,8 +38,8 @@ class _Waiting(NamedTuple):
 
 class Exchange:
     """``on_end`` is called when the other side is gone; to close this one then is up to the caller. ``on_idle`` is
-    called when the last of what was ordered has ended. ``unwanted`` gets every process that is started after who asked
-    for it has gone."""
+    called when the last of what was ordered has ended, or could not be ordered. ``unwanted`` gets every process that
+    is started after who asked for it has gone."""
 
     def __init__(
         self,
@@ -83,6 +83,8 @@ class Exchange:
                 await self._room(waiting)
         except BaseException:
             self._waiting.pop(number, None)
+            if not self._closed and not self.pending:
+                self._on_idle()
             raise
         try:
             return await waiting
