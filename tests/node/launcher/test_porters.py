@@ -19,7 +19,7 @@ from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.messages import answer, receive_order
 from sandpool.node.launcher.orders import Order
 from sandpool.node.launcher.porter import Errand
-from sandpool.node.launcher.porters import CROWD, MOST, STAY, Porters
+from sandpool.node.launcher.porters import CROWD, LOST, MOST, MOST_LOST, STAY, Porters
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 from sandpool.testing.clock import ManualClock
 
@@ -206,6 +206,26 @@ async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bo
     sending = world.send()
     await other.starts()
     (await sending).close()
+
+
+async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World) -> None:
+    sent = []
+    for _ in range(MOST_LOST):
+        sent.append(world.send())
+        await world.clock.advance(LOST + 0.01)
+    with pytest.raises(RuntimeFailure, match="do not begin"):
+        await world.send()
+    assert len(world.stage.inside) == MOST_LOST
+    await world.run("another box")
+    first = world.stage.inside[0]
+    number = await first.starts()
+    (await sent[0]).close()
+    sending = world.send()
+    await first.starts()
+    (await sending).close()
+    first.ends(number)
+    world.porters.close()
+    await asyncio.gather(*sent, return_exceptions=True)
 
 
 async def test_one_that_is_gone_is_replaced(world: World) -> None:

@@ -4,6 +4,9 @@ The first command of a container brings a porter with it, which stays for a whil
 busy with one that it cannot start, others do not wait for it for long: another porter is sent in, as it is when one has
 many that run. Of those that have nothing to do one stays, and no more than a few in all: a porter takes memory, which
 its container is charged for, and is one of the processes that the container may have.
+
+Whoever is in a container can stop commands before they have begun, and their porter with them, for good. For each of
+these the agent and the launcher keep something open. So where a few are stuck for long, nobody else is sent in.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ STAY: Final = 30.0
 MOST: Final = 16
 # Seconds after which an errand that was not begun is taken to be stuck.
 _STUCK: Final = 0.1
+#: Seconds after which it is taken to be stuck for good, and how many porters of one container may be.
+LOST: Final = 10.0
+MOST_LOST: Final = 8
 #: Commands that one porter has at a time: so many are not heard of while it is stuck.
 CROWD: Final = 24
 
@@ -58,6 +64,10 @@ class Porter:
     def is_free(self, now: float) -> bool:
         """Whether it would take another errand at once."""
         return self._exchange.pending < CROWD and now - self._exchange.unanswered_since <= _STUCK
+
+    def is_lost(self, now: float) -> bool:
+        """Whether there is no hope that it will take another errand."""
+        return now - self._exchange.unanswered_since > LOST
 
     async def run(self, errand: Errand, stdio: list[int], now: float) -> Child:
         """Raises as ``Exchange.order`` does."""
@@ -123,6 +133,9 @@ class Porters:
         return next((porter for porter in self._inside.get(container, ()) if porter.is_free(now)), None)
 
     def _enter(self, container: object, entry: Entry) -> Porter:
+        now = self.clock.monotonic()
+        if sum(porter.is_lost(now) for porter in self._inside.get(container, ())) >= MOST_LOST:
+            raise RuntimeFailure("commands do not begin in the container any more: something in it stops them")
         porter = Porter(self.launcher, entry, partial(self._rest, container), partial(self._forget, container))
         self._inside.setdefault(container, []).append(porter)
         return porter
