@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 
@@ -136,6 +137,54 @@ async def test_what_is_no_empty_directory_is_refused_by_name(
     assert (await until(told) or "").startswith(f"spec.{field}: ")
     found = await client.get(PERSISTENT_VOLUME_CLAIM, "data", "default")
     assert found["status"].get("phase") != "Bound"
+
+
+async def test_a_class_that_does_not_exist_is_named(client: Client, provisioner: Provisioner) -> None:
+    await claim(client, storageClassName="fast")
+
+    async def told() -> list[str]:
+        return [each["note"] for each in (await client.list(EVENT, "default"))["items"]]
+
+    assert await until(told) == ['spec.storageClassName: storageclass.storage.k8s.io "fast" not found']
+
+
+@asynccontextmanager
+async def working(provisioner: Provisioner) -> AsyncIterator[None]:
+    running = asyncio.create_task(provisioner.run())
+    try:
+        yield
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_data_of_another_node_is_left_to_it(client: Client, tmp_path: Path) -> None:
+    """Both make volumes for every claim. One is quicker, and has the data; the other must not end what it has."""
+    here, there = (Provisioner(client, SystemClock(), Random(1), tmp_path / name, name) for name in ("here", "there"))
+    async with working(here):
+        made = await claim(client)
+        await bound(client)
+    data = tmp_path / "here" / volume_name(made)
+    assert data.is_dir()
+    async with working(there):
+
+        async def known() -> bool:
+            return Key("default", "data") in there.claims and len(there.volumes) == 1
+
+        await until(known)
+        await there._make(made)  # as if it had not seen that there is one
+        assert list((tmp_path / "there").iterdir()) == []
+        await client.delete(PERSISTENT_VOLUME_CLAIM, "data", "default")
+
+        async def forgotten() -> bool:
+            return Key("default", "data") not in there.claims
+
+        await until(forgotten)
+        await there.reconcile(Key("default", "data"))
+        assert await client.get(PERSISTENT_VOLUME, volume_name(made))
+    async with working(here):
+        await gone(client, volume_name(made))
+    assert not data.exists()
 
 
 @pytest.mark.parametrize("storage_class", ["", "fast"])

@@ -180,7 +180,8 @@ class TestPersistent:
         await client.create(PERSISTENT_VOLUME_CLAIM, claim, "default")
         status = MergePatch({"status": {"phase": phase}})
         await client.patch(PERSISTENT_VOLUME_CLAIM, "data", status, "default", subresource="status")
-        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}}
+        place = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["far"]}
+        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [place]}]}}
         spec = {
             "capacity": {"storage": "1Gi"},
             "accessModes": ["ReadWriteOnce"],
@@ -198,6 +199,11 @@ class TestPersistent:
         assert usage.in_use == {"pv"}
         await volumes.release("1", tmp_path / "pod")
         assert usage.in_use == set()
+
+    async def test_data_that_is_on_another_node(self, volumes: Volumes, client: Client, tmp_path: Path) -> None:
+        await self.make(client, tmp_path / "volumes/pv")
+        with pytest.raises(VolumeFailure, match='the data of persistentvolumeclaim "data" is not here: on node far'):
+            await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
 
     async def test_one_pod_at_a_time(self, volumes: Volumes, client: Client, tmp_path: Path) -> None:
         path = tmp_path / "volumes/pv"

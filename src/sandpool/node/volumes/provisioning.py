@@ -105,12 +105,14 @@ class Provisioner:
         for left in self._volumes_of(key):
             if claim is None or left["spec"]["claimRef"].get("uid") != claim["metadata"]["uid"]:
                 return await self._reclaim(left)
-        if claim is None or not self._is_ours(claim) or claim["metadata"].get("deletionTimestamp"):
+        if claim is None or claim["metadata"].get("deletionTimestamp"):
             return DONE
-        if why := _not_offered(claim["spec"]):
+        ours = self._is_ours(claim)
+        if why := _not_offered(claim["spec"]) if ours else await self._nobodys(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
             about = Reference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
             self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
+        if why or not ours:
             return DONE
         volume = self.volumes.get(Key("", volume_name(claim))) or await self._make(claim)
         if self.binds:
@@ -122,16 +124,33 @@ class Provisioner:
         return [
             volume
             for volume in self.volumes
-            if _is_made_by_us(volume)
+            if self._is_here(volume)
             and (volume["spec"].get("claimRef") or {}).get("namespace") == key.namespace
             and volume["spec"]["claimRef"].get("name") == key.name
         ]
+
+    def _is_here(self, volume: Object) -> bool:
+        """Other nodes make volumes, too, and see to their own. A node may be called otherwise than when it made one."""
+        at_hand = node_of(volume) == self.node or (self.directory / volume["metadata"]["name"]).is_dir()
+        return _is_made_by_us(volume) and at_hand
 
     def _is_ours(self, claim: Object) -> bool:
         wanted = claim["spec"].get("storageClassName")
         named: str = claim["spec"].get("volumeName") or ""
         # A claim from before there was a default class names none; one that names "" wants none.
         return wanted in (None, CLASS) and named in ("", volume_name(claim))
+
+    async def _nobodys(self, spec: Object) -> str:
+        """Why nobody makes a volume for a claim of another class; empty if somebody may, or if it wants none made.
+        Where somebody else binds claims, saying so is theirs."""
+        wanted = spec.get("storageClassName")
+        if not self.binds or not wanted or spec.get("volumeName"):
+            return ""
+        try:
+            await self.client.get(STORAGE_CLASS, wanted)
+        except NotFound:
+            return f'spec.storageClassName: storageclass.storage.k8s.io "{wanted}" not found'
+        return ""
 
     async def _make(self, claim: Object) -> Object:
         path = self.directory / volume_name(claim)
@@ -162,6 +181,9 @@ class Provisioner:
             made = await self.client.create(PERSISTENT_VOLUME, volume)
         except AlreadyExists:
             made = await self.client.get(PERSISTENT_VOLUME, volume_name(claim))
+            if node_of(made) != self.node:
+                with contextlib.suppress(OSError):  # another node was quicker; data that is here stays
+                    path.rmdir()
         self.volumes.wrote(made)
         return made
 
@@ -222,6 +244,13 @@ def _not_offered(spec: Object) -> str:
 def volume_name(claim: Object) -> str:
     """As provisioners name them: from the claim's UID, so that no two claims ever share one."""
     return f"pvc-{claim['metadata']['uid']}"
+
+
+def node_of(volume: Object) -> str:
+    """The node that has the data; empty if it does not say."""
+    required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
+    expressions = (each for term in required for each in term.get("matchExpressions") or ())
+    return next((each["values"][0] for each in expressions if each["key"] == _HOSTNAME and each.get("values")), "")
 
 
 def _is_made_by_us(volume: Object) -> bool:

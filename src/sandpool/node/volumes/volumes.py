@@ -27,6 +27,7 @@ from sandpool.node.pods.expansion import expand, unknown
 from sandpool.node.pods.parts import Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind, Mount
 from sandpool.node.volumes import disk, ownership, projection, publication
+from sandpool.node.volumes.provisioning import node_of
 
 _log = logging.getLogger(__name__)
 
@@ -175,6 +176,9 @@ class Volumes:
         path = Path(((volume or {}).get("spec", {}).get("local") or {}).get("path") or "/")
         if volume is None or path.parent != self.root:
             raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" is not one of this node')
+        if not await asyncio.to_thread(path.is_dir):
+            there = f"on node {node}" if (node := node_of(volume)) != self.place.node_name else f"there is no {path}"
+            raise VolumeFailure(f'the data of persistentvolumeclaim "{name}" is not here: {there}')
         self._take(volume["metadata"]["name"], held)
         await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
         return Directory(path, read_only=bool(source.get("readOnly")))
