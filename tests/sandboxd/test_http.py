@@ -64,6 +64,18 @@ def test_what_nobody_reads_is_not_in_the_way() -> None:
         assert talker.ask("POST", "/2", b"x").json == {"path": "/2"}
 
 
+def test_a_mistake_of_ours_is_said_and_is_the_end_of_one_request_only() -> None:
+    def mistaken(request: Request) -> Response:
+        if request.path == "/wrong":
+            raise KeyError("nobody has thought of this")
+        return Response.of({"path": request.path})
+
+    with serving(mistaken) as talker:
+        answer = talker.ask("GET", "/wrong")
+        assert (answer.status, answer.json) == (500, {"message": "KeyError: 'nobody has thought of this'"})
+        assert talker.ask("GET", "/right").status == 200
+
+
 def test_a_file(tmp_path: Path) -> None:
     content = os.urandom(3_000_000)
     (tmp_path / "file").write_bytes(content)

@@ -41,6 +41,23 @@ print(*(set(sys.modules) - before))
     assert _run(laid_out, script, str(laid_out.parent)).split() == []
 
 
+def test_nonsense_is_refused_there_as_it_is_here(laid_out: Path) -> None:
+    """The C part of ``json`` relies on the rest of it being imported, which it is wherever there is a test."""
+    script = """
+from sandpool.sandboxd.runtime_api import RuntimeApi
+from sandpool.sandboxd.root import Root
+class Request:
+    method, path, is_wanted = "POST", "/execute", lambda self: True
+    def __init__(self, body): self.body = body
+    def whole(self, limit): return self.body
+api = RuntimeApi(Root(sys.argv[1]))
+deep = [letters * 100_000 for letters in (b'[', b'{"a":')]
+for body in [b'{bad', b'{', b'{"command"}', b'"a', b'["a"', b'nope', b'', b'{"a": "\\\\x"}', *deep]:
+    print(api.answer(Request(body)).status)
+"""
+    assert _run(laid_out, script, str(laid_out.parent)).split() == ["422"] * 10
+
+
 def test_the_parser_is_the_same_with_and_without_what_it_imports(laid_out: Path) -> None:
     script = """
 from sandpool.sandboxd.parser import HttpRequestParser

@@ -36,6 +36,12 @@ def from_json(text: bytes) -> Any:
         value, end = _scan(content, 0)
     except StopIteration as error:
         raise ValueError(f"Expecting value: char {error.value}") from None
+    except RecursionError:
+        raise ValueError("Too many values within each other") from None
+    except SystemError:
+        # For most mistakes it looks for the exception of ``json`` among the modules that are imported, where that one
+        # is not, and is lost without it.
+        raise ValueError("Not JSON") from None
     if end != len(content):
         raise ValueError(f"Extra data: char {end}")
     return value

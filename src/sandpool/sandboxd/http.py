@@ -218,6 +218,10 @@ class _Connection:
                 keep = keep and self._is_drained(request)
             except HttpParserError:
                 response, keep = Response.of({"message": "the body is not as announced"}, 400), False
+            except (Lost, OSError):
+                raise
+            except Exception as error:  # noqa: BLE001 - a mistake of ours, which whoever asked shall hear of
+                response, keep = Response.of({"message": f"{type(error).__name__}: {error}"}, 500), False
             self._send(response, request.method, keep=keep)
             if not keep:
                 return
