@@ -284,6 +284,38 @@ class TestDoor:
             process.kill()
             await process.communicate()
 
+    async def test_who_is_attached_and_does_not_read_is_given_up(
+        self, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sandpool.node.door._MOST_BEHIND", 1 << 20)
+        main = {"name": "main", "image": "sandpool.local/python", "stdin": True}
+        script = "read line; echo begun; sleep 1; exec yes 0123456789012345678901234567890123456789"
+        spec = {"containers": [{**main, "command": ["sh", "-c", script]}], "terminationGracePeriodSeconds": 0}
+        await rig.daemon.server.client().create(POD, new(POD, "loud", spec=spec), "default")
+        await rig.run("wait", "pod/loud", "--for=condition=Ready", "--timeout=60s")
+        process = await asyncio.create_subprocess_exec(
+            *rig.kubectl.command("attach", "-i", "loud"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(60):
+                process.stdin.write(b"\n")
+                await process.stdout.readuntil(b"begun\n")
+                process.send_signal(signal.SIGSTOP)
+                await asyncio.sleep(5)  # it may write 8 MiB at once, and buffers hold some of it
+                process.send_signal(signal.SIGCONT)
+                _, said = await process.communicate()
+            assert b"is not read in time" in said
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
+            await rig.daemon.server.client().delete(POD, "loud", "default", grace_period_seconds=0)
+
     async def test_input_that_is_piped_to_a_pod_of_its_own_ends(self, rig: Rig) -> None:
         run = ("run", "piped", "-i", "--rm", "--image=sandpool.local/python", "--restart=Never", "--quiet")
         said = await rig.run(*run, "--", "sh", "-c", "wc -c; echo done", stdin="0123456789\n" * 50_000)

@@ -13,7 +13,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 from sandpool.api.resource import Object
 from sandpool.kube.door import Conversation, LogQuery, NotPossible
@@ -27,6 +27,8 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _PIECE: Final = 1 << 16
+# Bytes of a container's output that wait for somebody who is attached to it.
+_MOST_BEHIND: Final = 16 << 20
 # What a shell says of a command that is not there.
 _NOT_FOUND: Final = 127
 
@@ -61,25 +63,23 @@ class NodeDoor:
         running = await self._made(pod, container)
         if running.pid is None:
             raise NotPossible(_not_running(pod, container))
-        pieces: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
-        stop = self.logs_kept.listen(running, lambda stream, data: pieces.put_nowait((stream, data)))
-
-        async def show() -> None:
-            while True:
-                stream, data = await pieces.get()
-                await client.write(data, error=stream == "stderr")
-                pieces.task_done()
-
-        tasks = [asyncio.create_task(show()), asyncio.create_task(_type_into(running, client))]
+        output = _Output(client)
+        stop = self.logs_kept.listen(running, output.heard)
+        showing = asyncio.create_task(output.show())
+        tasks = [showing, asyncio.create_task(_type_into(running, client))]
         if running.terminal is not None:
             tasks.append(asyncio.create_task(_resizing(running.terminal, client)))
+        ending = asyncio.create_task(running.wait())
         try:
-            exit = await running.wait()
-            await pieces.join()
-            return exit.code
+            await asyncio.wait((ending, showing, output.too_late), return_when=asyncio.FIRST_COMPLETED)
+            if output.too_late.done():
+                raise NotPossible("what the container writes is not read in time; kubectl logs has it")
+            output.finish()
+            await showing
+            return (await ending).code
         finally:
             stop()
-            await _ended(*tasks)
+            await _ended(ending, *tasks)
 
     async def dial(self, pod: Object, port: int) -> socket.socket:
         worker = self._worker(pod)
@@ -124,6 +124,35 @@ class NodeDoor:
             raise NotPossible(_not_running(pod, name))
         await worker.touch()
         return container
+
+
+class _Output:
+    """What a container writes, for a client who reads it at a pace of their own. The container does not wait for them
+    and nothing is left out, so a client who stays far behind is given up: what waits for them is in our memory."""
+
+    def __init__(self, client: Conversation) -> None:
+        self.client = client
+        self.too_late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        self._waiting = 0  # bytes
+
+    def heard(self, stream: str, data: bytes) -> None:
+        if self.too_late.done():
+            return
+        self._waiting += len(data)
+        self._pieces.put_nowait((stream, data))
+        if self._waiting > _MOST_BEHIND:
+            self.too_late.set_result(None)
+
+    def finish(self) -> None:
+        """Nothing more will be heard."""
+        self._pieces.put_nowait(None)
+
+    async def show(self) -> None:
+        while (piece := await self._pieces.get()) is not None:
+            stream, data = piece
+            await self.client.write(data, error=stream == "stderr")
+            self._waiting -= len(data)
 
 
 class _Pipes:
@@ -302,7 +331,7 @@ async def _resizing(terminal: int, client: Conversation) -> None:
             resize(terminal, size.rows, size.columns)
 
 
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -187,3 +187,38 @@ async def test_a_flood_has_to_wait(container: FakeContainer, clock: ManualClock,
     assert written < 10 << 20, "no time has passed: no more than what may be ahead is taken"
     await clock.advance(60.0)
     await logs.finish(container)
+
+
+async def test_who_has_stopped_reading_does_not_fill_our_memory(
+    container: FakeContainer, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sandpool.node.logs.logs.MOST_BEHIND", 10_000)
+    logs = Logs(clock)
+    logs.follow(container, tmp_path / "logs", 0)
+    container.say("first\n")
+    await seen(logs, container, "first")
+    lines = aiter(logs.read(tmp_path / "logs", 0, LogOptions(follow=True)))
+    assert await anext(lines) == b"first\n"
+    followed = next(iter(logs._followed.values()))
+    for number in range(100):
+        container.say(f"{number:03} {'x' * 900}\n")
+        await seen(logs, container, f"{number:03} ")
+        assert sum(map(len, followed.readers[0].lines)) <= 10_000
+    await logs.finish(container)
+    rest = [piece async for piece in lines]
+    assert rest[0].endswith(b" bytes are missing here: they were not read in time]\n")
+    assert rest[1:] == [f"{number:03} {'x' * 900}\n".encode() for number in range(100 - len(rest) + 1, 100)]
+    assert followed.readers == []
+
+
+async def test_who_does_not_follow_is_not_waited_for(
+    container: FakeContainer, clock: ManualClock, tmp_path: Path
+) -> None:
+    logs = Logs(clock)
+    logs.follow(container, tmp_path / "logs", 0)
+    container.say("first\n")
+    await seen(logs, container, "first")
+    lines = aiter(logs.read(tmp_path / "logs", 0, LogOptions()))
+    assert await anext(lines) == b"first\n"
+    assert next(iter(logs._followed.values())).readers == []
+    await logs.finish(container)

@@ -29,8 +29,35 @@ RATE: Final = 4 << 20
 BURST: Final = 8 << 20
 # As much as a FIFO holds.
 _PIECE: Final = 65536
+# Bytes that wait for somebody who follows a log; who is further behind than that misses some.
+MOST_BEHIND: Final = BURST
 
 Listener = Callable[[str, bytes], None]
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """Somebody who follows a log, at a pace of their own: a person who has stopped the output must not fill our
+    memory."""
+
+    lines: list[bytes] = field(default_factory=list)  # that were written and not yet taken
+    size: int = 0
+    missed: int = 0  # bytes that would be before them
+
+    def add(self, lines: bytes) -> None:
+        if self.size + len(lines) > MOST_BEHIND:
+            self.missed += self.size
+            self.lines.clear()
+            self.size = 0
+        self.lines.append(lines)
+        self.size += len(lines)
+
+    def take(self) -> tuple[int, bytes]:
+        """What was missed, and what is there."""
+        taken = self.missed, b"".join(self.lines)
+        self.lines.clear()
+        self.size = self.missed = 0
+        return taken
 
 
 @dataclass(slots=True, eq=False)
@@ -44,7 +71,7 @@ class _Followed:
     splitters: dict[str, Splitter]
     pumps: list[asyncio.Task[None]] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)  # of raw pieces
-    readers: list[list[bytes]] = field(default_factory=list)  # to each of which every line is added that is written
+    readers: list[_Reader] = field(default_factory=list)
     # Set at every change; who waits makes a new one.
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
@@ -146,11 +173,11 @@ class Logs:
 
     async def _records(self, directory: Path, run: int, options: LogOptions) -> AsyncIterator[Record]:
         followed = next((f for f in self._followed.values() if (f.directory, f.file.run) == (directory, run)), None)
-        arrived: list[bytes] = []
+        reader = _Reader()
         # Nothing can be written in between, so every line is in one of the two.
         snapshot = Snapshot(directory, run)
-        if followed is not None:
-            followed.readers.append(arrived)
+        if followed is not None and options.follow:
+            followed.readers.append(reader)
         try:
             for record in await asyncio.to_thread(lambda: list(selected(snapshot.records(), options))):
                 yield record
@@ -158,17 +185,19 @@ class Logs:
                 return
             later = LogOptions(stream=options.stream)
             while True:
-                changed, lines = followed.changed, b"".join(arrived)
-                arrived.clear()
+                changed, (missed, lines) = followed.changed, reader.take()
+                if missed:
+                    text = f"[{missed} bytes are missing here: they were not read in time]"
+                    yield Record(stamp(self.clock.now()), STDERR, True, text.encode())
                 for record in selected(parsed(lines), later):
                     yield record
-                if followed.has_ended and not arrived:
+                if followed.has_ended and not reader.lines:
                     return
-                if not arrived:
+                if not reader.lines:
                     await changed.wait()
         finally:
-            if followed is not None:
-                followed.readers[:] = [reader for reader in followed.readers if reader is not arrived]
+            if followed is not None and reader in followed.readers:
+                followed.readers.remove(reader)
 
     async def _pump(self, followed: _Followed, stream: str) -> None:
         descriptor = followed.sources[stream]
@@ -204,7 +233,7 @@ class Logs:
         if lines:
             followed.file.write(lines)
             for reader in followed.readers:
-                reader.append(lines)
+                reader.add(lines)
             followed.changed.set()
             followed.changed = asyncio.Event()
 
