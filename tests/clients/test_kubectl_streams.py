@@ -195,6 +195,10 @@ async def test_many_connections_to_ports(rig: Rig) -> None:
         with suppress(ConnectionError):
             assert await reader.read() == b""
         writer.close()
+        assert process.stdout is not None
+        while "error" not in (line := await asyncio.to_thread(process.stdout.readline)):
+            assert line, "kubectl has ended without a word"
+        assert "an error occurred forwarding port 9999: nothing listens on it" in line
     finally:
         process.terminate()
         await asyncio.to_thread(process.communicate)

@@ -126,6 +126,14 @@ class TestDoor:
         assert "\nterminal\r\n" in seen
         assert "exit code 7" in seen
 
+    async def test_a_terminal_has_a_name(self, rig: Rig) -> None:
+        assert "\nxterm\r\n" in await rig.typed("exec", "-it", "box", "--", "sh", keys="echo $TERM; exit\n")
+        assert await rig.run("exec", "box", "--", "sh", "-c", "echo $TERM") == "\n"
+
+    async def test_there_is_a_home_to_write_to(self, rig: Rig) -> None:
+        script = "cd && pwd && touch file && echo written"
+        assert await rig.run("exec", "box", "--", "sh", "-c", script) == "/home/sandbox\nwritten\n"
+
     async def test_a_terminal_that_changes_its_size(self, rig: Rig) -> None:
         script = "echo ready; while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; stty size"
         master, slave = os.openpty()

@@ -46,7 +46,7 @@ class NodeDoor:
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
             try:
-                process = await running.execute(Command(command, tty=client.is_terminal), talk.theirs)
+                process = await running.execute(_command(running, command, client), talk.theirs)
             except NoSuchCommand as error:
                 await client.write(f"{error}\n".encode(), error=True)
                 return _NOT_FOUND
@@ -258,6 +258,13 @@ class _Terminal:
         with suppress(OSError):
             while data := await self.client.receive():
                 await _write(self._ours, data)
+
+
+def _command(running: Container, argv: tuple[str, ...], client: Conversation) -> Command:
+    """What has a terminal is told which, unless the container says so itself: editors and pagers refuse to guess."""
+    if not client.is_terminal:
+        return Command(argv)
+    return Command(argv, {"TERM": "xterm", **running.spec.env}, tty=True)
 
 
 def _not_running(pod: Object, container: str) -> str:

@@ -77,9 +77,16 @@ def composed(**container: Any) -> Any:
 
 def test_the_pods_words_win_over_the_images() -> None:
     spec = composed()
-    assert spec.env == {"PATH": "/image", "HOSTNAME": "box", "A": "own"}
+    assert spec.env == {"PATH": "/image", "HOSTNAME": "box", "HOME": "/home/sandbox", "A": "own"}
     assert (spec.cwd, spec.uid, spec.gid) == ("/image", 7, 8)
     assert composed(workingDir="/own").cwd == "/own"
+
+
+def test_who_has_the_programs_of_this_machine_has_a_home() -> None:
+    assert composed(securityContext={"runAsUser": 0}).env["HOME"] == "/root"
+    spec: Object = {"name": "main", "image": "i"}
+    whole = pod("box", spec={"containers": [spec]})
+    assert compose(whole, Container.read(spec), IMAGE, {"HOME": "/own"}, (), hostname="box").env["HOME"] == "/own"
 
 
 def test_terminals_and_read_only_roots() -> None:

@@ -13,7 +13,7 @@ from sandpool.node.pods.expansion import expand
 from sandpool.node.pods.identity import identity
 from sandpool.node.pods.parts import Image
 from sandpool.node.pods.spec import Container
-from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, Mount, Scratch
+from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, HostToolchain, Mount, Scratch
 
 _UNIT: Final = 10**9
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -36,7 +36,7 @@ def compose(
     return ContainerSpec(
         name=container.name,
         argv=command_line(spec, image, env),
-        env=_with_defaults(hostname, image, env, spec),
+        env=_with_defaults(hostname, image, env, spec, who.uid),
         cwd=spec.get("workingDir") or image.working_dir or "/",
         uid=who.uid,
         gid=who.gid,
@@ -61,9 +61,11 @@ def command_line(spec: Object, image: Image, env: Mapping[str, str]) -> tuple[st
     return words
 
 
-def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Object) -> dict[str, str]:
+def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Object, uid: int) -> dict[str, str]:
     """What every program expects to find, beneath what the image and the pod say."""
     defaults = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname}
+    if isinstance(image.root, HostToolchain):
+        defaults["HOME"] = "/root" if uid == 0 else "/home/sandbox"  # as its /etc/passwd has it
     if spec.get("tty"):
         defaults["TERM"] = "xterm"
     return {**defaults, **image.env, **env}

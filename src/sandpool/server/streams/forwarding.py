@@ -54,7 +54,8 @@ async def _connect(data: SpdyStream, error: SpdyStream, dial: Dial) -> None:
         port = int(text)
         sock = await dial(port)
     except (OSError, ValueError, NotPossible) as problem:
-        await error.send(f"an error occurred forwarding port {text}: {problem}".encode())
+        why = "nothing listens on it" if isinstance(problem, ConnectionRefusedError) else problem
+        await error.send(f"an error occurred forwarding port {text}: {why}".encode())
         await error.close()
         await data.reset()
         return
