@@ -58,8 +58,11 @@ def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:
 
         began = time.monotonic()
         error = sdk.fails("SandboxRequestError", sdk.box.commands.run, "echo asleep")
-        assert error.status_code == 503, error
-        assert "has no running pod" in error.response.text, error.response.text
+        assert error.status_code == 409, error
+        assert "is suspended" in error.response.text, error.response.text
+        # What does no harm when done twice, the SDK would try again for a quarter of a minute after a 503.
+        error = sdk.fails("SandboxRequestError", sdk.box.files.read, "file")
+        assert error.status_code == 409, error
         assert time.monotonic() - began < 5
 
     def when_awake(sdk: Any) -> None:

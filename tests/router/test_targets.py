@@ -131,6 +131,22 @@ def test_one_that_is_going_or_not_ready(targets: Targets) -> None:
     assert refused(targets, wanted("other")) == (503, "Sandbox other is not ready.")
 
 
+def test_one_that_is_suspended(targets: Targets) -> None:
+    box = sandbox("box", spec={"operatingMode": "Suspended"})
+    box["metadata"]["resourceVersion"] = "8"
+    targets.sandboxes.saw(box)
+    assert targets.find(wanted()).address == OWN  # until its pod goes
+    targets.pods.saw(ready_pod(box, OWN, resourceVersion="9", deletionTimestamp="2026-01-01T00:00:00Z"))
+    assert refused(targets, wanted()) == (409, "Sandbox box is suspended.")
+    box = sandbox("box")
+    box["metadata"]["resourceVersion"] = "10"
+    targets.sandboxes.saw(box)
+    assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")  # it will have one
+    targets.pods.saw(ready_pod(box, "10.231.0.9", uid="another", resourceVersion="11"))
+    # Clients keep the address that they know through an answer like that.
+    assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
+
+
 def test_what_is_gone_is_gone(targets: Targets) -> None:
     box = sandbox("box")
     targets.sandboxes.saw_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})

@@ -76,6 +76,8 @@ class Targets:
         name = sandbox.annotations.get(POD_NAME) or sandbox.name
         pod = self.pods.get(Key(sandbox.namespace, name))
         if pod is None or pod.owner is None or pod.owner.uid != sandbox.uid or pod.deleting:
+            if sandbox.suspended:  # for as long as somebody likes: with 503, clients would try again for a while
+                raise Refusal(409, f"Sandbox {wanted.sandbox} is suspended.")
             raise Refusal(503, f"Sandbox {wanted.sandbox} has no running pod.")
         if not pod.ready or not pod.ips:
             raise Refusal(503, f"Sandbox {wanted.sandbox} is not ready.")

@@ -67,7 +67,7 @@ class Router:
 def _fate(status: int, body: bytes) -> Fate:
     if status == 200:
         return Fate.DONE
-    if status in (400, 403, 404, 503) or (status == 502 and _NOT_REACHED.encode() in body):
+    if status in (400, 403, 404, 409, 503) or (status == 502 and _NOT_REACHED.encode() in body):
         return Fate.REFUSED
     return Fate.UNKNOWN
 
