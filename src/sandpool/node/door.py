@@ -18,6 +18,7 @@ from typing import Any, Final
 from sandpool.api.resource import Object
 from sandpool.kube.door import Conversation, LogQuery, NotPossible
 from sandpool.node.agent import NodeAgent
+from sandpool.node.attached import Output
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
@@ -27,8 +28,6 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _PIECE: Final = 1 << 16
-# Bytes of a container's output that wait for somebody who is attached to it.
-_MOST_BEHIND: Final = 16 << 20
 # What a shell says of a command that is not there.
 _NOT_FOUND: Final = 127
 
@@ -63,7 +62,7 @@ class NodeDoor:
         running = await self._made(pod, container)
         if running.pid is None:
             raise NotPossible(_not_running(pod, container))
-        output = _Output(client)
+        output = Output(client)
         stop = self.logs_kept.listen(running, output.heard)
         showing = asyncio.create_task(output.show())
         tasks = [showing, asyncio.create_task(_type_into(running, client))]
@@ -124,35 +123,6 @@ class NodeDoor:
             raise NotPossible(_not_running(pod, name))
         await worker.touch()
         return container
-
-
-class _Output:
-    """What a container writes, for a client who reads it at a pace of their own. The container does not wait for them
-    and nothing is left out, so a client who stays far behind is given up: what waits for them is in our memory."""
-
-    def __init__(self, client: Conversation) -> None:
-        self.client = client
-        self.too_late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
-        self._waiting = 0  # bytes
-
-    def heard(self, stream: str, data: bytes) -> None:
-        if self.too_late.done():
-            return
-        self._waiting += len(data)
-        self._pieces.put_nowait((stream, data))
-        if self._waiting > _MOST_BEHIND:
-            self.too_late.set_result(None)
-
-    def finish(self) -> None:
-        """Nothing more will be heard."""
-        self._pieces.put_nowait(None)
-
-    async def show(self) -> None:
-        while (piece := await self._pieces.get()) is not None:
-            stream, data = piece
-            await self.client.write(data, error=stream == "stderr")
-            self._waiting -= len(data)
 
 
 class _Pipes:

@@ -1,0 +1,40 @@
+"""The output of a container, for somebody who is attached to it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from sandpool.kube.door import Conversation
+
+# Bytes that may wait for a client.
+MOST_BEHIND: Final = 16 << 20
+
+
+class Output:
+    """What a container writes, for a client who reads it at a pace of their own. The container does not wait for them
+    and nothing is left out, so a client who stays far behind is given up: what waits for them is in our memory."""
+
+    def __init__(self, client: Conversation) -> None:
+        self.client = client
+        self.too_late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        self._waiting = 0  # bytes
+
+    def heard(self, stream: str, data: bytes) -> None:
+        if self.too_late.done():
+            return
+        self._waiting += len(data)
+        self._pieces.put_nowait((stream, data))
+        if self._waiting > MOST_BEHIND:
+            self.too_late.set_result(None)
+
+    def finish(self) -> None:
+        """Nothing more will be heard."""
+        self._pieces.put_nowait(None)
+
+    async def show(self) -> None:
+        while (piece := await self._pieces.get()) is not None:
+            stream, data = piece
+            await self.client.write(data, error=stream == "stderr")
+            self._waiting -= len(data)
