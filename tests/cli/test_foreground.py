@@ -54,6 +54,15 @@ def test_told_twice_it_ends_at_once() -> None:
         assert process.wait(30) == 130
 
 
+def test_it_may_open_as_many_files_as_anybody_lets_it() -> None:
+    work = "import resource; print(*resource.getrlimit(resource.RLIMIT_NOFILE))"
+    program = PROGRAM.replace('print("up", flush=True)', work).replace("await stopping.wait()", "")
+    limited = ["sh", "-c", 'ulimit -n 512 && ulimit -Sn 64 && exec "$0" "$@"']
+    command = [*limited, sys.executable, "-c", program.format(last="asyncio.sleep(0)")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "512 512"
+
+
 async def forever() -> None:
     await asyncio.get_running_loop().create_future()
 
