@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -41,6 +42,32 @@ def test_volumes(home: PrivateHome, speak: Speaker) -> None:
 
 def test_errors(speak: Speaker) -> None:
     speak(scripts.is_told_at_once)
+
+
+def test_a_sandbox_that_expires_by_itself_while_it_is_waited_for(home: PrivateHome, speak: Speaker) -> None:
+    name = f"expiring-{'async' if speak.process.asynchronous else 'sync'}"
+
+    def script(sdk: Any, name: str) -> None:
+        import time
+
+        began = time.monotonic()
+        create = sdk.client.create_sandbox
+        error = sdk.fails("SandboxClaimFailedError", create, "never", claim_name=name, sandbox_ready_timeout=60)
+        assert "terminal reason SandboxExpired" in str(error), error
+        assert time.monotonic() - began < 30
+
+    def expire() -> None:
+        end = time.monotonic() + 30
+        while f"/{name}\n" not in home.kubectl("get", "sandboxes", "-o", "name"):
+            assert time.monotonic() < end
+        past = '{"spec":{"shutdownTime":"2020-01-01T00:00:00Z","shutdownPolicy":"Retain"}}'
+        home.kubectl("patch", "sandbox", name, "--type=merge", "-p", past)
+
+    with ThreadPoolExecutor(1) as others:
+        expiring = others.submit(expire)
+        speak(script, name)
+        expiring.result()
+    home.kubectl("delete", "sandboxclaim", name)
 
 
 def test_expiry(speak: Speaker) -> None:
@@ -106,14 +133,15 @@ def test_deletion(home: PrivateHome, speak: Speaker) -> None:
     speak(afterwards)
 
 
-def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome) -> None:
+@pytest.mark.parametrize("asynchronous", [False, True], ids=["sync", "async"])
+def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome, asynchronous: bool) -> None:
     def script(sdk: Any) -> str:
         sdk.forgetful = sdk.connected(sdk.config, cleanup=True)
         name: str = sdk.forgetful.create_sandbox("python").claim_name
         return name
 
     config = {"class": "SandboxDirectConnectionConfig", "api_url": home.router}
-    process = home.sdk()
+    process = home.sdk(asynchronous=asynchronous)
     claim = Speaker(process, config)(script)
     assert claim in home.kubectl("get", "sandboxclaims")
     process.stop()
