@@ -38,7 +38,7 @@ from sandpool.node.network.dns import name_servers
 from sandpool.node.network.held import HeldNetwork
 from sandpool.node.network.lonely import LonelyNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
-from sandpool.node.network.ranges import NoRangeLeft, choose
+from sandpool.node.network.ranges import NoRangeLeft, check, choose
 from sandpool.node.network.surroundings import Surroundings
 from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
@@ -303,6 +303,8 @@ class Node:
         try:
             if chosen is None:
                 chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
+            else:
+                await asyncio.to_thread(check, chosen, settings.host, networks.interface(settings.instance))
         except NoRangeLeft as error:
             return await self._alone(str(error))
         connected = networks.Network(

@@ -63,6 +63,11 @@ class _Place:
         return Attachment(self.namespace, (str(self.address),))
 
 
+def interface(instance: str) -> str:
+    """The name of the machine's link to pods; names of links are no longer than this."""
+    return f"sandpool{instance}"[:15]
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """``instance`` tells several nodes on one machine apart. ``host`` is the namespace of the node, if not ours."""
@@ -77,7 +82,7 @@ class Settings:
 
     @property
     def plan(self) -> links.Plan:
-        return links.Plan(self.pods, f"sandpool{self.instance}"[:15])
+        return links.Plan(self.pods, interface(self.instance))
 
     @property
     def table(self) -> str:
