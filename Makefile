@@ -18,8 +18,9 @@ demo: setup      ## start everything, fill a warm pool, claim 50 sandboxes at on
 test: setup      ## the fast tests, in parallel
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "not long and not kubernetes"
 
-test-long: setup ## the tests that take minutes; builds gVisor's runsc with Go if there is none
+test-long: setup ## the tests that take minutes; builds gVisor's runsc and runc with Go if needed
 	@dev/runsc >/dev/null || true
+	@dev/runc >/dev/null || true
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "long and not kubernetes"
 
 test-kubernetes: setup ## the tests that compare with a real kube-apiserver; builds one with Go if needed

@@ -16,7 +16,7 @@ from sandpool.node.runtimes.runtime import Container, RuntimeFailure
 from sandpool.testing.isolation import Rig
 from sandpool.testing.watching import until
 
-pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", ["bwrap", "crun"], indirect=True)]
+pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", ["bwrap", "crun", "runc"], indirect=True)]
 
 # Seconds for what would never come.
 PATIENCE = 60.0

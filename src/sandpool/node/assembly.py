@@ -46,9 +46,9 @@ from sandpool.node.pods.host_users import FIRST
 from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
-from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.known import SUPPORTED, with_aliases, with_unsupported
+from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
@@ -282,6 +282,7 @@ class Node:
         found: list[Runtime] = [
             BwrapRuntime(cgroups, self.launcher, self.clock, directory=directory),
             CrunRuntime(cgroups, self.launcher, self.clock, directory=directory),
+            RuncRuntime(cgroups, self.launcher, self.clock, directory=directory),
             GvisorRuntime(cgroups, self.launcher, self.clock, directory=directory),
         ]
         if self.settings.unsafe_processes:

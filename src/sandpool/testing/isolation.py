@@ -22,9 +22,9 @@ from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.confined import ConfinedRuntime, Unusable
-from sandpool.node.runtimes.crun import CrunRuntime
 from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorRuntime
 from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.oci import RUNC_PATH, CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.runtime import (
     Command,
     Container,
@@ -41,10 +41,15 @@ _UIDS_EACH = 1_000
 # Seconds to wait for what will not come.
 _PATIENCE = 120.0
 # Every runtime of which there can be real sandboxes, by name.
-RUNTIMES: dict[str, type[ConfinedRuntime]] = {"bwrap": BwrapRuntime, "crun": CrunRuntime, "gvisor": GvisorRuntime}
+RUNTIMES: dict[str, type[ConfinedRuntime]] = {
+    "bwrap": BwrapRuntime,
+    "crun": CrunRuntime,
+    "runc": RuncRuntime,
+    "gvisor": GvisorRuntime,
+}
 # Those whose sandboxes take a second and more: only what is peculiar to them is among the quick tests.
 SLOW = ("gvisor",)
-_BUILDER = Path(__file__).parents[3] / "dev" / "runsc"  # there in a checkout, not in an installed package
+_BUILDERS = Path(__file__).parents[3] / "dev"  # there in a checkout, not in an installed package
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 
 
@@ -246,7 +251,9 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     """Raises AssertionError at the end if a process, mount, cgroup or descriptor is left, and ``NotHere`` at once if
     the program the runtime needs is not installed."""
     if runtime is GvisorRuntime:
-        point_to_runsc()
+        point_to_built("runsc", RUNSC_PATH)
+    elif runtime is RuncRuntime:
+        point_to_built("runc", RUNC_PATH)
     name = f"sandpool-rig-{os.getpid()}"
     before = Remains.of(name, _uids())
     directory = Path(tempfile.mkdtemp(prefix=f"{name}-"))
@@ -275,13 +282,14 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     assert after == before, f"left behind: {_difference(before, after)}"
 
 
-def point_to_runsc() -> None:
-    """To the one that was built for tests, unless there is another."""
-    if RUNSC_PATH in os.environ or shutil.which("runsc") is not None or not _BUILDER.exists():
+def point_to_built(program: str, variable: str) -> None:
+    """Have the variable name the one that was built for tests, unless it names another."""
+    builder = _BUILDERS / program
+    if variable in os.environ or not builder.exists():
         return
-    found = subprocess.run([_BUILDER, "--check"], check=False, capture_output=True, text=True)
+    found = subprocess.run([builder, "--check"], check=False, capture_output=True, text=True)
     if found.returncode == 0:
-        os.environ[RUNSC_PATH] = found.stdout.strip()
+        os.environ[variable] = found.stdout.strip()
 
 
 def _uids() -> range:

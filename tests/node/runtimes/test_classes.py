@@ -14,7 +14,8 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import NotFound
 from sandpool.node.runtimes.gvisor import RUNSC_PATH
 from sandpool.node.runtimes.known import UNSUPPORTED
-from sandpool.testing.isolation import point_to_runsc
+from sandpool.node.runtimes.oci import RUNC_PATH
+from sandpool.testing.isolation import point_to_built
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE, RealNode, real_node
 from sandpool.testing.watching import until
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.isolation
 # A namespace of which the rig keeps its hands off, for what is there longer than the node.
 LASTING = "lasting"
 SERVER = {
-    "name": "main", "image": IMAGE, "command": ["sh", "-c", "uname -r; python3 -m http.server 8080"],
+    "name": "main", "image": IMAGE, "command": ["sh", "-c", "uname -r; cat /proc/1/comm; python3 -m http.server 8080"],
     "readinessProbe": {"httpGet": {"port": 8080}, "periodSeconds": 1},
 }  # fmt: skip
 
@@ -43,7 +44,7 @@ async def test_a_pod_is_told_why_its_runtime_is_not_here(tmp_path: Path, monkeyp
     monkeypatch.setenv(RUNSC_PATH, "/no/such/runsc")
     async with real_node(tmp_path) as node:
         names = {each["metadata"]["name"] for each in (await node.client.list(RUNTIME_CLASS))["items"]}
-        assert names == {"bwrap", "crun", "gvisor", "runsc", *UNSUPPORTED}
+        assert names == {"bwrap", "crun", "gvisor", "runc", "runsc", *UNSUPPORTED}
         for handler, why in (("gvisor", "runsc is not installed"), ("kata", UNSUPPORTED["kata"])):
             name = await node.create("sleep", "1000", spec={"runtimeClassName": handler})
             told = await condition(node, name, "PodScheduled", "False")
@@ -57,26 +58,28 @@ async def test_a_pod_is_told_why_its_runtime_is_not_here(tmp_path: Path, monkeyp
         assert missing is not None and "gvisor: runsc is not installed" in missing["message"]
 
 
+@pytest.mark.parametrize(("name", "variable"), [("runsc", RUNSC_PATH), ("runc", RUNC_PATH)])
 async def test_a_pod_runs_when_a_restarted_node_has_its_runtime(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    point_to_runsc()
-    if RUNSC_PATH not in os.environ:
-        pytest.skip("runsc is not there: build it with dev/runsc")
+    point_to_built(name, variable)
+    if variable not in os.environ:
+        pytest.skip(f"{name} is not there: build it with dev/{name}")
     with monkeypatch.context() as without:
-        without.setenv(RUNSC_PATH, "/no/such/runsc")
+        without.setenv(variable, f"/no/such/{name}")
         async with real_node(tmp_path) as node:
             await node.client.create(NAMESPACE, new(NAMESPACE, LASTING))
-            spec = {"runtimeClassName": "runsc", "containers": [SERVER], "terminationGracePeriodSeconds": 1}
+            spec = {"runtimeClassName": name, "containers": [SERVER], "terminationGracePeriodSeconds": 1}
             await node.client.create(POD, pod("one", spec=spec), LASTING)
             await condition(node, "one", "PodScheduled", "False", LASTING)
     async with real_node(tmp_path) as node:
         await condition(node, "one", "Ready", "True", LASTING)
         found = await node.client.get(POD, "one", LASTING)
         said = bytes(node.logs.written[found["metadata"]["uid"], "main"])
-        assert said.decode().splitlines()[0] != platform.release()
+        kernel, first = said.decode().splitlines()[:2]
+        assert (kernel == platform.release(), first) == (name == "runc", "sh")
         (machine,) = (await node.client.list(NODE))["items"]
-        assert machine["metadata"]["labels"]["runtime.sandpool.dev/runsc"] == "true"
+        assert machine["metadata"]["labels"][f"runtime.sandpool.dev/{name}"] == "true"
         await node.client.delete(POD, "one", LASTING)
 
         async def is_gone() -> bool:

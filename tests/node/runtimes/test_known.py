@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from sandpool.node.runtimes.known import UNSUPPORTED, refusal, tried, with_aliases, with_unsupported
+from sandpool.node.runtimes.known import ALIASES, SUPPORTED, UNSUPPORTED, refusal, tried, with_aliases, with_unsupported
 
 
 def test_every_name_is_there_or_has_a_reason() -> None:
     available = with_aliases({"bwrap": 1})
-    unavailable = with_unsupported(available, {"crun": "it is too old", "gvisor": "runsc is not installed"})
+    unavailable = with_unsupported(available, dict.fromkeys(("crun", "gvisor", "runc"), "it is too old"))
     assert available.keys() & unavailable.keys() == set()
-    assert {"bwrap", "crun", "gvisor", "runsc", *UNSUPPORTED} == available.keys() | unavailable.keys()
+    assert {*SUPPORTED, *ALIASES, *UNSUPPORTED} == available.keys() | unavailable.keys()
     assert all(unavailable.values())
     assert unavailable["runsc"] == unavailable["gvisor"]
 

@@ -42,6 +42,9 @@ class Gathered(ABC):
     def create(self, limits: Limits) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
 
+    def limit(self, limits: Limits) -> None:  # noqa: B027 - nothing is limited
+        pass
+
     def entrances(self) -> list[Path]:
         return []
 

@@ -1,5 +1,5 @@
 """From a forked child of the launcher to a container: what happens before bwrap is executed, and with which arguments.
-(Or before an OCI runtime is, for which see ``bundle`` and ``gvisor``.)
+(Or before an OCI runtime is, for which see ``bundle``, ``runc`` and ``gvisor``.)
 
 bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root that was put on the
 stage, drops every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root:
@@ -22,6 +22,7 @@ from sandpool.node.launcher import kernel
 from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
 from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
 from sandpool.node.launcher.messages import in_memory
+from sandpool.node.launcher.runc import watch_over
 from sandpool.node.launcher.stage import PROGRAMS, SANDBOX, Stage
 from sandpool.node.launcher.unprivileged import is_unprivileged, own_namespaces
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
@@ -32,6 +33,7 @@ _SHARED_MEMORY: Final = 64 << 20
 _STATUS, _ARGUMENTS, _FILTER = 3, 4, 5
 BWRAP: Final = "bwrap"
 CRUN: Final = "crun"
+RUNC: Final = "runc"
 GVISOR: Final = "gvisor"
 # When the machine itself runs out of memory, sandboxes go before everything else does.
 _SACRIFICE: Final = "500"
@@ -44,8 +46,9 @@ class Birth(NamedTuple):
     entrances: list[str]  # of its cgroups
     programs: Path  # a directory with the program that confines, and its libraries
     program: str  # where it is in that directory
-    kind: str  # BWRAP, CRUN or GVISOR
+    kind: str  # BWRAP, CRUN, RUNC or GVISOR
     platform: str  # how gVisor gets at system calls
+    cgroup: str  # its directory in the unified hierarchy, if whoever confines insists on seeing it
     status: str  # the file it reports to
     stdio: list[int]  # three descriptors
     filter: bytes  # for system calls
@@ -65,7 +68,7 @@ def become_container(order: Birth, report: int) -> None:
     elif pod.netns is not None:
         enter_network(pod.netns)
     status = os.open(order.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    stage = Stage(pod, spec, order.programs)
+    stage = Stage(pod, spec, order.programs, Path(order.cgroup) if order.cgroup else None)
     stage.build()
     stage.check()
     if spec.tty:
@@ -76,8 +79,12 @@ def become_container(order: Birth, report: int) -> None:
         write_bundle(gvisor_config(pod, spec, stage))
         _become_script(gvisor_script(program, order.platform, pod), [*order.stdio, status], report)
     limit_resources(spec.nofile)
-    if order.kind == CRUN:
+    if order.kind in (CRUN, RUNC):
         write_bundle(oci_config(pod, spec, stage))
+        if order.kind == RUNC:
+            arrange([*order.stdio, status], report)
+            os.setgroups([])
+            watch_over(program, _STATUS, report)
         _become_script(crun_script(program), [*order.stdio, status], report)
     arguments = in_memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
     arrange([*order.stdio, status, arguments, in_memory(order.filter)], report)

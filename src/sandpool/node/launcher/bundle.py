@@ -2,8 +2,8 @@
 
 The runtime finds a root in which everything is mounted, and cgroups that this process is in already; what is left to it
 is namespaces, the map of users, capabilities and the seccomp filter. crun can be told to leave cgroups alone, so that
-it does not matter that it refuses hybrid hierarchies. runc cannot: it takes the container's cgroups for its own, makes
-others in hierarchies that are nobody's business and complains when it cannot remove them; it is not supported.
+it does not matter that it refuses hybrid hierarchies. runc cannot, and gVisor is another kernel: what they need beyond
+this is in ``runc`` and ``gvisor``.
 
 Such a runtime has to be root when it starts. Unlike bwrap's, its user namespace must therefore have a root: that is the
 container's user if it is 0, and otherwise one of the pod's own that nothing else is mapped to.
@@ -15,11 +15,13 @@ import json
 import os
 from typing import Any, Final
 
-from sandpool.node.launcher.stage import SANDBOX, Stage
+from sandpool.node.launcher.stage import CGROUPS, SANDBOX, Stage
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
 from sandpool.node.runtimes.seccomp import profile
 
 BUNDLE: Final = "/bundle"
+#: Where the runtime keeps what it knows of the container.
+STATE: Final = "/state"
 # How the runtime knows the container. Each has a state directory of its own, so any name will do.
 NAME: Final = "sandbox"
 #: Where the roots of pods whose containers are not root are on the host: beyond what anybody allocates.
@@ -32,7 +34,7 @@ _READ_ONLY: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 # The runtime waits for the container and ends as it does; what it complains about itself is in a log of its own. The
 # status is written as bwrap writes it.
 _SCRIPT: Final = """
-{program} --root /state --log /log --cgroup-manager=disabled run --bundle {bundle} {name}
+{program} --root {state} --log /log --cgroup-manager=disabled run --bundle {bundle} {name}
 code=$?
 if [ $code -ne 0 ] && [ -s /log ]; then cat /log >&2; exit 1; fi
 echo "{{ \\"exit-code\\": $code }}" >&3
@@ -41,13 +43,13 @@ exit $code
 
 
 def crun_script(program: str) -> str:
-    return _SCRIPT.format(program=program, bundle=BUNDLE, name=NAME)
+    return _SCRIPT.format(program=program, state=STATE, bundle=BUNDLE, name=NAME)
 
 
 def write_bundle(config: dict[str, Any]) -> None:
-    # It looks there before it hears that cgroups are none of its business.
-    for directory in (BUNDLE, "/state", "/sys/fs/cgroup"):
-        os.makedirs(directory, 0o700)
+    # crun looks for cgroups before it hears that they are none of its business.
+    for directory in (BUNDLE, STATE, CGROUPS):
+        os.makedirs(directory, 0o700, exist_ok=True)
     with open(f"{BUNDLE}/config.json", "w") as file:
         json.dump(config, file)
 

@@ -1,7 +1,7 @@
 """Containers with a kernel of their own: what gVisor's runsc is given.
 
 The program of such a container makes its system calls to gVisor's kernel, which is a process without privileges that
-makes few of its own to the host's. Everything else is as for the other OCI runtime (``bundle``): a root in which
+makes few of its own to the host's. Everything else is as for other OCI runtimes (``bundle``): a root in which
 everything is mounted, cgroups that runsc is in already and does not touch, a user namespace that maps what the kernel
 is allowed to be.
 
@@ -20,13 +20,12 @@ import os
 import stat
 from typing import Any, Final
 
-from sandpool.node.launcher.bundle import BUNDLE, NAME, oci_config
+from sandpool.node.launcher.bundle import BUNDLE, NAME, STATE, oci_config
 from sandpool.node.launcher.root import make_read_only
 from sandpool.node.launcher.stage import SANDBOX, Stage
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 
-#: Where runsc keeps what it knows of the container, on the stage, and what it calls that.
-STATE: Final = "/state"
+#: What runsc calls what it knows of the container.
 STATE_FILE: Final = f"{STATE}/{NAME}_sandbox:{NAME}.state"
 _LOG: Final = "/log"
 _OPTIONS: Final = (

@@ -43,6 +43,7 @@ _MOUNT_ATTR_IDMAP: Final = 0x00100000
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_SECCOMP: Final = 22
 _PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _PR_CAP_AMBIENT: Final = 47
 _PR_CAP_AMBIENT_CLEAR_ALL: Final = 4
@@ -165,6 +166,11 @@ def fork_into(cgroup: int) -> int:
     if pid < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EINVAL, errno.E2BIG):
         raise NotImplementedError("clone3")
     return _checked(pid)
+
+
+def adopt_orphans() -> None:
+    """Be the parent of what children of ours leave behind."""
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def hide() -> None:

@@ -41,6 +41,7 @@ from sandpool.node.runtimes.runtime import (
 
 SANDBOX: Final = "/sandbox"
 PROGRAMS: Final = "/programs"
+CGROUPS: Final = "/sys/fs/cgroup"
 
 # Any directory that everybody may enter. It is covered only in the namespace made here.
 _STAGE: Final = "/tmp"
@@ -59,10 +60,12 @@ _WORLD: Final = ("tmp", "var/tmp")
 class Stage:
     """Use once, in a process that was forked for one container: it changes what the process has as root."""
 
-    def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path) -> None:
+    def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path, cgroup: Path | None = None) -> None:
         self.pod = pod
         self.spec = spec
         self.programs = programs
+        # Shown, read-only, to who insists on finding one.
+        self.cgroup = cgroup
         # What is mounted by bwrap itself, because it is in the /dev that bwrap makes: staged path, mount.
         self.in_dev: list[tuple[str, Bind | Tmpfs | DataFile]] = []
         self._opened: dict[str, int] = {}
@@ -98,7 +101,7 @@ class Stage:
     def _open_sources(self) -> None:
         """Before the stage covers what may be beneath it."""
         spec = self.spec
-        wanted = ["/usr", "/proc", "/dev", str(self.programs)]
+        wanted = ["/usr", "/proc", "/dev", str(self.programs), *([] if self.cgroup is None else [str(self.cgroup)])]
         if isinstance(spec.root, HostToolchain):
             wanted += [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
             wanted += [str(prefix) for prefix in spec.root.prefixes]
@@ -121,6 +124,9 @@ class Stage:
         self._bind(self._opened["/proc"], "proc", deep=is_unprivileged())
         self._bind(self._opened["/dev"], "dev", deep=is_unprivileged())
         self._bind(self._opened[str(self.programs)], PROGRAMS[1:], read_only=True)
+        if self.cgroup is not None:
+            os.makedirs(CGROUPS[1:])
+            self._bind(self._opened[str(self.cgroup)], CGROUPS[1:], read_only=True)
         self._provide_usr("")
 
     def _provide_usr(self, within: str) -> None:

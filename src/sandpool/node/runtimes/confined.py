@@ -87,6 +87,7 @@ class ConfinedRuntime(LaunchedRuntime):
             program=confiner.program,
             kind=confiner.kind,
             platform=confiner.platform,
+            cgroup="",
             status=str(container.trace.status),
             stdio=stdio,
             filter=b"",

@@ -16,7 +16,7 @@ T = TypeVar("T")
 ALIASES: Final = {"runsc": "gvisor"}
 
 #: What a node tries to have.
-SUPPORTED: Final = ("bwrap", "crun", "gvisor")
+SUPPORTED: Final = ("bwrap", "crun", "gvisor", "runc")
 
 _MACHINES: Final = "this node makes no virtual machines"
 _ENGINES: Final = "this node uses no container engine; crun runs the same images without one"
@@ -29,7 +29,6 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "microvm": _MACHINES,
     "nsjail": "this node does not use it; bwrap confines the same way",
     "podman": _ENGINES,
-    "runc": "this node does not use it, because it takes the cgroups of its containers for its own; crun does not",
     "process": "it isolates nothing, and --allow-unsafe-process-runtime is not given",
 }
 

@@ -1,0 +1,144 @@
+"""What is peculiar to runc: which it may be, that it leaves cgroups alone, and that it does not stay."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from glob import glob
+from pathlib import Path
+
+import pytest
+
+from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.oci import RUNC_PATH, RuncRuntime
+from sandpool.node.runtimes.runtime import Container
+from sandpool.testing.isolation import NotHere, Rig, rig
+
+pytestmark = pytest.mark.isolation
+
+# Uses up what processes it may have, and ends when it is told to.
+BOMB = """
+import os, signal, time
+signal.signal(signal.SIGTERM, lambda *_: os._exit(7))
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(1000)
+except OSError:
+    print("full", flush=True)
+    time.sleep(1000)
+"""
+
+
+@pytest.fixture
+async def boxes() -> AsyncIterator[Rig]:
+    try:
+        async with rig(RuncRuntime) as made:
+            yield made
+    except NotHere as missing:
+        pytest.skip(str(missing))
+
+
+def text(path: str) -> str:
+    return Path(path).read_text()
+
+
+def hierarchies() -> set[str]:
+    """Every cgroup of the machine but those of other tests."""
+    return {path for path in glob("/sys/fs/cgroup/**/", recursive=True) if "sandpool" not in path}
+
+
+def names_of(container: Container) -> list[str]:
+    assert isinstance(container, LaunchedContainer)
+    return [text(f"/proc/{pid}/comm").strip() for pid in container.cgroup.processes()]
+
+
+@pytest.fixture
+async def runtime() -> AsyncIterator[RuncRuntime]:
+    """On a machine that need not have it."""
+    async with rig() as made:
+        yield RuncRuntime(made.cgroups, made.launcher, SystemClock(), directory=made.directory)
+
+
+async def test_without_the_program_it_says_so(runtime: RuncRuntime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(RUNC_PATH, "/no/such/runc")
+    assert await runtime.probe() == "runc is not installed"
+
+
+@pytest.mark.parametrize("version", ["1.1.5+ds1", "1.2.7", "1.3.0", "1.3.2", "1.4.0-rc.2"])
+async def test_one_with_known_holes_is_refused(
+    runtime: RuncRuntime, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
+    told = await runtime.probe()
+    assert told is not None and told.startswith(f"runc {version} lets images out (CVE-2025-31133, ")
+    assert "install 1.2.8, 1.3.3 or later" in told
+
+
+@pytest.mark.parametrize("version", ["1.2.8", "1.2.10", "1.3.3", "1.4.0-rc.3", "1.4.0", "1.5.2", "1.6.0-rc.1", "2.0.0"])
+async def test_one_that_was_repaired_is_not(
+    runtime: RuncRuntime, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
+    assert runtime.find_confiner().program == "runc"
+
+
+async def test_one_that_does_not_say_its_version_is_refused(
+    runtime: RuncRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It still says which version of the specification it follows."""
+    monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, "unknown")))
+    assert await runtime.probe() == f"{tmp_path}/runc does not say its version"
+
+
+def one_that_says(directory: Path, version: str) -> Path:
+    program = directory / "runc"
+    program.write_text(f"#!/bin/sh\necho runc version {version}\necho spec: 1.4.0\n")
+    program.chmod(0o755)
+    return program
+
+
+async def test_it_makes_no_cgroups(boxes: Rig) -> None:
+    before = hierarchies()
+    pod = await boxes.pod()
+    # One is called what runc would call a cgroup, if it made one beside the container's.
+    names = ("main", "sandbox")
+    for name in names:
+        container = await boxes.start("sleep", "1000", pod=pod, name=name)
+        assert container.pid is not None
+        lines = text(f"/proc/{container.pid}/cgroup").splitlines()
+        paths = {line.split(":", 2)[2] for line in lines}
+        assert paths <= {f"/{boxes.name}/{pod.uid}/{name}", *own_cgroups()}
+    made = glob(f"/sys/fs/cgroup/**/{boxes.name}/**/", recursive=True)
+    assert {os.path.basename(path.rstrip("/")) for path in made} == {boxes.name, pod.uid, *names}
+    assert hierarchies() - before == set()
+
+
+def own_cgroups() -> set[str]:
+    """Of hierarchies that a node does not use, where a container is where the node is."""
+    return {line.split(":", 2)[2] for line in text("/proc/self/cgroup").splitlines()}
+
+
+async def test_it_does_not_stay(boxes: Rig) -> None:
+    """Its threads would count as the container's processes."""
+    container = await boxes.start("sleep", "1000")
+    assert len(names_of(container)) == 2 and "runc" not in names_of(container)
+    assert (await container.usage()).pids == 2
+
+
+async def test_it_starts_where_there_is_no_room_for_it(boxes: Rig) -> None:
+    """And leaves none: what it needs to start is not the container's afterwards."""
+    container = await boxes.start("sleep", "1000", limits=Limits(pids=4))
+    assert isinstance(container, LaunchedContainer)
+    limits = glob(f"/sys/fs/cgroup/**/{container.cgroup.path}/pids.max", recursive=True)
+    assert [text(path) for path in limits] == ["4\n"]
+
+
+async def test_a_container_that_has_used_up_its_processes_is_watched(boxes: Rig) -> None:
+    container = await boxes.start("python3", "-c", BOMB, limits=Limits(pids=16))
+    await boxes.output_of(container).until("full")
+    await container.signal(signal.SIGTERM)
+    assert (await container.wait()).code == 7
