@@ -100,7 +100,7 @@ async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> N
     container = await boxes.start("sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 7", limits=LIMITS)
     assert await boxes.execute(container, "python3", "-c", SIBLINGS) == (0, "")
     async with asyncio.timeout(PATIENCE):
-        dead = "while grep -q '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done"
+        dead = "while grep -qs '^State:.Z' /proc/[0-9]*/status; do sleep 0.05; done"
         assert await boxes.execute(container, "sh", "-c", dead) == (0, "")
         await boxes.execute(container, "touch", "/tmp/end")
         assert (await container.wait()).code == 7
