@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Generator, Iterator
+from typing import Any
 
 import hypothesis
 import pytest
@@ -16,9 +17,10 @@ from sandpool.testing.permissions import use_of
 from sandpool.testing.users import USERS, WRITERS
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
-# new ones.
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("exploring", deadline=None, print_blob=True)
+# new ones. How long an example takes to make or to try says more about the machine than about the code.
+_PATIENT: Any = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow]}
+hypothesis.settings.register_profile("repeatable", derandomize=True, **_PATIENT)
+hypothesis.settings.register_profile("exploring", print_blob=True, **_PATIENT)
 hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE") == "1" else "repeatable")
 
 pytest_plugins = ["sandpool.testing.homes", "sandpool.testing.permissions_report"]

@@ -1,4 +1,4 @@
-"""A certificate authority, made once, because TLS tests need real certificates; and patience with slow machines."""
+"""A certificate authority, made once, because TLS tests need real certificates."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from hypothesis import HealthCheck, settings
-
-# How long an example takes says more about the machine than about the code.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("patient")
 
 
 @dataclass(frozen=True)

@@ -203,7 +203,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(["GET", "HEAD", "PUT", "DELETE"]), st
 
 
 @given(STEPS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 def test_whatever_is_asked_nothing_outside_is_touched(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, list[str]]]
 ) -> None:

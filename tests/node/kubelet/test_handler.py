@@ -134,7 +134,7 @@ HEADERS = st.lists(
 )
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(
     method=st.sampled_from(["GET", "POST", "HEAD", "DELETE", "CONNECT", "\x16\x03"]),
     parts=st.lists(PARTS, max_size=6),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.server.auth.rules import Rule, missing
@@ -115,7 +115,6 @@ def allows(rules: list[Rule], asked: RequestInfo, name: str) -> bool:
     return any(each.allows_some_name(asked) and (not each.names or name in each.names) for each in rules)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some_rules, some_rules, requests, st.sampled_from(["n", "m", "other"]))
 def test_what_is_covered_cannot_allow_more(held: list[Rule], granted: list[Rule], asked: Any, name: str) -> None:
     """The property escalation checks rest on: if nothing is missing, nothing new becomes possible."""
@@ -123,7 +122,6 @@ def test_what_is_covered_cannot_allow_more(held: list[Rule], granted: list[Rule]
         assert allows(held, asked, name)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(some_rules)
 def test_everybody_holds_what_they_hold(held: list[Rule]) -> None:
     assert missing(held, held) == []

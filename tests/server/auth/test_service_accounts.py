@@ -141,7 +141,7 @@ def test_changed_claims(world: World) -> None:
         world.tokens.verify(f"{header}.{forged}.{signature}")
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60), st.integers(0, 2))
 def test_nonsense_is_refused(world: World, text: str, place: int) -> None:
     genuine = world.tokens.issue(world.account, [ISSUER], 600)[0].split(".")

@@ -127,7 +127,7 @@ async def test_a_token_of_somebody_else_is_refused(client: Client, content: byte
 writes = st.lists(st.sampled_from(["a", "ab", "b", "b-1", "b1", "c"]), max_size=6)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(rounds=st.lists(writes, min_size=1, max_size=5), limit=st.integers(1, 3))
 async def test_pages_are_the_list_of_their_first_moment(client: Client, rounds: list[list[str]], limit: int) -> None:
     """Between any two pages anything may come and go: names toggle between being there and not."""

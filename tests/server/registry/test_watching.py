@@ -174,7 +174,7 @@ async def test_a_watch_that_makes_no_sense_is_refused_before_it_begins(client: C
 steps = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["1", "2", None, "delete"])), max_size=10)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(before=steps, after=steps)
 async def test_a_selection_is_followed_through_any_history(
     client: Client, before: list[tuple[str, Any]], after: list[tuple[str, Any]]
