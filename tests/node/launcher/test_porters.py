@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 import pytest_asyncio
@@ -70,11 +70,15 @@ class Stage(LauncherClient):
         super().__init__()
         self.inside: list[Inside] = []
         self.refusal: str | None = None
+        self.arrived = asyncio.Event()  # what they are told when they are inside
+        self.arrived.set()
 
-    async def launch(self, order: Order) -> Child:
+    async def launch(self, order: Order, on_sent: Callable[[], object] = lambda: None) -> Child:
         if self.refusal is not None:
             raise RuntimeFailure(self.refusal)
         self.inside.append(Inside(socket.socket(fileno=os.dup(order.stdio[0]))))
+        on_sent()
+        await self.arrived.wait()
         return Child(1, os.pidfd_open(1))
 
 
@@ -233,6 +237,15 @@ async def test_one_that_is_gone_is_replaced(world: World) -> None:
     world.stage.inside[0].dies()
     await world.run()
     assert len(world.stage.inside) == 2
+
+
+async def test_one_that_is_gone_before_the_launcher_has_said_that_it_came_is_replaced(world: World) -> None:
+    world.stage.arrived.clear()
+    await world.run()
+    world.stage.inside[0].dies()
+    await world.run()
+    assert len(world.stage.inside) == 2
+    world.stage.arrived.set()
 
 
 async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 
 from sandpool.node.launcher.exchange import Child, Exchange
 from sandpool.node.launcher.interpreter import unchangeable
@@ -23,14 +24,14 @@ class LauncherClient:
         """Of the launcher, if there is one."""
         return self._process.pid if self._process is not None else None
 
-    async def launch(self, order: Order) -> Child:
-        """Raises ``NoSuchCommand`` if there is no such program in the container, ``RuntimeFailure`` if anything else is
-        in the way."""
+    async def launch(self, order: Order, on_sent: Callable[[], object] = lambda: None) -> Child:
+        """``on_sent`` as for ``Exchange.order``. Raises ``NoSuchCommand`` if there is no such program in the container,
+        ``RuntimeFailure`` if anything else is in the way."""
         data = encode(order)
         while True:
             exchange = self._connection()
             try:
-                return await exchange.order(data, order.stdio)
+                return await exchange.order(data, order.stdio, on_sent=on_sent)
             except ConnectionError:  # it has not got this one; the next one will
                 if exchange is self._exchange:
                     self._lost("the launcher is gone")

@@ -71,8 +71,15 @@ class Exchange:
         """When the first was ordered of those that were not begun; infinity if there are none."""
         return next((waiting.since for waiting in self._waiting.values()), math.inf)
 
-    async def order(self, data: bytes, descriptors: Sequence[int], now: float = 0.0) -> Child:
-        """``now`` is only kept for ``unanswered_since``. Raises ``NoSuchCommand`` if there is no such program,
+    async def order(
+        self,
+        data: bytes,
+        descriptors: Sequence[int],
+        now: float = 0.0,
+        on_sent: Callable[[], object] = lambda: None,
+    ) -> Child:
+        """``now`` is only kept for ``unanswered_since``; ``on_sent`` is called when the descriptors are needed no more,
+        which is long before there is a process. Raises ``NoSuchCommand`` if there is no such program,
         ``RuntimeFailure`` if anything else is in the way, and ConnectionError if the order was not delivered and never
         will be."""
         number = next(self._numbers)
@@ -81,6 +88,7 @@ class Exchange:
         try:
             while not self._sent(number, data, descriptors):
                 await self._room(waiting)
+            on_sent()
         except BaseException:
             self._waiting.pop(number, None)
             if not self._closed and not self.pending:

@@ -87,7 +87,8 @@ class Porter:
     async def _come(self, launcher: LauncherClient, entry: Entry, theirs: socket.socket) -> None:
         with theirs:
             try:
-                child = await launcher.launch(entry._replace(stdio=[theirs.fileno()]))
+                # As long as we have their end as well, nobody hears that they are gone.
+                child = await launcher.launch(entry._replace(stdio=[theirs.fileno()]), theirs.close)
             except RuntimeFailure as error:
                 self.leave(str(error))
             else:
