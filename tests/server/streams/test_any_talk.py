@@ -118,6 +118,17 @@ class TestExec:
         lived(over_websocket(WebSocket(client), sized, Streams(True, stdout=True, stderr=True, terminal=True)))
         assert b"Success" in client.sent
 
+    def test_without_a_terminal_no_sizes_are_kept(self) -> None:
+        seen = []
+
+        async def unsized(client: Conversation) -> int:
+            seen.append(await client.next_size())
+            return 0
+
+        client = Script(encoded([BytesMessage(b'\x04{"Width":80,"Height":24}'), CloseConnection(1000)]), 1000)
+        lived(over_websocket(WebSocket(client), unsized, Streams(True, stdout=True, stderr=True, terminal=False)))
+        assert Size(80, 24) not in seen
+
     @given(st.lists(MESSAGES, max_size=8), st.integers(1, 64), st.booleans(), st.booleans())
     def test_channels(self, events: list[Event], step: int, stdin: bool, terminal: bool) -> None:
         client = Script(encoded([*events, CloseConnection(1000)]), step)

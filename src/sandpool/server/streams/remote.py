@@ -59,7 +59,8 @@ class _Client:
             columns, rows = int(size["Width"]), int(size["Height"])
         except (ValueError, KeyError, TypeError, OverflowError):
             return
-        if max(columns, rows) <= _LARGEST and min(columns, rows) >= 0:
+        # Nobody asks for sizes where there is no terminal, and they would be kept.
+        if self.is_terminal and max(columns, rows) <= _LARGEST and min(columns, rows) >= 0:
             self._sizes.put_nowait(Size(columns, rows))
 
 
