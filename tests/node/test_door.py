@@ -110,6 +110,7 @@ class TestDoor:
     async def test_exit_codes(self, rig: Rig) -> None:
         assert "exit code 42" in await rig.fails("exec", "box", "--", "sh", "-c", "exit 42")
         assert "exit code 127" in await rig.fails("exec", "box", "--", "no-such-program")
+        assert "exit code 126" in await rig.fails("exec", "box", "--", "/etc/passwd")
         assert "exit code 137" in await rig.fails("exec", "box", "--", "sh", "-c", "kill -9 $$")
 
     async def test_what_is_typed_and_what_comes_back(self, rig: Rig) -> None:

@@ -28,8 +28,6 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _PIECE: Final = 1 << 16
-# What a shell says of a command that is not there.
-_NOT_FOUND: Final = 127
 
 
 class NodeDoor:
@@ -48,7 +46,7 @@ class NodeDoor:
                 process = await running.execute(_command(running, command, client), talk.theirs)
             except NoSuchCommand as error:
                 await client.write(f"{error}\n".encode(), error=True)
-                return _NOT_FOUND
+                return error.code
             except RuntimeFailure as error:
                 # Only now: to look whether it runs takes longer than to let a command in.
                 raise NotPossible(str(error) if running.pid is not None else _not_running(pod, container)) from error

@@ -13,7 +13,7 @@ import pytest
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.runtimes.container import LaunchedContainer
-from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, RuntimeFailure, Stdio
+from sandpool.node.runtimes.runtime import Command, Container, NotExecutable, RuntimeFailure, Stdio
 from sandpool.node.runtimes.trace import depth, owner
 from sandpool.testing.isolation import Rig, alive
 from sandpool.testing.watching import until
@@ -140,7 +140,7 @@ async def test_the_path_is_searched_as_a_shell_does(boxes: Rig) -> None:
     env = {"PATH": "/tmp/none:/tmp/a:b:/usr/bin"}
     assert await boxes.execute(container, "tool", env=env) == (0, "found b/tool\n")
     assert await boxes.execute(container, "b/tool", env=env) == (0, "found b/tool\n")
-    with pytest.raises(NoSuchCommand, match="denied"):
+    with pytest.raises(NotExecutable, match="denied"):
         await boxes.execute(container, "tool", env={"PATH": "/tmp/a"})
 
 

@@ -9,11 +9,13 @@ import os
 import socket
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from sandpool.node.descriptors import writable
 from sandpool.node.launcher.messages import receive, send_order
-from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
+from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable, RuntimeFailure
+
+_KINDS: Final = {kind.__name__: kind for kind in (NoSuchCommand, NotExecutable)}
 
 
 class Child:
@@ -156,8 +158,7 @@ class Exchange:
         elif "error" in answer:
             waiting, _ = self._waiting.pop(number)
             if not waiting.done():
-                kind = NoSuchCommand if answer["kind"] == NoSuchCommand.__name__ else RuntimeFailure
-                waiting.set_exception(kind(answer["error"]))
+                waiting.set_exception(_KINDS.get(answer["kind"], RuntimeFailure)(answer["error"]))
         else:
             waiting, _ = self._waiting.pop(number)
             child = self._children[number] = Child(answer["pid"], pidfd)

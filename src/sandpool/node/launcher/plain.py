@@ -14,7 +14,7 @@ from typing import NamedTuple
 from sandpool.node.cgroups.membership import began
 from sandpool.node.launcher import kernel
 from sandpool.node.launcher.birth import arrange, enter_cgroups, enter_network, limit_resources, take_terminal
-from sandpool.node.runtimes.runtime import NoSuchCommand
+from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable
 
 
 class Plain(NamedTuple):
@@ -60,7 +60,8 @@ def become_plain(order: Plain, report: int) -> None:
     try:
         os.execvpe(order.argv[0], order.argv, order.env)
     except OSError as error:
-        raise NoSuchCommand(f'exec: "{order.argv[0]}": {error.strerror}') from error
+        kind = NoSuchCommand if isinstance(error, FileNotFoundError | NotADirectoryError) else NotExecutable
+        raise kind(f'exec: "{order.argv[0]}": {error.strerror}') from error
 
 
 def _leave_watcher(status: str, report: int) -> None:

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from sandpool.node.launcher.messages import answer, complaint, receive_order
 from sandpool.node.launcher.spawn import spawn
-from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
+from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable, RuntimeFailure
 
 _STANDARD: Final = range(3)
 _NOBODY: Final = (0, 0)  # has ended
@@ -150,7 +150,7 @@ def execute(errand: Errand) -> int:
     if refused is None or isinstance(refused, FileNotFoundError | NotADirectoryError):
         why = "no such file or directory" if "/" in program else "executable file not found in $PATH"
         raise NoSuchCommand(f'exec: "{program}": {why}')
-    raise NoSuchCommand(f'exec: "{program}": {refused.strerror}')
+    raise NotExecutable(f'exec: "{program}": {refused.strerror}')
 
 
 def _candidates(program: str, env: Mapping[str, str]) -> list[str]:

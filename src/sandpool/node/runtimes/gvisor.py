@@ -30,7 +30,7 @@ from sandpool.node.launcher.gvisor import STATE_FILE, runsc
 from sandpool.node.launcher.stage import PROGRAMS
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.container import KILLED, LaunchedContainer, LaunchedProcess
-from sandpool.node.runtimes.runtime import Command, ContainerSpec, NoSuchCommand, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.runtime import Command, ContainerSpec, NotExecutable, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 from sandpool.node.runtimes.trace import Trace
 
@@ -116,7 +116,7 @@ class GvisorContainer(LaunchedContainer):
             await child.ended
             child.close()
             self.check_running()
-            raise NoSuchCommand(f'exec: "{command.argv[0]}": permission denied')
+            raise NotExecutable(f'exec: "{command.argv[0]}": permission denied')
         return GvisorProcess(self, child, int(pid))
 
     def open_terminal(self) -> Terminal:

@@ -38,7 +38,16 @@ class RuntimeFailure(Exception):
 
 
 class NoSuchCommand(RuntimeFailure):
-    """The program to be executed is not in the container, or cannot be executed."""
+    """The program to be executed is not in the container, or cannot be executed. ``code`` is the exit code that shells
+    have for that."""
+
+    code = 127
+
+
+class NotExecutable(NoSuchCommand):
+    """It is there, but not for this user, or is no program."""
+
+    code = 126
 
 
 @dataclass(frozen=True, slots=True)
