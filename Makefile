@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test test-long test-kubernetes runtimes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,10 +18,12 @@ demo: setup      ## start everything, fill a warm pool, claim 50 sandboxes at on
 test: setup      ## the fast tests, in parallel
 	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "not long and not kubernetes"
 
-test-long: setup ## the tests that take minutes; builds gVisor's runsc and runc with Go if needed
-	@dev/runsc >/dev/null || true
+test-long: setup runtimes ## the tests that take minutes, and those of all runtimes
+	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "(long or built) and not kubernetes"
+
+runtimes:        ## build runc and gVisor's runsc with Go, if they are not; without them their tests are skipped
 	@dev/runc >/dev/null || true
-	@$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "long and not kubernetes"
+	@dev/runsc >/dev/null || true
 
 test-kubernetes: setup ## the tests that compare with a real kube-apiserver; builds one with Go if needed
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && { dev/helm-assets >/dev/null || true; } && \

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from sandpool.testing.escape.neighbourhood import Neighbourhood, neighbourhood
-from sandpool.testing.isolation import RUNTIMES, NotHere, Rig, rig
+from sandpool.testing.isolation import BUILT, RUNTIMES, NotHere, Rig, rig
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def neighbours() -> Iterator[Neighbourhood]:
         yield made
 
 
-@pytest.fixture(params=RUNTIMES)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.built] * (name in BUILT)) for name in RUNTIMES])
 async def boxes(neighbours: Neighbourhood, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     """After the neighbours, so that what the launcher is started from has their secret in its environment."""
     try:

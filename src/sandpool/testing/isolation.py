@@ -49,6 +49,8 @@ RUNTIMES: dict[str, type[ConfinedRuntime]] = {
 }
 # Those whose sandboxes take a second and more: only what is peculiar to them is among the quick tests.
 SLOW = ("gvisor",)
+# Those that are built from their sources, which only `make test-long` and CI do.
+BUILT = ("runc", "gvisor")
 _BUILDERS = Path(__file__).parents[3] / "dev"  # there in a checkout, not in an installed package
 _ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8"}
 

@@ -6,10 +6,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.testing.isolation import RUNTIMES, SLOW, NotHere, Rig, rig
+from sandpool.testing.isolation import BUILT, RUNTIMES, SLOW, NotHere, Rig, rig
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in RUNTIMES])
+def marks(runtime: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.long] * (runtime in SLOW) + [pytest.mark.built] * (runtime in BUILT)
+
+
+@pytest.fixture(params=[pytest.param(name, marks=marks(name)) for name in RUNTIMES])
 async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     try:
         async with rig(RUNTIMES[request.param]) as made:

@@ -17,7 +17,7 @@ from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorContainer, GvisorRun
 from sandpool.node.runtimes.runtime import Bind, Command, Stdio
 from sandpool.testing.isolation import NotHere, Rig, rig
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.isolation, pytest.mark.built]
 
 
 @pytest.fixture

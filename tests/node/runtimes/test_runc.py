@@ -17,7 +17,7 @@ from sandpool.node.runtimes.oci import RUNC_PATH, RuncRuntime
 from sandpool.node.runtimes.runtime import Container
 from sandpool.testing.isolation import NotHere, Rig, rig
 
-pytestmark = pytest.mark.isolation
+pytestmark = [pytest.mark.isolation, pytest.mark.built]
 
 # Uses up what processes it may have, and ends when it is told to.
 BOMB = """
