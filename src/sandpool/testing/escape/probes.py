@@ -327,12 +327,19 @@ def settings_of_the_kernel_are_written() -> str | None:
     return first(path if can_write(path) else None for path in found)
 
 
+def is_nothing(path: str) -> bool:
+    """Whether it is /dev/null, which an OCI runtime puts over a file that is not to be seen."""
+    status = os.stat(path)
+    return stat.S_ISCHR(status.st_mode) and status.st_rdev == os.makedev(1, 3)
+
+
 @probe
 def controls_of_the_machine_are_open() -> str | None:
     paths = ["/proc/sysrq-trigger", "/proc/kcore", "/proc/kmsg", "/proc/irq/default_smp_affinity", "/proc/mtrr"]
     paths += ["/sys/power/state", "/sys/kernel/uevent_helper", "/sys/kernel/mm/ksm/run"]
     readables = [path if readable(path) else None for path in ("/proc/kcore",)]
-    return first(iter([*readables, *(path if can_write(path) else None for path in paths)]))
+    writables = [path if can_write(path) and not is_nothing(path) else None for path in paths]
+    return first(iter([*readables, *writables]))
 
 
 @probe
