@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from sandpool.node.cgroups import controllers as module
 from sandpool.node.cgroups.controllers import Hybrid, Unified, controllers_of
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import Mounts
@@ -51,6 +53,38 @@ def test_unified_controllers_are_enabled_on_the_way_and_not_where_processes_are(
     for above in (tmp_path, tmp_path / "node", tmp_path / "node/pod"):
         assert (above / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
     assert not (tmp_path / GROUP / "cgroup.subtree_control").exists()
+
+
+@pytest.fixture
+def busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The root as a container sees it: it has processes, and until they have moved it passes no controllers on."""
+    processes = tmp_path / "cgroup.procs"
+    processes.write_text("1\n7\n")
+
+    def write(file: Path, value: str) -> None:
+        if file == tmp_path / "cgroup.subtree_control" and processes.read_text():
+            raise OSError(errno.EBUSY, "busy")
+        if file.name == "cgroup.procs":
+            left = [pid for pid in processes.read_text().split() if pid != value]
+            processes.write_text("".join(f"{pid}\n" for pid in left))
+            value = f"{file.read_text() if file.exists() else ''}{value}\n"
+        file.write_text(value)
+
+    monkeypatch.setattr(module, "_write", write)
+    return tmp_path
+
+
+def test_unified_in_a_container_its_processes_make_way(busy: Path) -> None:
+    controllers_of(Mounts(busy, {})).make(GROUP)
+    assert (busy / "cgroup.subtree_control").read_text() == "+cpu +memory +pids"
+    assert (busy / "others/cgroup.procs").read_text() == "1\n7\n"
+
+
+def test_unified_processes_that_cannot_be_seen_are_not_moved(busy: Path) -> None:
+    (busy / "cgroup.procs").write_text("0\n7\n")
+    with pytest.raises(OSError, match="cannot be moved"):
+        controllers_of(Mounts(busy, {})).make(GROUP)
+    assert (busy / "others/cgroup.procs").read_text() == "7\n"
 
 
 def test_unified_without_limits(unified: Unified, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -13,12 +14,22 @@ import pytest
 
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.members import MemberGroup, Members
-from sandpool.node.cgroups.membership import write_down
+from sandpool.node.cgroups.membership import stat_of, write_down
 
 pytestmark = pytest.mark.isolation
 
 # Among them one that has ended, of which nobody takes notice.
-SCRIPT = "sh -c 'sleep 0 & exec sleep 1000' & setsid sleep 1000 & sleep 0.1; echo; wait"
+SCRIPT = "sh -c 'sleep 0 & exec sleep 1000' & setsid sleep 1000 & echo; wait"
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def below(pid: int) -> Iterator[int]:
+    for child in children(pid):
+        yield child
+        yield from below(child)
 
 
 @pytest.fixture
@@ -28,10 +39,12 @@ def watcher() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
+    while "Z" not in (stat_of(pid)[0] for pid in below(process.pid)):
+        time.sleep(0.01)
     yield process
     with suppress(FileNotFoundError):
-        for first in Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-            os.kill(int(first), signal.SIGKILL)  # and all in the namespace with it
+        for first in children(process.pid):
+            os.kill(first, signal.SIGKILL)  # and all in the namespace with it
     process.kill()
     process.communicate()
 

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from glob import glob
 
@@ -27,6 +28,18 @@ try:
     signal.pause()
 except BlockingIOError:
     print(made)
+"""
+
+# What a container's process sees: its own cgroup as the root of all. It makes one below.
+CONTAINED = """
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.cgroups.mounts import discover
+from sandpool.node.cgroups.tree import Cgroups
+cgroups = Cgroups(discover(), "node")
+cgroups.check()
+group = cgroups.group("pod")
+group.create(Limits(pids=8))
+print((group.directory / "pids.max").read_text().strip(), open("/proc/self/cgroup").read().strip())
 """
 
 
@@ -99,7 +112,7 @@ async def test_running_out_of_memory_is_counted_and_told(group: Cgroup) -> None:
     process = run(group, "python3", "-c", HOG)
     await asyncio.to_thread(ended, process)
     assert process.returncode == -signal.SIGKILL
-    assert group.oom_kills() == 1
+    assert group.oom_kills() >= 1  # v2 counts the first to go twice: by itself, and with all the others
     if watch is not None:
         await asyncio.wait_for(told.wait(), 30)
         watch.close()
@@ -148,6 +161,16 @@ async def test_who_waits_for_a_cgroup_that_is_removed_is_told(cgroups: Cgroups, 
     await asyncio.sleep(0)
     await cgroups.group("pod").remove()
     await asyncio.wait_for(waiting, 30)
+
+
+async def test_in_a_container_with_cgroups_of_its_own(cgroups: Cgroups) -> None:
+    if discover().v1:
+        pytest.skip("only cgroup v2 keeps processes and limits apart (dev/vm has it)")
+    group = cgroups.group("container")
+    group.create(Limits())
+    inside = 'umount /sys/fs/cgroup && mount -t cgroup2 cgroup2 /sys/fs/cgroup && exec "$@"'
+    process = run(group, "unshare", "--cgroup", "--mount", "sh", "-c", inside, "sh", sys.executable, "-c", CONTAINED)
+    assert ended(process) == "8 0::/others\n"
 
 
 def test_a_path_cannot_lead_out(cgroups: Cgroups) -> None:

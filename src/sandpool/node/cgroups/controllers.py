@@ -6,17 +6,23 @@ everything in a cgroup is not freed together by the kernel when it is exceeded, 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from sandpool.node.cgroups.limits import Limits
+from sandpool.node.cgroups.membership import PROCESSES
 from sandpool.node.cgroups.mounts import CONTROLLERS, Mounts
 
 # Microseconds over which a CPU limit holds, and the least that can be given of them.
 _PERIOD: Final = 100_000
 _LEAST: Final = 1_000
+# Where the processes go that are in the way, and how often those are moved that were forked meanwhile.
+_OTHERS: Final = "others"
+_FORKED: Final = 100
 
 
 class Controllers(Protocol):
@@ -51,9 +57,31 @@ class Unified:
     def make(self, path: str) -> None:
         directory = self.root
         for name in Path(path).parts:
-            _write(directory / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in CONTROLLERS))
+            self._pass_on(directory)
             directory /= name
             directory.mkdir(exist_ok=True)
+
+    def _pass_on(self, directory: Path) -> None:
+        """Have the controllers in the cgroups below. Only the root of all may do so while processes are in it; the root
+        that a container sees is another one, and in it are the container's processes, of which this is one."""
+        for _ in range(_FORKED):
+            try:
+                _write(directory / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in CONTROLLERS))
+            except OSError as error:
+                if error.errno != errno.EBUSY or directory != self.root:
+                    raise
+                self._make_way()
+            else:
+                return
+        raise OSError(errno.EBUSY, "it has processes which cannot be moved to one below", str(directory))
+
+    def _make_way(self) -> None:
+        others = self.root / _OTHERS
+        others.mkdir(exist_ok=True)
+        for pid in (self.root / PROCESSES).read_text().split():
+            if pid != "0":  # one of another PID namespace; and to write it would be to name ourselves
+                with suppress(ProcessLookupError):
+                    _write(others / PROCESSES, pid)
 
     def limit(self, path: str, limits: Limits) -> None:
         directory = self.root / path

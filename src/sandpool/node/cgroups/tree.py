@@ -137,7 +137,7 @@ class Cgroup:
         )
 
     def oom_kills(self) -> int:
-        """How many of its processes were killed for want of memory."""
+        """How often a process of it was killed for want of memory; on v2 one may count twice."""
         with suppress(FileNotFoundError):
             return self.cgroups.controllers.oom_kills(self.path)
         return 0
