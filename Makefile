@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes runtimes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -29,6 +29,10 @@ test-kubernetes: setup ## the tests that compare with a real kube-apiserver; bui
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && { dev/helm-assets >/dev/null || true; } && \
 	KUBEBUILDER_ASSETS=$$assets SANDPOOL_REQUIRE_KUBERNETES=1 \
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "kubernetes"
+
+test-vm: setup   ## the tests that depend on cgroups, on a virtual machine with cgroup v2 alone (a quarter of an hour)
+	@dev/vm $(BIN)/pytest -v -p no:cacheprovider --timeout 300 -m "not long" -k "not gvisor" tests/node/cgroups \
+	tests/node/runtimes/test_adoption.py tests/node/pods/test_inside.py tests/security/test_survival.py tests/security/test_bombs.py
 
 lint: setup      ## formatting, style and types
 	@$(BIN)/ruff format --check -q . && $(BIN)/ruff check -q . && $(BIN)/mypy
