@@ -167,7 +167,13 @@ class Node:
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
         await self.agent.start()
         self._begin(self._refresh(), "volumes that follow the API")
-        self.scheduler = Scheduler(self.client, self.clock, self.random, instance=settings.offer.name)
+        self.scheduler = Scheduler(
+            self.client,
+            self.clock,
+            self.random,
+            instance=settings.offer.name,
+            at_hand=lambda volume: (storage / volume).is_dir(),
+        )
         if settings.alone:
             self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()

@@ -11,6 +11,7 @@ import orjson
 
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
+from sandpool.engine.cache import Key
 
 PODS: Final = "pods"
 # Preferences are not demands; this scheduler has none of its own.
@@ -23,11 +24,13 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Hashable. ``selection`` is how it chooses nodes, as JSON: equal texts choose equally."""
+    """Hashable. ``selection`` is how it chooses nodes, as JSON: equal texts choose equally. ``claims`` are those whose
+    volumes it must be near to."""
 
     requests: Amounts
     runtime_class: str
     selection: bytes
+    claims: tuple[Key, ...] = ()
 
     @property
     def choice(self) -> Object:
@@ -53,7 +56,13 @@ def demand_of(pod: Object) -> Demand:
         "others": others,
     }
     encoded = orjson.dumps(selection, option=orjson.OPT_SORT_KEYS)
-    return Demand(requests_of(spec), spec.get("runtimeClassName") or "", encoded)
+    return Demand(requests_of(spec), spec.get("runtimeClassName") or "", encoded, _claims(pod))
+
+
+def _claims(pod: Object) -> tuple[Key, ...]:
+    sources = (each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ())
+    named = {source["claimName"]: None for source in sources if source}
+    return tuple(Key(pod["metadata"].get("namespace") or "", name) for name in named)
 
 
 def requests_of(spec: Object) -> Amounts:

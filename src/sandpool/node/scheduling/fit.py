@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +17,7 @@ from sandpool.node.scheduling.demand import Demand
 _UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _NOT_READY: Final = "node(s) were not ready"
 _AFFINITY: Final = "node(s) didn't match Pod's node affinity/selector"
+_VOLUME_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,21 @@ def _missing(annotations: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def obstacles(
-    demand: Demand, node: NodeView, used: Mapping[str, int], handler: Callable[[str], str | None]
+    demand: Demand,
+    node: NodeView,
+    used: Mapping[str, int],
+    handler: Callable[[str], str | None],
+    volumes: Iterable[Object] = (),
 ) -> Iterator[str]:
     """Why a pod cannot run on a node now; nothing if it can. ``used`` is what other pods there asked for, ``handler``
-    gives the handler of a RuntimeClass."""
+    gives the handler of a RuntimeClass, ``volumes`` are the node selectors of the pod's volumes."""
     choice = demand.choice
     if not node.ready:
         yield _NOT_READY
     if not _selected(choice, node):
         yield _AFFINITY
+    if not all(matches(selector, node) for selector in volumes):
+        yield _VOLUME_AFFINITY
     for key, value, effect in node.taints:
         if effect != "PreferNoSchedule" and not _tolerated(choice["tolerations"], key, value, effect):
             yield (
@@ -97,8 +104,12 @@ def message(reasons: list[list[str]]) -> str:
     for found in reasons:
         for reason in found:
             counts[reason] = counts.get(reason, 0) + 1
-    words = ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
-    return f"0/{len(reasons)} nodes are available: {words}." if reasons else "no nodes available to schedule pods"
+    return none_of(len(reasons), ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items())))
+
+
+def none_of(nodes: int, why: str) -> str:
+    """What is said of a pod that fits none of so many nodes."""
+    return f"0/{nodes} nodes are available: {why}." if nodes else "no nodes available to schedule pods"
 
 
 # -- choosing by labels --------------------------------------------------------------------------------------------
@@ -107,8 +118,12 @@ def message(reasons: list[list[str]]) -> str:
 def _selected(choice: Object, node: NodeView) -> bool:
     if any(node.labels.get(key) != value for key, value in choice["nodeSelector"].items()):
         return False
-    required = choice["nodeAffinity"]
-    return not required or any(_term(term, node) for term in required.get("nodeSelectorTerms") or ())
+    return matches(choice["nodeAffinity"], node)
+
+
+def matches(selector: Object, node: NodeView) -> bool:
+    """Whether a NodeSelector chooses a node; an empty one chooses all."""
+    return not selector or any(_term(term, node) for term in selector.get("nodeSelectorTerms") or ())
 
 
 def _term(term: Object, node: NodeView) -> bool:

@@ -2,13 +2,14 @@
 
 Pods are taken in the order in which they came. What a node has left is kept up to date with every pod that comes and
 goes, so placing one costs a look at each node and none at other pods. A pod that fits nowhere is told why, once, and
-looked at again when room is made or a node changes, never by a timer.
+looked at again when room is made, or a node or a volume it needs changes, never by a timer. One whose volumes are not
+there yet is told after a moment only: they are being made, or we have not heard of them yet, and nobody needs to know.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Final
@@ -26,14 +27,18 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client, StrategicPatch
 from sandpool.kube.errors import Conflict, NotFound
+from sandpool.node.scheduling.claims import Claims, Whereabouts
 from sandpool.node.scheduling.demand import Demand, demand_of
-from sandpool.node.scheduling.fit import NodeView, message, obstacles
+from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, obstacles
 from sandpool.node.scheduling.waiting import Waiting
 
 SCHEDULER: Final = "default-scheduler"
 # Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for
 # together.
 _AT_ONCE: Final = 32
+# Seconds before a pod is told that its volumes are not there.
+_PATIENCE: Final = 2.0
+_BY_CLAIM: Final = "claim"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,29 +94,45 @@ class _Room:
 
 
 class Scheduler:
-    """``start`` returns when it binds, ``stop`` when nothing of it runs any more."""
+    """``start`` returns when it binds, ``stop`` when nothing of it runs any more. ``at_hand`` is whether the node
+    ``instance`` has the data of a volume, also if it was called otherwise when that was made."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, *, instance: str = "sandpool") -> None:
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        random: Random,
+        *,
+        instance: str = "sandpool",
+        at_hand: Callable[[str], bool] = lambda volume: False,
+    ) -> None:
         self.client = client
         self.clock = clock
+        self.instance = instance
+        self.at_hand = at_hand
         self.pods = Cache(Candidate.from_object, name="pods to be bound")
         self.nodes = Cache(NodeView.from_object, name="nodes")
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = Recorder(client, clock, instance)
         self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, random, workers=_AT_ONCE)
+        self.claims = Claims(client, clock, random, self._claim_changed)
         self.waiting = Waiting()
+        self._hoping: dict[Key, float] = {}  # pods whose volumes may be on their way, and until when that is not told
         self._rooms: dict[str, _Room] = {}  # by node
         # Pods that were bound by us and of which the cache does not know it yet.
         self._assumed: dict[Key, tuple[str, Demand]] = {}
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, NODE, self.nodes, clock, random),
             Reflector(client, RUNTIME_CLASS, self.classes, clock, random),
+            *self.claims.reflectors,
             Reflector(client, POD, self.pods, clock, random),
         ]
         self._running: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self.recorder.start()
+        self.pods.add_index(_BY_CLAIM, lambda pod: pod.demand.claims)
+        self.claims.start()
         self.pods.subscribe(self._pod_changed)
         self.nodes.subscribe(self._node_changed)
         self.classes.subscribe(lambda key, old, new: self._offer())
@@ -140,6 +161,7 @@ class Scheduler:
             self._rooms.setdefault(new.node, _Room()).change(new.demand, +1)
         if new is None or not new.waits:
             self.waiting.remove(key)
+            self._hoping.pop(key, None)
         elif old is None or not old.waits or old.demand != new.demand:
             self.controller.enqueue(key)
         if used and not (new is not None and new.uses):
@@ -153,6 +175,11 @@ class Scheduler:
 
     def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
         self._offer()
+
+    def _claim_changed(self, claim: Key) -> None:
+        for pod in self.pods.by(_BY_CLAIM, claim):
+            if (key := Key(pod.namespace, pod.name)) in self.waiting:
+                self.controller.enqueue(key)
 
     def _offer(self) -> None:
         """Have those looked at again that may fit now: the first of every kind, or more if there is room for more."""
@@ -174,10 +201,14 @@ class Scheduler:
 
     def _choose(self, demand: Demand, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
         """The node with the fewest pods among those that fit, or why none does."""
+        volumes = self.claims.where(demand.claims)
+        if isinstance(volumes, str):
+            return none_of(len(self.nodes), volumes)
+        selectors = [self._selector(each) for each in volumes]
         reasons: list[list[str]] = []
         fitting: list[NodeView] = []
         for node in self.nodes:
-            found = list(obstacles(demand, node, room.get(node.name, {}), self._handler))
+            found = list(obstacles(demand, node, room.get(node.name, {}), self._handler, selectors))
             if found:
                 reasons.append(found)
             else:
@@ -185,6 +216,14 @@ class Scheduler:
         if not fitting:
             return message(reasons)
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
+
+    def _selector(self, volume: Whereabouts) -> Object:
+        """Which nodes reach a volume. If none of these is there, the one that has its data will do."""
+        terms = volume.terms
+        if any(node.ready and matches(terms, node) for node in self.nodes) or not self.at_hand(volume.volume):
+            return terms
+        here = {"key": "metadata.name", "operator": "In", "values": [self.instance]}
+        return {"nodeSelectorTerms": [{"matchFields": [here]}]}
 
     def _handler(self, name: str) -> str | None:
         return self.classes.get(Key("", name))
@@ -198,10 +237,20 @@ class Scheduler:
         node = self._choose(pod.demand, {name: room.used for name, room in self._rooms.items()})
         if isinstance(node, str):
             self.waiting.add(key, pod.demand)
+            if patience := self._patience(key, pod):
+                return Result(patience)
             await self._tell(pod, node)
         else:
             await self._bind(key, pod, node.name)
         return DONE
+
+    def _patience(self, key: Key, pod: Candidate) -> float:
+        """Seconds for which nothing is said of a pod yet, because its volumes may be on their way."""
+        if not isinstance(self.claims.where(pod.demand.claims), str):
+            self._hoping.pop(key, None)
+            return 0.0
+        now = self.clock.monotonic()
+        return max(self._hoping.setdefault(key, now + _PATIENCE) - now, 0.0)
 
     async def _bind(self, key: Key, pod: Candidate, node: str) -> None:
         self._assumed[key] = (node, pod.demand)
