@@ -14,6 +14,7 @@ import click
 
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
+from sandpool.router import presence
 from sandpool.server.app import ApiServer
 from sandpool.testing.node import SimulatedNode
 
@@ -84,6 +85,15 @@ class Running:
         self.greeting = greeting
 
 
+def nodeless(choice: Choice) -> frozenset[str]:
+    """The names under which pods run here for which there is no Node."""
+    return frozenset((presence.NODE, *_names(choice.simulated)))
+
+
+def _names(simulated: int) -> list[str]:
+    return [f"simulated-{number}" for number in range(1, simulated + 1)]
+
+
 @asynccontextmanager
 async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
     """Whatever runs the pods, for the length of the block."""
@@ -108,13 +118,13 @@ async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIter
 async def _simulated(server: ApiServer, count: int) -> AsyncIterator[Running]:
     made = [
         SimulatedNode(
-            server.client(NODE, name=f"simulated-{number}"),
+            server.client(NODE, name=name),
             server.clock,
-            name=f"simulated-{number}",
+            name=name,
             brief=True,
             first_address=f"10.{number}.0.1",
         )
-        for number in range(1, count + 1)
+        for number, name in enumerate(_names(count), start=1)
     ]
     tasks = [asyncio.create_task(node.run(), name=node.name) for node in made]
 

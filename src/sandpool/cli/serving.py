@@ -81,7 +81,7 @@ def settings(
         click.echo(
             f"warning: {host} is reachable from other machines; whoever has the token is administrator", err=True
         )
-    return Settings(data_dir, host, port, tls_san, kubeconfig, token_file, audit_log)
+    return Settings(data_dir, host, port, tls_san, kubeconfig, token_file, audit_log, nodeless=frozenset())
 
 
 @contextlib.contextmanager

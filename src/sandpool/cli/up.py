@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
 from random import Random
@@ -14,7 +15,7 @@ import click
 
 from sandpool.cli import foreground, identities, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
-from sandpool.cli.nodes import NAMES, Choice, node_options, nodes
+from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.controllers.run import Settings
 from sandpool.engine import logs
@@ -91,7 +92,7 @@ async def _up(
     stopping: asyncio.Event,
 ) -> None:
     clock, metrics = SystemClock(), Metrics()
-    daemon = Daemon(server, clock)
+    daemon = Daemon(replace(server, nodeless=nodeless(choice)), clock)
     with serving.complaints(server):
         await daemon.start()
     try:

@@ -30,7 +30,7 @@ PORT: Final = 8080
 NAMESPACES: Final = ("agent-sandbox-system", "default")
 
 # Says on the pod that no node has it. No Node has this name, so no node takes it for its own.
-_NODE: Final = "sandpool-router"
+NODE: Final = "sandpool-router"
 _LABELS: Final = {"app": "sandbox-router"}
 _IMAGE: Final = "sandpool.local/router"
 
@@ -115,7 +115,7 @@ def _pod() -> Object:
         "apiVersion": POD.api_version,
         "kind": POD.kind,
         "metadata": {"name": POD_NAME, "labels": _LABELS},
-        "spec": {"nodeName": _NODE, "containers": [container], "automountServiceAccountToken": False},
+        "spec": {"nodeName": NODE, "containers": [container], "automountServiceAccountToken": False},
     }
 
 

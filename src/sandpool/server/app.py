@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Container, Coroutine
 from pathlib import Path
 from random import Random, SystemRandom
 from typing import Any
@@ -30,6 +30,7 @@ from sandpool.server.gc import GarbageCollector
 from sandpool.server.handler import Handler
 from sandpool.server.http.front import AuditSink
 from sandpool.server.inprocess import InProcessTransport
+from sandpool.server.lost_pods import LostPods
 from sandpool.server.namespaces import NamespaceKeeper
 from sandpool.server.objects import StoredObjects
 from sandpool.server.ownership import Ref
@@ -52,7 +53,8 @@ class ApiServer:
     """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
 
     ``start`` returns when it serves, ``stop`` when everything is on disk and released. ``open_store`` opens what the
-    objects are kept in; the default is a journal in the data directory.
+    objects are kept in; the default is a journal in the data directory. ``nodeless`` are the nodes whose pods stay
+    although there is no such Node; None: any pod stays.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ApiServer:
         root_ca: str | None = None,
         kubelet_client: Callable[[], Identity] | None = None,
         open_store: Callable[[Path], Store] | None = None,
+        nodeless: Container[str] | None = None,
     ) -> None:
         self.data_dir = data_dir
         self.audit = audit
@@ -73,6 +76,7 @@ class ApiServer:
         self.root_ca = root_ca  # PEM; published in every namespace
         self.kubelet_client = kubelet_client  # who we are to nodes that are other processes; None: we ask none
         self.open_store = open_store or _durable_store
+        self.nodeless = nodeless
         self.address = ""  # host:port, once there is a door
         self.ready = False
         self.door: PodDoor | None = None  # into running pods, if somebody here runs any
@@ -92,6 +96,8 @@ class ApiServer:
         self.definitions.start()
         self.collector.start()
         self.namespaces.start()
+        if self.lost_pods is not None:
+            self.lost_pods.start()
         self.store.observe(self._notice)
         await bootstrap(self.objects, self.root_ca)
         self._keepers = [
@@ -99,6 +105,8 @@ class ApiServer:
             self._keep(self.collector.backlog.run(), "the garbage collector"),
             self._keep(self.namespaces.backlog.run(), "the keeper of namespaces"),
         ]
+        if self.lost_pods is not None:
+            self._keepers.append(self._keep(self.lost_pods.backlog.run(), "the collector of lost pods"))
         self.ready = True
 
     async def stop(self) -> None:
@@ -131,6 +139,7 @@ class ApiServer:
         self.definitions = CrdKeeper(self.objects, self.clock, self._publish)
         self.collector = GarbageCollector(self.objects, self.clock)
         self.namespaces = NamespaceKeeper(self.objects, self.clock, self.root_ca)
+        self.lost_pods = None if self.nodeless is None else LostPods(self.objects, self.clock, self.nodeless)
         self.handler = Handler(
             context,
             self.resources,
@@ -165,6 +174,8 @@ class ApiServer:
         self.definitions.notice(change.type, ref, obj)
         self.collector.notice(change.type, ref, obj)
         self.namespaces.notice(change.type, ref, obj)
+        if self.lost_pods is not None:
+            self.lost_pods.notice(change.type, ref, obj)
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

@@ -24,6 +24,7 @@ class Settings:
     kubeconfig: Path | None = None  # default: in the data directory
     token_file: Path | None = None
     audit_log: Path | None = None
+    nodeless: frozenset[str] | None = None  # nodes whose pods stay although there is no such Node; None: any
 
 
 @dataclass
@@ -45,6 +46,7 @@ class Daemon:
             clock=self.clock,
             root_ca=authority.ca_pem,
             kubelet_client=authority.kubelet_client,
+            nodeless=settings.nodeless,
         )
         try:
             await self.server.start()

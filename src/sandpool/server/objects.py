@@ -88,9 +88,15 @@ class StoredObjects:
         )
 
     async def delete(
-        self, ref: Ref, *, uid: str, resource_version: str = "", propagation: Propagation = "Background"
+        self,
+        ref: Ref,
+        *,
+        uid: str,
+        resource_version: str = "",
+        propagation: Propagation = "Background",
+        grace_period: int | None = None,
     ) -> None:
-        options = DeleteOptions(uid=uid, resource_version=resource_version, propagation=propagation)
+        options = DeleteOptions(grace_period, propagation, uid, resource_version)
         await delete(self._context, self._resource(ref.resource), ref.namespace, ref.name, options)
 
     async def finalize(self, namespace: Object) -> None:
