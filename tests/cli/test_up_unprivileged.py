@@ -17,6 +17,7 @@ from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
 from sandpool.testing.component import Component
 from sandpool.testing.isolation import processes
+from sandpool.testing.objects import pod
 from sandpool.testing.somebody import Nobody, Somebody, somebody
 from sandpool.testing.watching import until
 from sandpool.testing.world import is_ready
@@ -100,3 +101,25 @@ async def test_a_pool_of_confined_pods(up: Component, user: Somebody) -> None:
         return of(user.uid) == []
 
     await until(nothing_left)
+
+
+async def test_a_simulated_pod(up: Component, user: Somebody) -> None:
+    """Its network is held by a process as that of any other, and nothing else of it is one."""
+    client = Client(HttpTransport(load(user.place / "kubeconfig")))
+    before = len(of(user.uid))
+    container = {"name": "main", "image": "sandpool.local/python"}
+    spec = {"containers": [container], "runtimeClassName": "simulated"}
+    await client.create(POD, pod("hollow", spec=spec), "default")
+
+    async def ready() -> bool:
+        return is_ready(await client.get(POD, "hollow", "default"))
+
+    async def gone() -> bool:
+        names = {each["metadata"]["name"] for each in (await client.list(POD, "default"))["items"]}
+        return "hollow" not in names and len(of(user.uid)) == before
+
+    await until(ready, within=60.0)
+    assert len(of(user.uid)) == before + 1
+    await client.delete(POD, "hollow", "default")
+    await until(gone, within=60.0)
+    await client.close()

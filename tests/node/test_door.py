@@ -89,10 +89,11 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
         ],
     }
     await client.create(POD, new(POD, "box", spec=spec), "default")
+    await client.create(POD, new(POD, "hollow", spec={**spec, "runtimeClassName": "simulated"}), "default")
 
     async def ready() -> bool:
-        condition = condition_of(await client.get(POD, "box", "default"), "Ready")
-        return condition is not None and condition["status"] == "True"
+        found = [condition_of(await client.get(POD, name, "default"), "Ready") for name in ("box", "hollow")]
+        return all(condition is not None and condition["status"] == "True" for condition in found)
 
     await until(ready)
     yield Rig(daemon, kubectl, directory)
@@ -106,6 +107,11 @@ class TestDoor:
     async def test_a_command_runs_inside(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "hostname; id -u; echo $$") != ""
         assert (await rig.run("exec", "box", "--", "hostname")) == "box\n"
+
+    async def test_a_simulated_container_says_that_it_is_one(self, rig: Rig) -> None:
+        assert "nothing runs in a simulated container" in await rig.fails("exec", "hollow", "--", "hostname")
+        assert "nothing runs in a simulated container" in await rig.typed("exec", "-it", "hollow", "--", "sh", keys="")
+        assert await rig.run("logs", "hollow") == ""
 
     async def test_exit_codes(self, rig: Rig) -> None:
         assert "exit code 42" in await rig.fails("exec", "box", "--", "sh", "-c", "exit 42")

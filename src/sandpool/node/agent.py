@@ -45,7 +45,9 @@ from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.pods.workplace import Runtimes, Workplace
 from sandpool.node.registration import Ability, Endpoint, Offer, allocatable
+from sandpool.node.runtimes.known import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
+from sandpool.node.runtimes.simulated import SIMULATED
 
 _log = logging.getLogger(__name__)
 
@@ -53,6 +55,8 @@ _NAMESPACE: Final = "namespace"
 # Before a worker that broke down is replaced.
 _PAUSE: Final = 1.0
 _API_SERVICE: Final = Key("default", "kubernetes")
+# Kubernetes' own annotation for it.
+_DESCRIPTION: Final = "kubernetes.io/description"
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +211,11 @@ class NodeAgent:
     async def _publish_classes(self) -> None:
         for handler in (*self.parts.runtimes.available, *self.parts.runtimes.unavailable):
             body = {"apiVersion": RUNTIME_CLASS.api_version, "kind": RUNTIME_CLASS.kind, "handler": handler}
+            metadata: Object = {"name": handler}
+            if handler in DESCRIPTIONS:
+                metadata["annotations"] = {_DESCRIPTION: DESCRIPTIONS[handler]}
             try:
-                await self.client.create(RUNTIME_CLASS, {**body, "metadata": {"name": handler}})
+                await self.client.create(RUNTIME_CLASS, {**body, "metadata": metadata})
             except AlreadyExists:
                 continue
 
@@ -242,7 +249,12 @@ class NodeAgent:
         """The life of a pod as it is now, or the refusal to run it."""
         now = Moment(self.clock.monotonic(), self.clock.now())
         life = restored(pod, now)
-        found = refusals(pod.object, host_paths=self.settings.allow_host_paths, resources=self.place.allocatable)
+        found = refusals(
+            pod.object,
+            host_paths=self.settings.allow_host_paths,
+            resources=self.place.allocatable,
+            simulated=self.place.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
+        )
         if not found or life.refusal is not None or phase(life) != "Pending":
             return life
         why = message(found)

@@ -43,7 +43,7 @@ from sandpool.node.network.surroundings import Surroundings
 from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.host_users import FIRST
-from sandpool.node.pods.workplace import Runtimes
+from sandpool.node.pods.workplace import PODS, Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
@@ -52,6 +52,7 @@ from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
+from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
 from sandpool.node.volumes.volumes import Volumes
@@ -108,6 +109,7 @@ class Node:
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None
+        self._simulated = SimulatedRuntime(settings.directory / PODS)
         self.runtimes = Runtimes({}, _PREFERRED[0])
         # How to end what was begun, in the order in which it was; each is told whether pods are kept.
         self._ends: list[Callable[[bool], Coroutine[Any, Any, None]]] = []
@@ -116,7 +118,7 @@ class Node:
         try:
             await self._start()
         except BaseException:
-            await self.stop(keep=self._has_pods())
+            await self.stop(keep=await self._has_pods())
             raise
 
     async def _start(self) -> None:
@@ -208,9 +210,9 @@ class Node:
         while self._ends:
             await self._ends.pop()(keep)
 
-    def _has_pods(self) -> bool:
-        """Whether something runs here that an earlier node has started."""
-        return self._cgroups is not None and bool(self._cgroups.group().children())
+    async def _has_pods(self) -> bool:
+        """Whether something runs here that an earlier node has started, or seems to."""
+        return bool((self._cgroups is not None and self._cgroups.group().children()) or await self._simulated.pods())
 
     async def _end_work(self, keep: bool) -> None:
         for task in self._running:
@@ -245,7 +247,8 @@ class Node:
         try:
             self._cgroups = self._groups()
         except NoCgroups as error:
-            return Runtimes({}, _PREFERRED[0], with_unsupported({}, dict.fromkeys(SUPPORTED, str(error))))
+            why_not = with_unsupported({}, dict.fromkeys(SUPPORTED, str(error)))
+            return Runtimes({}, _PREFERRED[0], why_not, failed={SIMULATED: self._simulated})
         available: dict[str, Runtime] = {}
         failed: dict[str, Runtime] = {}
         unavailable = dict.fromkeys(SUPPORTED, _PLAIN) if self._is_plain else {}
@@ -257,6 +260,8 @@ class Node:
                 _log.warning("runtime %s cannot be used: %s", runtime.name, why)
                 failed[runtime.name] = runtime
                 unavailable[runtime.name] = why
+        # A node that has nothing else is not ready, or other pods would come to it.
+        (available if available else failed)[SIMULATED] = self._simulated
         preferred = (PROCESS,) if self._is_plain else _PREFERRED
         default = next((name for name in preferred if name in available), _PREFERRED[0])
         weaknesses = dict(_WITHOUT_ROOT) if self._is_unprivileged and not self._is_plain else {}

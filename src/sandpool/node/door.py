@@ -49,7 +49,7 @@ class NodeDoor:
                 return error.code
             except RuntimeFailure as error:
                 # Only now: to look whether it runs takes longer than to let a command in.
-                raise NotPossible(str(error) if running.pid is not None else _not_running(pod, container)) from error
+                raise NotPossible(str(error) if running.is_running else _not_running(pod, container)) from error
             finally:
                 talk.close_theirs()
             return await talk.until_the_end_of(process)
@@ -58,7 +58,7 @@ class NodeDoor:
 
     async def attach(self, pod: Object, container: str, client: Conversation) -> int:
         running = await self._made(pod, container)
-        if running.pid is None:
+        if not running.is_running:
             raise NotPossible(_not_running(pod, container))
         output = Output(client)
         stop = self.logs_kept.listen(running, output.heard)

@@ -1,15 +1,14 @@
 """A runtime that runs nothing: containers that end when a test says so, and commands that do what a test says.
 
-It keeps what a real one keeps (directories, FIFOs, what is paused), needs no root, and outlives an agent that is
-restarted in the same test, so that adoption can be tested. Whatever is done wrong by its user, such as to start a
-container twice or to execute in one that does not run, is an error here.
+Its containers are simulated ones (``node.runtimes.simulated``) that a test holds in its hands. They need no root, and
+outlive an agent that is restarted in the same test, so that adoption can be tested. Whatever is done wrong by its user,
+such as to start a container twice or to execute in one that does not run, is an error here.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 from collections.abc import Callable
 from contextlib import suppress
@@ -26,6 +25,7 @@ from sandpool.node.runtimes.runtime import (
     RuntimeFailure,
     Stdio,
 )
+from sandpool.node.runtimes.simulated import SimulatedContainer
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 
 _FIRST_PID = 1000
@@ -112,38 +112,28 @@ class FakeRuntime:
         return self._pids
 
 
-class FakeContainer:
+class FakeContainer(SimulatedContainer):
+    """A simulated one that does what a test says."""
+
     def __init__(self, runtime: FakeRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
+        super().__init__(pod, spec)
         self.runtime = runtime
-        self.pod = pod
-        self.spec = spec
-        self.directory = pod.directory / spec.name
-        self.pid: int | None = None
-        self.terminal: int | None = None
-        self.was_started = False
-        self.paused = False
         self.signals: list[int] = []
         self.processes: list[FakeProcess] = []
         # Whether a signal other than SIGKILL is ignored.
         self.stubborn = False
-        self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
-        self.directory.mkdir(parents=True)
-        for name in ("stdout", "stderr", *(["stdin"] if spec.stdin else [])):
-            os.mkfifo(self.directory / name)
+        pod.directory.mkdir(parents=True, exist_ok=True)
+        self.make()
         # As the container holds them, so that nobody has to read.
         self._streams = {
             name: os.open(self.directory / name, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             for name in ("stdout", "stderr")
         }
 
-    @property
-    def pod_uid(self) -> str:
-        return self.pod.uid
-
     async def start(self) -> None:
         if self.was_started:
             raise AssertionError(f"{self.spec.name} was started before")
-        self.was_started = True
+        await super().start()
         self.pid = self.runtime.new_pid()
         self.runtime.started.append(self)
         try:
@@ -153,11 +143,8 @@ class FakeContainer:
             self.runtime.started.remove(self)
             raise
 
-    async def wait(self) -> Exit:
-        return await asyncio.shield(self._exit)
-
     async def execute(self, command: Command, stdio: Stdio) -> FakeProcess:
-        if self.pid is None:
+        if not self.is_running:
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         process = FakeProcess(command, self.runtime.new_pid())
         try:
@@ -173,33 +160,22 @@ class FakeContainer:
         return open_terminal(os.geteuid(), os.getegid())
 
     async def signal(self, number: int) -> None:
-        if self.pid is not None:
+        if self.is_running:
             self.signals.append(number)
-            if number == signal.SIGKILL or not self.stubborn:
-                self.end(128 + number)
-
-    async def kill(self) -> None:
-        self.end(128 + signal.SIGKILL)
-
-    async def pause(self) -> None:
-        self.paused = True
-
-    async def resume(self) -> None:
-        self.paused = False
-
-    async def is_paused(self) -> bool:
-        return self.paused
+        if number == signal.SIGKILL or not self.stubborn:
+            await super().signal(number)
 
     async def usage(self) -> Usage:
-        return Usage(cpu_nanoseconds=0, memory_bytes=1 << 20, working_set_bytes=1 << 20, pids=int(self.pid is not None))
+        return Usage(cpu_nanoseconds=0, memory_bytes=1 << 20, working_set_bytes=1 << 20, pids=int(self.is_running))
 
     async def delete(self) -> None:
-        self.end(128 + signal.SIGKILL)
         if self.runtime.containers.get((self.pod.uid, self.spec.name)) is self:
             del self.runtime.containers[self.pod.uid, self.spec.name]
+            await super().delete()
             for stream in self._streams.values():
                 os.close(stream)
-            shutil.rmtree(self.directory)
+        else:
+            await self.kill()
 
     def say(self, text: str, stream: str = "stdout") -> None:
         """Have it write something."""
@@ -208,11 +184,13 @@ class FakeContainer:
 
     def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "") -> None:
         """Have its own process end, and with it the others."""
-        self.pid, self.paused = None, False
+        self.conclude(Exit(code, oom_killed, message))
+
+    def conclude(self, exit: Exit) -> None:
+        self.pid = None
         for process in self.processes:
             process.end(128 + signal.SIGKILL)
-        if not self._exit.done():
-            self._exit.set_result(Exit(code, oom_killed, message))
+        super().conclude(exit)
 
 
 def pod_sandbox(directory: Path, uid: str = "pod-uid", host_uid: int = 200_000) -> PodSandbox:

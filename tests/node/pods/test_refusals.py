@@ -91,6 +91,12 @@ def test_host_paths_may_be_allowed() -> None:
     assert refused(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
 
 
+def test_what_would_have_to_end_cannot_be_simulated() -> None:
+    spec = {"initContainers": [{"name": "i"}, {"name": "sidecar", "restartPolicy": "Always"}]}
+    assert refused(spec, simulated=True) == ["spec.initContainers[0]"]
+    assert refused(spec) == []
+
+
 def test_everything_is_said_at_once() -> None:
     found = refusals(pod("pod", spec={"hostIPC": True, "hostPID": True}), host_paths=False, resources=())
     assert message(found) == (

@@ -168,7 +168,7 @@ class Estate:
     # -- giving back -----------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
-        await asyncio.gather(*(each.pause() for each in self.containers.running.values() if each.pid is not None))
+        await asyncio.gather(*(each.pause() for each in self.containers.running.values() if each.is_running))
 
     async def resume(self) -> None:
         """Somebody waits for it, so it is not looked for who runs: what has ended can be resumed, too."""

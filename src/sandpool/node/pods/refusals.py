@@ -27,14 +27,15 @@ class Refusal(NamedTuple):
         return f"{self.field}: {self.why}"
 
 
-def refusals(pod: Object, *, host_paths: bool, resources: Collection[str]) -> list[Refusal]:
+def refusals(pod: Object, *, host_paths: bool, resources: Collection[str], simulated: bool = False) -> list[Refusal]:
     """Everything that is refused, in the order of the fields. ``host_paths`` allows hostPath volumes, ``resources`` are
-    those the node has."""
+    those the node has. Nothing runs in the containers of a ``simulated`` pod."""
     spec = pod["spec"]
     return [
         *_pod_fields(spec),
         *_pod_security(spec.get("securityContext") or {}),
         *_volumes(spec, host_paths),
+        *(_never_ending(spec) if simulated else ()),
         *(
             refusal
             for kind in ("initContainers", "containers", "ephemeralContainers")
@@ -125,6 +126,12 @@ def _volume(volume: Object, at: str) -> Iterator[Refusal]:
     for index, source in enumerate((volume.get("projected") or {}).get("sources") or ()):
         for kind in source.keys() - _PROJECTED:
             yield Refusal(f"{at}.projected.sources[{index}].{kind}", _NO_VOLUMES)
+
+
+def _never_ending(spec: Object) -> Iterator[Refusal]:
+    for index, container in enumerate(spec.get("initContainers") or ()):
+        if container.get("restartPolicy") != ALWAYS:
+            yield Refusal(f"spec.initContainers[{index}]", "nothing runs in a simulated pod, so it would never end")
 
 
 def _container(container: Object, at: str, kind: str, resources: Collection[str]) -> Iterator[Refusal]:

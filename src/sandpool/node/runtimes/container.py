@@ -64,6 +64,10 @@ class LaunchedContainer(ABC):
     def pid(self) -> int | None:
         return self.trace.program()
 
+    @property
+    def is_running(self) -> bool:
+        return self.pid is not None
+
     def make(self) -> None:
         self.directory.mkdir(mode=0o700)
         (self.directory / SPEC).write_text(json.dumps(spec_to_json(self.spec)))

@@ -30,6 +30,13 @@ UNSUPPORTED: Final[Mapping[str, str]] = {
     "nsjail": "this node does not use it; bwrap confines the same way",
     "podman": _ENGINES,
     "process": "it isolates nothing, and --allow-unsafe-process-runtime is not given",
+    "simulated": "it is there only beside a runtime that runs something, and none works here",
+}
+
+#: Of those whose pods might be taken for something else, in the words that their RuntimeClasses carry.
+DESCRIPTIONS: Final[Mapping[str, str]] = {
+    "process": "not isolated: containers are processes like any other of the machine",
+    "simulated": "for load tests: everything around a container is real, and nothing runs in it",
 }
 
 

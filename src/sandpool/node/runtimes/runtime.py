@@ -213,7 +213,12 @@ class Container(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """Of its first process, on the host; None before it was started and after its end."""
+        """Of its first process, on the host; None before it was started and after its end, and if it has none."""
+        ...
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and has not ended, paused or not."""
         ...
 
     @property

@@ -1,0 +1,152 @@
+"""Pods that ask for the runtime ``simulated``, on a real node: everything about them is real but what they run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.node.test_assembly import Refusing
+
+from sandpool.api.kinds import EVENT, NODE, POD, RUNTIME_CLASS
+from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import Forbidden
+from sandpool.node.assembly import Node
+from sandpool.node.cgroups.mounts import NoCgroups
+from sandpool.node.runtimes.simulated import NOTHING_RUNS
+from sandpool.testing.real_node import RealNode, real_node
+from sandpool.testing.watching import until
+
+pytestmark = pytest.mark.isolation
+
+SIMULATED = {"runtimeClassName": "simulated"}
+
+
+def another(rig: RealNode, refused: str = "nothing") -> Node:
+    """On the machine of a node that has stopped."""
+    client = Client(Refusing(rig.server.client(name="node").transport, refused))
+    return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
+
+
+def cgroups(rig: RealNode) -> list[str]:
+    """Of pods."""
+    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/sandpool{rig.node.settings.instance}/*/")]
+
+
+async def events(rig: RealNode, name: str) -> dict[str, str]:
+    found = (await rig.client.list(EVENT, "default"))["items"]
+    return {each["reason"]: each["note"] for each in found if each["regarding"]["name"] == name}
+
+
+async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
+    volumes = [{"name": "disk", "emptyDir": {}}]
+    mounts = [{"name": "disk", "mountPath": "/disk"}]
+    async with real_node(tmp_path) as rig:
+        name = await rig.create(container={"volumeMounts": mounts}, spec={**SIMULATED, "volumes": volumes})
+        found = await rig.ready(name)
+        uid, status = found["metadata"]["uid"], found["status"]
+        assert status["podIP"] and status["containerStatuses"][0]["state"]["running"]
+        assert uid in await rig.node.network.attached()
+        assert list((rig.node.settings.directory / "pods" / uid / "_volumes").rglob("*disk*"))
+        assert cgroups(rig) == [] and await rig.output(name) == ""
+        assert "Started" in await events(rig, name)
+        await rig.delete(name)
+        await rig.gone(name)
+        assert os.listdir(rig.node.settings.directory / "pods") == []
+        assert uid not in await rig.node.network.attached()
+
+
+async def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    """Long before its grace period is over; its last status is seen because somebody holds the pod."""
+    async with real_node(tmp_path) as rig:
+        spec = {**SIMULATED, "terminationGracePeriodSeconds": 3600}
+        name = await rig.create(spec=spec, metadata={"finalizers": ["sandpool.dev/test"]})
+        await rig.ready(name)
+        await rig.delete(name)
+        found = await rig.phase(name, "Failed")
+        assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 143
+        await rig.client.patch(POD, name, MergePatch({"metadata": {"finalizers": None}}), "default")
+        await rig.gone(name)
+
+
+async def test_another_agent_adopts_it(tmp_path: Path) -> None:
+    async with real_node(tmp_path) as rig:
+        name = await rig.create(spec=SIMULATED)
+        before = (await rig.ready(name))["status"]
+        await rig.node.stop(keep=True)
+        with pytest.raises(Forbidden):
+            await another(rig, "/leases").start()  # a start that fails ends nothing of an earlier node
+        rig.node = another(rig)
+        await rig.node.start()
+        try:
+            after = (await rig.ready(name))["status"]
+            assert after["containerStatuses"] == before["containerStatuses"]
+            assert after["podIP"] == before["podIP"]
+            assert rig.node.agent.workers[(await rig.get(name))["metadata"]["uid"]].estate.running("main")
+            await rig.delete(name)
+            await rig.gone(name)
+            await rig.close()
+        finally:
+            await rig.node.stop()
+
+
+async def test_it_has_nothing_to_ask(tmp_path: Path) -> None:
+    probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
+    async with real_node(tmp_path) as rig:
+        name = await rig.create(container={"readinessProbe": probe}, spec=SIMULATED)
+
+        async def told() -> str:
+            return (await events(rig, name)).get("Unhealthy", "")
+
+        assert await until(told) == f"Readiness probe failed: {NOTHING_RUNS}"
+        await rig.ready(name, "False")
+
+
+async def test_what_would_have_to_end_is_refused(tmp_path: Path) -> None:
+    init = {"name": "first", "image": "sandpool.local/python", "command": ["true"]}
+    async with real_node(tmp_path) as rig:
+        found = await rig.phase(await rig.create(spec={**SIMULATED, "initContainers": [init]}), "Failed")
+        assert found["status"]["reason"] == "UnsupportedField"
+        assert "spec.initContainers[0]: nothing runs in a simulated pod" in found["status"]["message"]
+        await rig.phase(
+            await rig.create("true", spec={"initContainers": [init], "restartPolicy": "Never"}), "Succeeded"
+        )
+
+
+async def test_only_who_asks_for_it_gets_it_and_can_know_what_it_is(tmp_path: Path) -> None:
+    async with real_node(tmp_path) as rig:
+        assert await rig.look("echo it runs") == "it runs\n"
+        runtimes = rig.node.runtimes
+        assert runtimes.choose("").name == runtimes.default != "simulated"
+        assert runtimes.choose("simulated").name == "simulated"
+        described = (await rig.client.get(RUNTIME_CLASS, "simulated"))["metadata"]["annotations"]
+        assert "nothing runs in it" in described["kubernetes.io/description"]
+        (machine,) = (await rig.client.list(NODE))["items"]
+        assert machine["metadata"]["labels"]["runtime.sandpool.dev/simulated"] == "true"
+
+
+async def test_a_node_with_nothing_else_does_not_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be ready, and pods that want to run would come to it. What is there already stays known."""
+
+    def none() -> None:
+        raise NoCgroups("there are none")
+
+    async with real_node(tmp_path) as rig:
+        name = await rig.create(spec=SIMULATED)
+        before = (await rig.ready(name))["status"]
+        await rig.node.stop(keep=True)
+        with monkeypatch.context() as without:
+            without.setattr("sandpool.node.assembly.discover", none)
+            rig.node = another(rig)
+            await rig.node.start()
+        try:
+            assert dict(rig.node.runtimes.available) == {}
+            assert "beside a runtime that runs something" in rig.node.runtimes.unavailable["simulated"]
+            assert (await rig.get(name))["status"]["containerStatuses"] == before["containerStatuses"]
+            await rig.delete(name)
+            await rig.gone(name)
+            await rig.close()
+        finally:
+            await rig.node.stop()
