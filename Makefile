@@ -30,7 +30,7 @@ test-kubernetes: setup ## the tests that compare with a real kube-apiserver; bui
 	KUBEBUILDER_ASSETS=$$assets SANDPOOL_REQUIRE_KUBERNETES=1 \
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal --timeout 300 -m "kubernetes"
 
-test-vm: setup   ## the tests that depend on cgroups, on a virtual machine with cgroup v2 alone (a quarter of an hour)
+test-vm: setup   ## the tests that depend on cgroups, on a virtual machine with cgroup v2 alone (emulated, so slow)
 	@dev/vm $(BIN)/pytest -v -p no:cacheprovider --timeout 300 -m "not long" -k "not gvisor" tests/node/cgroups \
 	tests/node/runtimes/test_adoption.py tests/node/pods/test_inside.py tests/security/test_survival.py tests/security/test_bombs.py
 
