@@ -40,6 +40,7 @@ from sandpool.node.pods.parts import Images, Logs, Network, Volumes
 from sandpool.node.pods.phase import phase
 from sandpool.node.pods.refusals import REASON, message, refusals
 from sandpool.node.pods.restore import restored
+from sandpool.node.pods.room import Room
 from sandpool.node.pods.service_links import service_links
 from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.worker import PodWorker
@@ -109,6 +110,7 @@ class NodeAgent:
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         machine = read_machine(settings.directory)
         self.place = self._workplace(allocatable(machine, settings.offer))
+        self.room = Room(self.place.allocatable, self.place.settings.pod_directory)
         self.place.settings.pods.mkdir(mode=0o711, exist_ok=True)
         self.heartbeat = Heartbeat(
             self.client,
@@ -125,6 +127,7 @@ class NodeAgent:
         await self._sweep()
         await self.heartbeat.register()
         self._begin(self.heartbeat.run(), "heartbeat")
+        self.pods.subscribe(self.room.noticed)  # all that an earlier agent has let in, before anybody else is
         self.pods.subscribe(self._noticed)
 
     async def wait(self) -> None:
@@ -255,11 +258,13 @@ class NodeAgent:
             resources=self.place.allocatable,
             simulated=self.place.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
         )
-        if not found or life.refusal is not None or phase(life) != "Pending":
+        if life.refusal is not None or phase(life) != "Pending":
             return life
-        why = message(found)
-        self.recorder.event(pod.reference, happenings.refused(why))
-        return Life.of(pod, begun=life.begun).refused(Problem(REASON, why))
+        why = Problem(REASON, message(found)) if found else self.room.admit(pod.object)
+        if why is None:
+            return life
+        self.recorder.event(pod.reference, happenings.refused(why.reason, why.message))
+        return Life.of(pod, begun=life.begun).refused(why)
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self.workers[pod.uid], self._tasks[pod.uid]

@@ -66,14 +66,15 @@ def test_a_crash_loop_goes_on() -> None:
     assert (life["main"].stage, life["main"].restarts) == (Stage.ENDED, 1)
 
 
-@pytest.mark.parametrize("reason", ["UnsupportedField", "DeadlineExceeded"])
+@pytest.mark.parametrize("reason", ["UnsupportedField", "OutOfcpu", "DeadlineExceeded"])
 def test_a_pod_that_failed_for_a_reason_has_failed(reason: str) -> None:
     story = Story()
     problem = Problem(reason, "words")
-    story.becomes(refusal=problem) if reason == "UnsupportedField" else story.becomes(doom=problem)
+    refused = reason != "DeadlineExceeded"
+    story.becomes(refusal=problem) if refused else story.becomes(doom=problem)
     life = again(story)
     assert phase(life) == "Failed"
-    assert (life.refusal or life.doom) == problem
+    assert (life.refusal if refused else life.doom) == problem
 
 
 def test_probes_that_had_passed_have_passed() -> None:

@@ -18,8 +18,9 @@ def _warning(reason: str, action: str, note: str) -> Happening:
     return Happening(NODE_AGENT, WARNING, reason, action, note)
 
 
-def refused(message: str) -> Happening:
-    return _warning("UnsupportedField", "Admitting", message)
+def refused(reason: str, message: str) -> Happening:
+    """``reason`` is that of the pod's status."""
+    return _warning(reason, "Admitting", message)
 
 
 def pulled(image: str) -> Happening:

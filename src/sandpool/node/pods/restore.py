@@ -15,6 +15,7 @@ from sandpool.api.views.times import parse_time
 from sandpool.node.pods.life import ContainerLife, Ending, Life, Moment, Problem, Stage
 from sandpool.node.pods.phase import work_finished
 from sandpool.node.pods.refusals import REASON
+from sandpool.node.pods.room import is_shortage
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
 from sandpool.node.pods.tally import Tally
 
@@ -29,7 +30,8 @@ def restored(pod: Pod, now: Moment) -> Life:
     life = Life.of(pod, begun=parse_time(status.get("startTime")) or now.time)
     if status.get("phase") == FAILED and status.get("reason"):
         problem = Problem(status["reason"], status.get("message") or "")
-        life = replace(life, refusal=problem) if problem.reason == REASON else replace(life, doom=problem)
+        refused = problem.reason == REASON or is_shortage(problem.reason)
+        life = replace(life, refusal=problem) if refused else replace(life, doom=problem)
     reported = {each["name"]: each for kind in _KINDS for each in status.get(kind) or ()}
     found = {each.name: _container(reported[each.name], now) for each in pod.every if each.name in reported}
     return replace(life, containers={**life.containers, **found})

@@ -40,7 +40,7 @@ from sandpool.node.pods.estate import Estate, NotPrepared
 from sandpool.node.pods.inquiry import Inquiry
 from sandpool.node.pods.life import START_ERROR_CODE, Life, Moment, Problem, Stage
 from sandpool.node.pods.parts import ImageFailure, VolumeFailure
-from sandpool.node.pods.refusals import message, refused_later
+from sandpool.node.pods.refusals import REASON, message, refused_later
 from sandpool.node.pods.reporter import Reporter
 from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.workplace import Workplace
@@ -70,7 +70,7 @@ class PodWorker:
     def saw(self, object: Object) -> None:
         """The API shows another version of the pod."""
         if late := refused_later(self.life.pod.object, object):
-            self._happened(happenings.refused(message(late)))
+            self._happened(happenings.refused(REASON, message(late)))
         self._become(self.life.changed(Pod.read(object)))
 
     def vanished(self) -> None:
