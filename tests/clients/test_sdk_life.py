@@ -148,6 +148,19 @@ def test_the_end_of_the_program_is_the_end_of_its_claims(home: PrivateHome, asyn
     assert claim not in home.kubectl("get", "sandboxclaims")
 
 
+def test_all_of_a_clients_sandboxes_go_at_once(home: PrivateHome, speak: Speaker) -> None:
+    def script(sdk: Any) -> Any:
+        mine = sdk.connected(sdk.config)
+        names = [mine.create_sandbox("python").claim_name for _ in range(3)]
+        mine.delete_all()
+        return names
+
+    names = speak(script)
+    left = home.kubectl("get", "sandboxclaims", "--output=name")
+    assert len(set(names)) == 3
+    assert not [name for name in names if name in left]
+
+
 def test_sandboxes_that_wait_in_a_pool_are_nobodys(home: PrivateHome, speak: Speaker) -> None:
     def script(sdk: Any, url: str, name: str, address: str) -> list[Any]:
         import json
