@@ -8,7 +8,7 @@ import pytest
 from tests.node.pods.lives import Story, container, running
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.life import Problem
+from sandpool.node.pods.life import Problem, Stage
 from sandpool.node.pods.news import changes, is_urgent
 from sandpool.node.pods.spec import ProbeKind
 
@@ -131,6 +131,23 @@ def test_a_container_that_cannot_be_made() -> None:
     story.prepared()
     story.life = story.life.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
+
+
+def test_an_image_that_cannot_be_pulled_again() -> None:
+    story = Story()
+    story.decide()
+    story.prepared()
+    for _ in range(2):
+        story.life = story.life.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
+    waiting = {
+        "reason": "ImagePullBackOff",
+        "message": f'Back-off pulling image "{story.life.pod.container("main").image}": ErrImagePull: no such host',
+    }
+    assert state(story)["state"] == {"waiting": waiting}
+    story.life = story.life.put("main", stage=Stage.STARTING)  # while it is tried it is said all the same
+    assert state(story)["state"] == {"waiting": waiting}
+    story.life = story.life.not_started("main", Problem("CreateContainerError", "no space"), story.now)
+    assert state(story)["state"] == {"waiting": {"reason": "CreateContainerError", "message": "no space"}}
 
 
 def test_a_pod_that_cannot_be_prepared() -> None:

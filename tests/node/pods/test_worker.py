@@ -158,8 +158,15 @@ async def test_an_image_that_cannot_be_had(rig: NodeRig) -> None:
     await rig.create()
     assert (await rig.state())["state"]["waiting"] == {"reason": "ErrImagePull", "message": "no such host"}
     assert ("Failed", "Error: ErrImagePull: no such host") in await rig.events()
+    assert len(rig.status_writes()) == 1
+    await rig.passes(100)
+    assert (await rig.state())["state"]["waiting"] == {
+        "reason": "ImagePullBackOff",
+        "message": 'Back-off pulling image "example.com/image:1": ErrImagePull: no such host',
+    }
+    assert len(rig.status_writes()) == 2  # however often it was tried
     rig.images.failures.clear()
-    await rig.passes(2)
+    await rig.passes(100)
     assert (await rig.conditions())["Ready"] == "True"
 
 

@@ -20,6 +20,8 @@ from sandpool.node.pods.tally import Tally
 CREATING: Final = "ContainerCreating"
 INITIALIZING: Final = "PodInitializing"
 CRASH_LOOP: Final = "CrashLoopBackOff"
+NOT_PULLED: Final = "ErrImagePull"
+PULL_BACK_OFF: Final = "ImagePullBackOff"
 
 COMPLETED: Final = "Completed"
 ERROR: Final = "Error"

@@ -12,7 +12,19 @@ from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.engine.clock import timestamp
 from sandpool.node.pods.backoff import restart_at
-from sandpool.node.pods.life import CRASH_LOOP, CREATING, INITIALIZING, ContainerLife, Ending, Life, Moment, Stage
+from sandpool.node.pods.life import (
+    CRASH_LOOP,
+    CREATING,
+    INITIALIZING,
+    NOT_PULLED,
+    PULL_BACK_OFF,
+    ContainerLife,
+    Ending,
+    Life,
+    Moment,
+    Problem,
+    Stage,
+)
 from sandpool.node.pods.phase import initialized, phase, waiting_for
 from sandpool.node.pods.spec import Container
 
@@ -153,7 +165,7 @@ def _states(life: Life, container: Container, now: Moment) -> tuple[Object, Obje
     if known.ending is None:
         return {"waiting": _waiting(life, container, known)}, {}
     if known.problem is not None and not life.stopping:
-        return {"waiting": _words(known.problem.reason, known.problem.message)}, _terminated(known.ending)
+        return {"waiting": _trouble(container, known.problem, known.failures)}, _terminated(known.ending)
     if _in_backoff(life, container, known, now):
         assert known.backoff is not None
         message = (
@@ -176,12 +188,21 @@ def _in_backoff(life: Life, container: Container, known: ContainerLife, now: Mom
 
 def _waiting(life: Life, container: Container, known: ContainerLife) -> Object:
     if known.problem is not None:
-        return _words(known.problem.reason, known.problem.message)
+        return _trouble(container, known.problem, known.failures)
     if life.preparation.problem is not None:
         return _words(CREATING, life.preparation.problem.message)
     if not container.init and life.pod.init and not initialized(life):
         return _words(INITIALIZING)
     return _words(CREATING if not container.init or container is life.pod.init[0] else INITIALIZING)
+
+
+def _trouble(container: Container, problem: Problem, failures: int) -> Object:
+    """A pull that has failed again is waited with, and that is said until it works: a kubelet says one while it waits
+    and the other while it tries, which would be a write for each."""
+    if problem.reason == NOT_PULLED and failures > 1:
+        words = f'Back-off pulling image "{container.image}": {NOT_PULLED}: {problem.message}'
+        return _words(PULL_BACK_OFF, words)
+    return _words(problem.reason, problem.message)
 
 
 def _words(reason: str, message: str = "") -> Object:

@@ -38,7 +38,7 @@ from sandpool.node.pods.decide import decide
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.estate import Estate, NotPrepared
 from sandpool.node.pods.inquiry import Inquiry
-from sandpool.node.pods.life import START_ERROR_CODE, Life, Moment, Problem, Stage
+from sandpool.node.pods.life import NOT_PULLED, START_ERROR_CODE, Life, Moment, Problem, Stage
 from sandpool.node.pods.parts import ImageFailure, VolumeFailure
 from sandpool.node.pods.refusals import REASON, message, refused_later
 from sandpool.node.pods.reporter import Reporter
@@ -233,7 +233,7 @@ class PodWorker:
         pod, containers = self.life.pod, self.estate.containers
         container, known = pod.container(name), self.life[name]
         restarts = known.restarts + (known.ending is not None)
-        reason, image = "ErrImagePull", None
+        reason, image = NOT_PULLED, None
         try:
             image = await containers.image(pod, container)
             if image.pulled:
