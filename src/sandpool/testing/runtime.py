@@ -182,9 +182,9 @@ class FakeContainer(SimulatedContainer):
         with suppress(BlockingIOError):
             os.write(self._streams[stream], text.encode())
 
-    def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "") -> None:
+    def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "", ended_at: float | None = None) -> None:
         """Have its own process end, and with it the others."""
-        self.conclude(Exit(code, oom_killed, message))
+        self.conclude(Exit(code, oom_killed, message, ended_at))
 
     def conclude(self, exit: Exit) -> None:
         self.pid = None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.testing.runtime import pod_sandbox
@@ -37,6 +39,23 @@ async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
     await rig.start()
     assert (await rig.state())["state"]["terminated"]["exitCode"] == 5
     assert (await rig.status())["phase"] == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "finished"),
+    [(60, "2026-01-01T00:01:00Z"), (-5, "2026-01-01T00:00:00Z"), (999, "2026-01-01T00:05:00Z")],
+    ids=["meanwhile", "before it began", "in the future"],
+)
+async def test_an_end_is_told_with_its_time(rig: NodeRig, seconds: int, finished: str) -> None:
+    began = rig.clock.now().timestamp()
+    await rig.create(spec={"restartPolicy": "Never"})
+    await rig.stop()
+    rig.container().end(5, ended_at=began + seconds)
+    await rig.passes(300)
+    rig.agent = rig.new_agent()
+    await rig.start()
+    ended = (await rig.state())["state"]["terminated"]
+    assert (ended["startedAt"], ended["finishedAt"]) == ("2026-01-01T00:00:00Z", finished)
 
 
 async def test_a_node_that_stops_its_pods_tells_how_all_of_them_ended(rig: NodeRig) -> None:

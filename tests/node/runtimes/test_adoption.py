@@ -60,9 +60,11 @@ async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
         cgroup = boxes.cgroups.group(pod.uid, "main")
         status = first.directory / "status"
         await boxes.cgroups.changes.until(status, lambda text: "exit-code" in text)
+        os.utime(status, (1_000_000.0, 1_000_000.0))  # as if that were long ago
         found = await runtime.adopt(pod, "main")
         assert found is not None
-        assert (await found.wait()).code == 6
+        exit = await found.wait()
+        assert (exit.code, exit.ended_at) == (6, 1_000_000.0)
         assert not cgroup.is_populated(), "nor does what it left in the background"
         await found.delete()
 

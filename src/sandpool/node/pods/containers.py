@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from signal import SIGTERM, Signals
 from typing import Final
@@ -101,7 +102,9 @@ class Containers:
         await self.place.logs.finish(running)
         now = Moment(self.place.clock.monotonic(), self.place.clock.now())
         message = exit.message or await self._message(container, running, exit)
-        return Ending(exit.code, _reason(exit), now, None if since is None else since.time, message, container_id=id)
+        finished = now if exit.ended_at is None else _earlier(now, exit.ended_at, since)
+        began = None if since is None else since.time
+        return Ending(exit.code, _reason(exit), finished, began, message, container_id=id)
 
     async def signal(self, name: str) -> None:
         """Ask it to end, in the way its image or its spec wants to be asked."""
@@ -161,6 +164,14 @@ def _reason(exit: Exit) -> str:
     if exit.message:
         return START_ERROR
     return COMPLETED if exit.code == 0 else ERROR
+
+
+def _earlier(now: Moment, ended_at: float, since: Moment | None) -> Moment:
+    """The moment of an end. A machine's clock may have been set meanwhile: nothing ends before it began, or later."""
+    age = max(now.time.timestamp() - ended_at, 0.0)
+    if since is not None:
+        age = min(age, max((now.time - since.time).total_seconds(), 0.0))
+    return Moment(now.at - age, now.time - timedelta(seconds=age))
 
 
 def _signal(name: str) -> int:

@@ -219,7 +219,8 @@ class LaunchedContainer(ABC):
         self.unwatch()
         code = self.trace.exit_code()
         if code is not None:
-            return Exit(code, oom_killed)
+            # Of one that was found nobody has seen the end but its watcher.
+            return Exit(code, oom_killed, ended_at=self.trace.ended_at() if child is None else None)
         if oom_killed or status is None or os.WIFSIGNALED(status):
             return Exit(KILLED, oom_killed)
         if os.WEXITSTATUS(status) == _GAVE_UP:

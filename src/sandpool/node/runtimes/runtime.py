@@ -177,6 +177,7 @@ class Exit:
     code: int  # 128 + signal if it was killed by one
     oom_killed: bool = False
     message: str = ""  # what the runtime has to say, if the program was never started
+    ended_at: float | None = None  # seconds since the epoch; None: just now
 
 
 class Process(Protocol):

@@ -42,6 +42,10 @@ class Trace(ABC):
         code = self._reported("exit-code")
         return None if code is None else int(code)
 
+    def ended_at(self) -> float:
+        """When the exit code was written, which is the last that is; in seconds since the epoch."""
+        return self.status.stat().st_mtime
+
     def _reported(self, key: str) -> Any:
         """The status is one document per line, written in pieces; half a line is not there yet."""
         with suppress(FileNotFoundError):
