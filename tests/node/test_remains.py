@@ -29,6 +29,7 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
         {
             "processes": sum(1 for status in Path("/proc").glob("[0-9]*/status") if _user(status) in users),
             "descriptors": len(os.listdir("/proc/self/fd")),
+            "descriptors of the launcher": len(os.listdir(f"/proc/{rig.node.launcher.pid}/fd")),
             "mounts": Path("/proc/self/mountinfo").read_text().count(str(directory)),
             "cgroups": sum(1 for _ in Path("/sys/fs/cgroup").glob(f"**/sandpool{settings.instance}/*/")),
             "interfaces": len(yard.call(socket.if_nameindex)),
