@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import NODE, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
-from sandpool.node.volumes.provisioning import CLASS, STORAGE, volume_name
+from sandpool.node.volumes.provisioning import CLASS, STORAGE
 from sandpool.testing.objects import new
 
 if TYPE_CHECKING:
@@ -33,8 +33,16 @@ async def claim(rig: SchedulerRig, name: str = "data", storage_class: str = CLAS
     asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     body = new(PERSISTENT_VOLUME_CLAIM, name, spec={**asked, "storageClassName": storage_class, **spec})
     made = await rig.client.create(PERSISTENT_VOLUME_CLAIM, body, "default")
+    if "volumeName" in spec:
+        await bind(rig, name)
     await rig.settle()
     return made
+
+
+async def bind(rig: SchedulerRig, name: str) -> None:
+    status = MergePatch({"status": {"phase": "Bound"}})
+    await rig.client.patch(PERSISTENT_VOLUME_CLAIM, name, status, "default", subresource="status")
+    await rig.settle()
 
 
 async def volume(rig: SchedulerRig, name: str, node: str) -> None:
@@ -111,9 +119,13 @@ async def test_a_claim_that_does_not_exist_is_named_and_waited_for(rig: Schedule
 
 async def test_a_volume_that_is_being_made_decides_and_nothing_is_said_meanwhile(two: SchedulerRig) -> None:
     await pod(two, "one", "data")
-    made = await claim(two)
-    assert await two.where("one") == ""
-    await volume(two, volume_name(made), "b")  # as the provisioner of node b makes it; the claim says nothing of it yet
+    await claim(two)
+    await volume(two, "there", "b")
+    named = MergePatch({"spec": {"volumeName": "there"}})
+    await two.client.patch(PERSISTENT_VOLUME_CLAIM, "data", named, "default")
+    await two.settle()
+    assert await two.where("one") == "", "a node would find a claim that is not bound"
+    await bind(two, "data")
     assert await two.where("one") == "b"
     assert [request for request in two.wire.requests if request.path.endswith("/status")] == []
     assert [reason for reason, _ in await two.events()] == ["Scheduled"]

@@ -22,7 +22,7 @@ from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
-from sandpool.node.volumes.provisioning import PROVISIONER, volume_name
+from sandpool.node.volumes.provisioning import PROVISIONER
 
 _UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 _LATER: Final = "WaitForFirstConsumer"
@@ -31,11 +31,11 @@ _BY_VOLUME: Final = "volume"
 
 @dataclass(frozen=True, slots=True)
 class ClaimView:
-    """``volume`` is the name of its volume, or of the one that our provisioner would make for it."""
+    """``volume`` is the name of its volume, once it is bound to that: a node that is sent a pod before would try, fail
+    and pause."""
 
     key: Key
     volume: str
-    bound: bool
     lost: bool
     going: bool
     storage_class: str
@@ -43,12 +43,11 @@ class ClaimView:
     @classmethod
     def from_object(cls, claim: Object) -> ClaimView:
         metadata, spec = claim["metadata"], claim["spec"]
-        named = spec.get("volumeName") or ""
+        phase = (claim.get("status") or {}).get("phase")
         return cls(
             Key.of(claim),
-            named or volume_name(claim),
-            bool(named),
-            (claim.get("status") or {}).get("phase") == "Lost",
+            spec.get("volumeName") or "" if phase in ("Bound", "Lost") else "",
+            phase == "Lost",
             bool(metadata.get("deletionTimestamp")),
             spec.get("storageClassName") or "",
         )
@@ -86,7 +85,7 @@ class Claims:
         self.volumes = Cache(Whereabouts.from_object, name="volumes of pods to be bound")
         # The classes that make volumes when a pod is bound.
         self.later: Cache[bool] = Cache(_makes_later, name="storage classes")
-        self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,))
+        self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,) if claim.volume else ())
         self.reflectors: list[Reflector[Any]] = [
             Reflector(client, STORAGE_CLASS, self.later, clock, random),
             Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
@@ -114,7 +113,7 @@ class Claims:
             volume = self.volumes.get(Key("", claim.volume))
             if volume is not None and not claim.lost:
                 found.append(volume)
-            elif claim.bound:
+            elif claim.volume:
                 return f'persistentvolumeclaim "{key.name}" bound to non-existent persistentvolume "{claim.volume}"'
             elif not self.later.get(Key("", claim.storage_class)):
                 return _UNBOUND
