@@ -68,6 +68,38 @@ async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) 
     assert world.controllers.claims.notes.failures == 0
 
 
+async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(world: World) -> None:
+    """The answer to the old one's status comes late, so its note is put when there is another claim already."""
+    await world.template()
+    await world.pool(3)
+    send = world.wire.transport.request
+    answered, noted_on = asyncio.Event(), asyncio.Event()
+    held: list[Request] = []
+    notes: list[Request] = []
+
+    async def late(request: Request) -> Any:
+        if request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine/status") and not held:
+            held.append(request)
+            answer = await send(request)
+            await answered.wait()
+            return answer
+        if is_note(request):
+            notes.append(request)
+            if len(notes) == 1:
+                await noted_on.wait()
+        return await send(request)
+
+    world.wire.transport.request = late  # type: ignore[method-assign]
+    await world.claim("mine")
+    await world.eventually(lambda: held)
+    await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)
+    await world.claim("mine")
+    answered.set()
+    await world.served(1)
+    noted_on.set()
+    await noted(world)
+
+
 async def test_a_note_that_met_another_write_is_written_after_all(world: World) -> None:
     """The answer is the same as that to a note about another claim."""
     refused: list[Request] = []

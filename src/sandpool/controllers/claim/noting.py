@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from random import Random
+from typing import NamedTuple
 
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.writes import Patch
@@ -17,6 +18,14 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import Conflict, Invalid
+
+
+class _Note(NamedTuple):
+    """``uid`` is that of the claim, ``sandbox`` the name of what the claim had when this was decided, if anything."""
+
+    uid: str
+    sandbox: str
+    patch: Patch
 
 
 class Noting:
@@ -34,15 +43,18 @@ class Noting:
         self.performer = performer
         self.noted = noted
         self.controller: Controller[Key] = Controller("sandboxclaim-notes", self._note, clock, random, workers=workers)
-        # What is still to be written, by claim, with the UID of the claim it is about.
-        self._pending: dict[Key, tuple[str, Patch]] = {}
+        # What is still to be written, by claim.
+        self._pending: dict[Key, _Note] = {}
 
-    def __contains__(self, claim: Key) -> bool:
-        """Whether something is still to be written: until then nobody else needs to write it."""
-        return claim in self._pending
+    def pending(self, claim: Key, uid: str) -> str | None:
+        """The sandbox of the claim, as far as it is still to be written: until then nobody else needs to write it. None
+        if nothing is. What is still to be written on an earlier claim of the name says nothing about this one."""
+        found = self._pending.get(claim)
+        return found.sandbox if found is not None and found.uid == uid else None
 
-    def put(self, claim: Key, uid: str, patch: Patch) -> None:
-        self._pending[claim] = uid, patch
+    def put(self, claim: Key, uid: str, sandbox: str, patch: Patch) -> None:
+        """Instead of what was to be written."""
+        self._pending[claim] = _Note(uid, sandbox, patch)
         self.controller.enqueue(claim)
 
     def drop(self, claim: Key) -> None:
@@ -53,10 +65,10 @@ class Noting:
         pending = self._pending.get(claim)
         if pending is None:
             return DONE
-        uid, patch = pending
+        uid = pending.uid
         try:
             with suppress(Invalid):  # a patch for another UID, as some say it
-                await self.performer.patch_if_there(patch, claim.namespace)
+                await self.performer.patch_if_there(pending.patch, claim.namespace)
         except Conflict:
             known = self.performer.caches.claims.get(claim)
             if known is not None and known.uid == uid:

@@ -79,12 +79,14 @@ class Voice:
                 return await self._look_again(claim)
         if settled.event is not None:
             self.tell(claim, settled.event)
-        if key not in self.noting:
+        name = sandbox.name if sandbox is not None else ""
+        pending = self.noting.pending(key, claim.uid)
+        if pending != name:  # nothing is to be written, or what is, is about a sandbox that was lost since
             conclusion = conclude(observed, settled.status, sandbox, is_reference_stale=is_reference_stale)
-            for sample in conclusion.samples:
+            for sample in conclusion.samples if pending is None else ():
                 self.measure(sample)
             if conclusion.patch is not None:
-                self.noting.put(key, claim.uid, conclusion.patch)
+                self.noting.put(key, claim.uid, name, conclusion.patch)
         if settled.is_failure:
             pause = self._pauses.pause(key)
             return Result(pause if settled.requeue_after is None else min(pause, settled.requeue_after))

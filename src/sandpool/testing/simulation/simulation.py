@@ -73,7 +73,7 @@ class Outcome:
     violation: Violation | None = None
     lines: list[str] = field(default_factory=list)  # of the trace, when it happened
 
-    def check(self, replay: str = "tests/simulation -k seeds") -> None:
+    def check(self, replay: str = "tests/simulation/test_seeds.py -m 'not long'") -> None:
         if self.violation is None:
             return
         trace = "\n".join(self.lines)
