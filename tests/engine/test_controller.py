@@ -219,6 +219,9 @@ async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplo
 async def test_a_namespace_that_goes_is_waited_for_without_a_word(
     caplog: pytest.LogCaptureFixture, wrapped: bool
 ) -> None:
+    """None that anybody is to hear who has not asked for more."""
+    caplog.set_level(logging.WARNING)
+
     async def refused(key: str) -> Result:
         try:
             check_create({"status": {"phase": "Terminating"}}, "team", POD, key)
