@@ -27,11 +27,17 @@ from sandpool.testing.wire import Fault, Wire
 class Rig:
     """A node at work on a server of its own, in time that the test lets pass."""
 
+    running: asyncio.Task[None]
+
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
         self.client = server.client()
         self.clock = clock
         self.wire = Wire(server.client(name="node").transport)
         self.node = SimulatedNode(Client(self.wire), clock, name="node-1")
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
 
     async def settle(self) -> None:
         await settle(self.clock, self.wire)
@@ -58,12 +64,17 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     server = ApiServer(tmp_path, clock=clock)
     await server.start()
     rig = Rig(server, clock)
-    task = asyncio.create_task(rig.node.run())
+    rig.running = asyncio.create_task(rig.node.run())
     await rig.node.synced()
     yield rig
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    await rig.stop()
     await server.stop()
+
+
+async def test_what_it_hears_when_it_is_being_stopped_is_for_the_next_one(rig: Rig) -> None:
+    await rig.stop()
+    rig.node.pods.wrote(await rig.client.create(POD, pod("late"), "default"))
+    assert "nodeName" not in (await rig.get("late"))["spec"]
 
 
 async def test_a_pod_becomes_ready(rig: Rig) -> None:

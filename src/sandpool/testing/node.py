@@ -137,7 +137,11 @@ class SimulatedNode:
             with suppress(NotFound, Conflict):  # the pod has gone or is another one now, and this was its story
                 await story(pod)
 
-        self._lives[pod.uid] = self._group.create_task(told(), name=f"pod {pod.namespace}/{pod.name}")
+        telling = told()
+        try:
+            self._lives[pod.uid] = self._group.create_task(telling, name=f"pod {pod.namespace}/{pod.name}")
+        except RuntimeError:  # the node is being stopped, and what it hears last is for the next one
+            telling.close()
 
     async def _live(self, pod: PodView) -> None:
         if pod.ended or pod.ready:
