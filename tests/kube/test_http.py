@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import socket
 import ssl
@@ -506,6 +507,34 @@ async def get(connection: Connection) -> Any:
         return await transport.request(Request("GET", "/"))
     finally:
         await transport.close()
+
+
+def test_a_watch_ends_although_the_server_does_not_say_goodbye(authority: Any) -> None:
+    """Then nothing of it is left when the event loop is gone: an open connection would be complained about."""
+    done = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with authority.server_context("127.0.0.1").wrap_socket(connection, server_side=True) as wire:
+            wire.recv(1 << 16)
+            line = orjson.dumps({"type": "ADDED", "object": {"metadata": {"name": "a"}}}) + b"\n"
+            head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+            wire.sendall(head + b"%x\r\n%b\r\n" % (len(line), line))
+            done.wait(20)
+
+    async def watch(port: int) -> None:
+        transport = HttpTransport(Connection(f"https://127.0.0.1:{port}", trusting(authority.certificate), Fixed()))
+        async with aclosing(Client(transport).watch(PODS, "default")) as events:  # type: ignore[type-var]
+            assert (await anext(events)).type == "ADDED"
+        await transport.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=(listener,))
+        server.start()
+        asyncio.run(watch(listener.getsockname()[1]))
+        gc.collect()
+        done.set()
+        server.join()
 
 
 async def test_tls_is_verified(authority: Any) -> None:

@@ -85,8 +85,11 @@ class HttpTransport:
         try:
             response = await self._opened(request)
             async with response:
-                async for line in self._lines(response):
-                    yield _event(line)
+                try:
+                    async for line in self._lines(response):
+                        yield _event(line)
+                finally:
+                    _hang_up(response)
         except ConnectionError:
             if not self._closed:
                 raise
@@ -257,6 +260,12 @@ class HttpTransport:
 def _default_tls() -> ssl.SSLContext:
     """That trusts the system's certificate authorities."""
     return ssl.create_default_context()
+
+
+def _hang_up(response: aiohttp.ClientResponse) -> None:
+    """Whoever ends a watch does not wait for the server to say goodbye, and the event loop may not be there by then."""
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 def _lower(response: aiohttp.ClientResponse) -> dict[str, str]:
