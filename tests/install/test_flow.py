@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import aiohttp
 import pytest
 
-from sandpool.api.kinds import LEASE, SANDBOX
+from sandpool.api.kinds import LEASE, SANDBOX, SUBJECT_ACCESS_REVIEW
 from sandpool.api.resource import ResourceType
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
@@ -18,7 +18,8 @@ from sandpool.install.flow import FLOW_SCHEMA, PRIORITY_LEVEL
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client
-from sandpool.testing.cluster import Cluster
+from sandpool.testing.cluster import ACCOUNT, Cluster
+from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.kubernetes
@@ -30,9 +31,31 @@ LEVELS = ResourceType(
 
 @pytest.fixture
 async def installed(cluster: Cluster) -> Cluster:
+    """With roles that the API server has heard of: an account that asks before is refused, and that counts."""
     objects = chosen(Choice(), router=False, monitored=False)
     await Installer(cluster.client, SystemClock(), lambda line: None).install(objects)
+
+    async def may_ask() -> bool:
+        needs = (
+            {
+                "group": LEASE.group,
+                "resource": "leases",
+                "name": names.LEASE,
+                "namespace": names.NAMESPACE,
+                "verb": "get",
+            },
+            {"group": SANDBOX.group, "resource": "sandboxes", "verb": "list"},
+            {"resource": "pods", "verb": "list"},
+        )
+        return all([await _is_allowed(cluster.client, need) for need in needs])
+
+    await until(may_ask, within=60)
     return cluster
+
+
+async def _is_allowed(client: Client, need: dict[str, str]) -> bool:
+    review = new(SUBJECT_ACCESS_REVIEW, "", spec={"user": ACCOUNT, "resourceAttributes": need})
+    return bool((await client.create(SUBJECT_ACCESS_REVIEW, review))["status"]["allowed"])
 
 
 @pytest.fixture
@@ -70,10 +93,7 @@ async def test_the_lease_has_a_queue_that_nothing_else_of_the_controllers_is_in(
         return await queue_of(installed.client, controller, leases) == (names.CONTROLLER_LEASE_FLOW, PRIORITY_LEVEL)
 
     await until(is_apart, within=60)
-    for path in (
-        f"/apis/{SANDBOX.api_version}/sandboxes?limit=1",
-        f"/apis/{LEASE.api_version}/namespaces/default/leases/{names.LEASE}",
-    ):
+    for path in (f"/apis/{SANDBOX.api_version}/sandboxes?limit=1", "/api/v1/pods?limit=1"):
         assert await queue_of(installed.client, controller, path) == ("service-accounts", "workload-low")
 
 
