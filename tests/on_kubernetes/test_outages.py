@@ -20,6 +20,7 @@ from sandpool.testing.crowd import Crowd
 from sandpool.testing.deployed import Deployed
 from sandpool.testing.objects import new
 from sandpool.testing.strait import Strait
+from sandpool.testing.watching import until
 
 pytestmark = [
     pytest.mark.kubernetes,
@@ -126,8 +127,13 @@ async def test_history_that_is_gone_is_listed_again(cluster: Cluster, crowd: Cro
         await crowd.filled()
         await crowd.check()
         assert "too old resource version" in deployed.said()
-        listed = {each.resource for each in audit.asked(since=asked) if each.verb == "list"}
-        assert {"sandboxclaims", "sandboxes", "pods"} <= listed
+
+        async def is_listed() -> bool:
+            """Each in its own time: claims can be served from what is known of sandboxes."""
+            listed = {each.resource for each in audit.asked(since=asked) if each.verb == "list"}
+            return {"sandboxclaims", "sandboxes", "pods"} <= listed
+
+        await until(is_listed)
         assert deployed.restarts == 0
         await crowd.leave()
 
