@@ -102,7 +102,7 @@ async def test_a_command_looks_like_the_program_from_inside(boxes: Rig) -> None:
 SPY = """
 import os, sys, time
 seen, found = set(), set()
-until = time.monotonic() + 60
+until = time.monotonic() + 300
 print("watching", flush=True)
 while not os.path.exists("/tmp/enough") and time.monotonic() < until:
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -117,13 +117,25 @@ while not os.path.exists("/tmp/enough") and time.monotonic() < until:
                     found.add(name)
             except OSError:
                 pass
-        for name in ("exe", "root", "cwd", "fd"):
+        for name in ("exe", "root", "cwd"):
             try:
-                link = " ".join(os.listdir(f"/proc/{pid}/fd")) if name == "fd" else os.readlink(f"/proc/{pid}/{name}")
-                if "python" in link or (name == "fd" and len(link.split()) > 4):
+                if "python" in os.readlink(f"/proc/{pid}/{name}"):
                     found.add(name)
             except OSError:
                 pass
+        # In the moment of its execution the kernel shows to root in here which numbers there are, and not of what.
+        shown = 0
+        try:
+            for number in os.listdir(f"/proc/{pid}/fd"):
+                try:
+                    os.readlink(f"/proc/{pid}/fd/{number}")
+                    shown += 1
+                except OSError:
+                    pass
+        except OSError:
+            pass
+        if shown > 4:
+            found.add("fd")
 print("saw", len(seen) > 5, "found", sorted(found), flush=True)
 """
 
