@@ -123,19 +123,18 @@ while not os.path.exists("/tmp/enough") and time.monotonic() < until:
                     found.add(name)
             except OSError:
                 pass
-        # In the moment of its execution the kernel shows to root in here which numbers there are, and not of what.
-        shown = 0
+        # In the moment of its execution root in here can list which numbers there are. What is behind one that the
+        # command has not opened itself, which is 3 at most, must not be seen.
         try:
-            for number in os.listdir(f"/proc/{pid}/fd"):
-                try:
-                    os.readlink(f"/proc/{pid}/fd/{number}")
-                    shown += 1
-                except OSError:
-                    pass
+            numbers = [number for number in os.listdir(f"/proc/{pid}/fd") if int(number) > 3]
         except OSError:
-            pass
-        if shown > 4:
-            found.add("fd")
+            continue
+        for number in numbers:
+            try:
+                os.readlink(f"/proc/{pid}/fd/{number}")
+                found.add("fd")
+            except OSError:
+                pass
 print("saw", len(seen) > 5, "found", sorted(found), flush=True)
 """
 
