@@ -88,7 +88,7 @@ class DistantWorld(World):
             return controllers
         distant = Controllers(Client(Distant(self.wire, self.clock)), self.clock, self.random, self.settings)
         for reflector, near in zip(distant.reflection.reflectors, controllers.reflection.reflectors, strict=True):
-            reflector.client, reflector.silence = near.client, near.silence
+            reflector.client, reflector.clock = near.client, near.clock
         return distant
 
 

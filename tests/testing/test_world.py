@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from sandpool.api.kinds import POD, SANDBOX
+from sandpool.kube.transport import WatchEvent
 from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.wire import Fault
 from sandpool.testing.world import World, is_ready
@@ -40,6 +41,23 @@ async def test_time_stands_still_until_it_is_let_pass(world: World) -> None:
     await world.wait(1)
     assert (await world.get(POD))["metadata"]["uid"] != before
     assert (world.clock.now() - begin).total_seconds() == 3600
+
+
+async def test_a_watch_that_ends_is_opened_again_while_time_stands_still(world: World) -> None:
+    """An API under load ends watches of those who do not keep up."""
+    begin = world.clock.now()
+    reflector = next(each for each in world.controllers.reflection.reflectors if each.type == POD)
+    take = reflector._take_event
+
+    def broken_off(event: WatchEvent) -> None:
+        reflector._take_event = take  # type: ignore[method-assign]
+        raise ConnectionError("the watch broke off")
+
+    reflector._take_event = broken_off  # type: ignore[method-assign]
+    await world.sandbox()
+    assert is_ready(await world.get())
+    assert reflector.failures == 1
+    assert world.clock.now() == begin
 
 
 async def test_controllers_that_hang_are_stopped(world: World) -> None:

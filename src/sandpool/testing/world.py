@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
@@ -35,10 +35,6 @@ from sandpool.testing.wire import Wire
 
 NAMESPACE = "default"
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
-
-# Seconds that do not pass. An API keeps its watches alive by bookmarks, in its own time: when a test lets an hour pass
-# in an instant, that it hears of none is no sign of death.
-_NEVER: Final = 10.0 * 365 * 86400
 
 T = TypeVar("T")
 
@@ -78,8 +74,11 @@ class World:
     def new_controllers(self) -> Controllers:
         controllers = Controllers(Client(self.wire), self.clock, self.random, self.settings)
         if isinstance(self.clock, ManualClock):
+            # An API keeps its watches alive, and ends them, in its own time. That nothing is heard of it is no sign of
+            # death when a test lets an hour pass in an instant, and the pause after a watch that has ended would last
+            # for ever where time stands still.
             for reflector in (*controllers.reflection.reflectors, self.node.reflector):
-                reflector.silence = _NEVER
+                reflector.clock = SystemClock()
         return controllers
 
     def _caches(self) -> list[tuple[ResourceType, Cache[Any]]]:
