@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import suppress
@@ -45,17 +46,20 @@ for _ in range(10):
         os._exit(0)
     assert pid > 0
 """
-# A user may have only so many descriptors on their way.
+# A user may have only so many descriptors on their way. It waits for those who are to be in before that.
 ON_THEIR_WAY = """
 import os, socket, time
+while not (os.path.exists("/tmp/before") and os.path.exists("/tmp/watching")):
+    time.sleep(0.01)
 nothing, held = os.open("/dev/null", os.O_RDONLY), []
 try:
     while True:
         held.append(socket.socketpair())
         socket.send_fds(held[-1][0], [b"x"], [nothing] * 200)
 except OSError as error:
-    print(error)
-open("/tmp/full", "w").close()
+    with open("/tmp/said", "w") as said:
+        said.write(error.strerror)
+os.rename("/tmp/said", "/tmp/full")
 time.sleep(1000)
 """
 
@@ -108,12 +112,12 @@ async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> N
 
 async def test_a_command_that_nobody_can_be_told_of_does_not_run_and_others_do(boxes: Rig) -> None:
     container = await boxes.start("sleep", "1000", limits=LIMITS)
-    before = asyncio.create_task(
-        boxes.execute(container, "sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 5")
-    )
+    waits = "touch /tmp/before; until test -e /tmp/end; do sleep 0.05; done; exit 5"
+    before = asyncio.create_task(boxes.execute(container, "sh", "-c", waits))
     filling = asyncio.create_task(boxes.execute(container, "python3", "-c", ON_THEIR_WAY))
-    await there(boxes, container, "/tmp/full")
+    watches = "touch /tmp/watching; until test -e /tmp/full; do sleep 0.05; done; cat /tmp/full"
     async with asyncio.timeout(PATIENCE):
+        assert await boxes.execute(container, "sh", "-c", watches) == (0, os.strerror(errno.ETOOMANYREFS))
         with pytest.raises(RuntimeFailure, match="descriptors"):
             await boxes.execute(container, "sleep", "1234")
         await until(lambda: is_gone(container, "1234"))
