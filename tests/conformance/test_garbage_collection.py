@@ -66,9 +66,14 @@ async def test_foreground(client: Client, namespace: str) -> None:
     await until(child_is_deleting, within=WITHIN)
     assert await found(client, CONFIG_MAP, "owner", namespace) is not None
     await gone(client, CONFIG_MAP, "grandchild", namespace)
-    child = await client.get(SECRET, "child", namespace)
-    others = [each for each in child["metadata"]["finalizers"] if each != "example.com/hold"]
-    await client.patch(SECRET, "child", MergePatch({"metadata": {"finalizers": others}}), namespace)
+
+    async def only_we_hold_it() -> bool:
+        child = await client.get(SECRET, "child", namespace)
+        return bool(child["metadata"]["finalizers"] == ["example.com/hold"])
+
+    await until(only_we_hold_it, within=WITHIN)
+    assert await found(client, CONFIG_MAP, "owner", namespace) is not None
+    await client.patch(SECRET, "child", MergePatch({"metadata": {"finalizers": []}}), namespace)
     await gone(client, SECRET, "child", namespace)
     await gone(client, CONFIG_MAP, "owner", namespace)
 
