@@ -9,9 +9,9 @@ from sandpool.node.images import sources
 from sandpool.node.images.builtin import PYTHON
 from sandpool.node.images.config import Config
 from sandpool.node.images.images import Images, import_image
-from sandpool.node.images.reference import parse
+from sandpool.node.images.reference import Reference, parse
 from sandpool.node.images.sources import SourceFailure, Unpacked
-from sandpool.node.images.store import ROOT
+from sandpool.node.images.store import ROOT, StoredImage
 from sandpool.node.pods.parts import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
@@ -64,6 +64,24 @@ async def test_an_image_is_pulled_once(images: Images, registry: Registry) -> No
 
 async def test_of_many_who_want_it_one_pulls(images: Images, registry: Registry) -> None:
     await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", {}) for _ in range(20)))
+    assert len(registry.asked) == 1
+
+
+async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
+    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, looks = images.store.find, list[Reference]()
+
+    def late(reference: Reference) -> StoredImage | None:
+        """Says that it is not here while it comes."""
+        looks.append(reference)
+        found = find(reference)
+        if len(looks) == 1:
+            import_image(images.store, reference, "docker://example.com/a:latest")
+        return found
+
+    monkeypatch.setattr(images.store, "find", late)
+    await images.resolve("example.com/a", "IfNotPresent", {})
     assert len(registry.asked) == 1
 
 

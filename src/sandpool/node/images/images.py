@@ -30,7 +30,8 @@ class Images:
         self.secrets = secrets
         self.store = ImageStore(directory, used)
         self.built_in = BuiltIn(directory / "built-in", used)
-        self._fetching: dict[tuple[Reference, bytes], asyncio.Task[StoredImage]] = {}
+        # By what is fetched, as whom, and whether also if it is here.
+        self._fetching: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
 
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
         try:
@@ -52,10 +53,10 @@ class Images:
         if pull_policy == _NEVER:
             raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
         mine = await credentials(pod, reference.host or _DEFAULT_HOST, self.secrets)
-        return _image(await self._fetch(reference, mine), pulled=True)
+        return _image(await self._fetch(reference, mine, pull_policy == _ALWAYS), pulled=True)
 
-    async def _fetch(self, reference: Reference, mine: Credentials) -> StoredImage:
-        key = reference, mine.file
+    async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
+        key = reference, mine.file, anew
         task = self._fetching.get(key)
         if task is None:
             task = asyncio.create_task(asyncio.to_thread(self._pull, *key), name=f"pull {reference}")
@@ -69,7 +70,10 @@ class Images:
                 message += f"; {mine.lacking}"
             raise ImageFailure("ErrImagePull", message) from error
 
-    def _pull(self, reference: Reference, login: bytes) -> StoredImage:
+    def _pull(self, reference: Reference, login: bytes, anew: bool) -> StoredImage:
+        # Another may have brought it after it was looked for.
+        if not anew and (stored := self.store.find(reference)) is not None:
+            return stored
         host, path = reference.host or _DEFAULT_HOST, reference.path
         if host == _DEFAULT_HOST and "/" not in path:
             path = f"library/{path}"
