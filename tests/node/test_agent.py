@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pytest
 
+from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import LEASE, NODE, RUNTIME_CLASS
 from sandpool.api.quantity import parse
+from sandpool.kube.client import StrategicPatch
 from sandpool.node.heartbeat import PERIOD
 
 if TYPE_CHECKING:
@@ -104,10 +107,26 @@ async def test_a_node_survives_an_api_that_does_not_answer(rig: NodeRig) -> None
     assert (await rig.conditions())["Ready"] == "True"
 
 
+@pytest.mark.parametrize("cut", [True, False], ids=["cut", "asleep"])
+async def test_a_node_that_was_silent_says_that_it_is_ready(rig: NodeRig, cut: bool) -> None:
+    """Others say of a node that they do not hear of that nobody knows how it is."""
+    if cut:
+        rig.wire.fault = lambda request: ConnectionError("cut")
+        await rig.passes(50)
+    else:
+        rig.clock.start += timedelta(seconds=50)  # a machine that is suspended counts no seconds meanwhile
+    unknown = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+    await rig.client.patch(NODE, "node-1", StrategicPatch({"status": unknown}), subresource="status")
+    rig.wire.heal()
+    await rig.passes(PERIOD)
+    ready = condition_of(await rig.client.get(NODE, "node-1"), "Ready")
+    assert ready is not None
+    assert ready["status"] == "True"
+
+
 async def test_a_node_that_somebody_deleted_registers_again(rig: NodeRig) -> None:
     await rig.client.delete(NODE, "node-1")
-    await rig.client.delete(LEASE, "node-1", "kube-node-lease")
-    await rig.passes(310)
+    await rig.passes(2 * PERIOD)
     assert (await rig.client.get(NODE, "node-1"))["status"]["runtimeHandlers"] == [{"name": "fake"}]
 
 

@@ -1,13 +1,15 @@
 """Keeps the Node object of this machine, and says every few seconds that it is alive.
 
-The sign of life is a Lease, which is small. The Node itself is written when something about it changes, and every few
-minutes in any case.
+The sign of life is a Lease, which is small. The Node itself is written when something about it changes, every few
+minutes in any case, and after a silence: others say of a node that they do not hear of that it is not ready, and nobody
+but the node says that it is again.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Final
 
 from sandpool.api.kinds import LEASE, NODE
@@ -34,6 +36,8 @@ _log = logging.getLogger(__name__)
 PERIOD: Final = 10.0
 # Without any change, how often the Node is written.
 _STATUS_PERIOD: Final = 300.0
+# Without a sign of life, after which others may have said something. They are more patient than this.
+_SILENCE: Final = timedelta(seconds=2 * PERIOD)
 
 
 class Heartbeat:
@@ -57,6 +61,8 @@ class Heartbeat:
         self._node: Object = {}
         self._said: list[Object] = []  # the conditions as they were last written, without times
         self._written_at = 0.0
+        # When the API had last been told everything; of the time of day, which goes on while a machine is suspended.
+        self._heard_at = clock.now()
 
     async def register(self) -> None:
         """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
@@ -66,16 +72,22 @@ class Heartbeat:
             metadata = node_metadata(self.machine, self.offer, self.ability())
             self._node = await self.client.patch(NODE, self.offer.name, MergePatch({"metadata": metadata}))
         await self._write_status()
-        await self._renew()
+        try:
+            await self._renew()
+        except NotFound:
+            await self.client.create(LEASE, lease(self.offer, self._node["metadata"]["uid"], self.clock.now()))
+        self._heard_at = self.clock.now()
 
     async def run(self) -> None:
         """Go on until cancelled, whatever the API says."""
         while True:
             await self.clock.sleep(PERIOD)
             try:
+                was_silent = self.clock.now() - self._heard_at > _SILENCE
                 await self._renew()
-                if self._has_news():
+                if was_silent or self._has_news():
                     await self._write_status()
+                self._heard_at = self.clock.now()
             except NotFound:
                 await self._register_again()
             except (ApiError, ConnectionError, TimeoutError) as error:
@@ -94,7 +106,7 @@ class Heartbeat:
         return found
 
     async def _register_again(self) -> None:
-        """Somebody deleted the Node."""
+        """Somebody deleted the Node, or its Lease."""
         try:
             await self.register()
         except (ApiError, ConnectionError, TimeoutError) as error:
@@ -116,9 +128,6 @@ class Heartbeat:
         self._node = await self.client.patch(NODE, self.offer.name, body, subresource="status")
 
     async def _renew(self) -> None:
+        """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and goes with it."""
         spec = lease_spec(self.offer, self.clock.now())
-        try:
-            await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), LEASE_NAMESPACE)
-        except NotFound:
-            new = lease(self.offer, self._node["metadata"]["uid"], self.clock.now())
-            await self.client.create(LEASE, new)
+        await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), LEASE_NAMESPACE)
