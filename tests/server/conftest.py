@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from sandpool.kube.client import Client
 from sandpool.server.app import ApiServer
+from sandpool.testing.clock import ManualClock
 
 
 @pytest_asyncio.fixture
@@ -18,6 +19,32 @@ async def server(tmp_path: Path) -> AsyncIterator[ApiServer]:
     await server.start()
     yield server
     await server.stop()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def cluster(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiServer]:
+    """A server that looks after nodes and their pods."""
+    server = ApiServer(tmp_path / "data", clock=clock, nodeless={"nowhere"})
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+def passes(cluster: ApiServer, clock: ManualClock) -> Callable[[float], Awaitable[None]]:
+    """Lets so many seconds pass for the cluster."""
+
+    async def wait(seconds: float) -> None:
+        await clock.advance(seconds)
+        for keeper in cluster.keepers.values():
+            await keeper.backlog.settled()
+
+    return wait
 
 
 @pytest.fixture

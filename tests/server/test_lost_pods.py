@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,12 @@ from sandpool.testing.objects import new, pod
 
 QUARANTINE = 40.0
 
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+Passes = Callable[[float], Awaitable[None]]
 
 
 @pytest.fixture
-async def server(tmp_path: Path, clock: ManualClock) -> AsyncIterator[ApiServer]:
-    server = ApiServer(tmp_path, clock=clock, nodeless={"nowhere"})
-    await server.start()
-    yield server
-    await server.stop()
-
-
-@pytest.fixture
-def client(server: ApiServer) -> Client:
-    return server.client()
+def client(cluster: ApiServer) -> Client:
+    return cluster.client()
 
 
 async def bound(client: Client, name: str, node: str) -> None:
@@ -44,79 +33,69 @@ async def names(client: Client) -> list[str]:
     return sorted(each["metadata"]["name"] for each in (await client.list(POD, "default"))["items"])
 
 
-async def wait(server: ApiServer, clock: ManualClock, seconds: float) -> None:
-    await clock.advance(seconds)
-    assert server.lost_pods is not None
-    await server.lost_pods.backlog.settled()
-
-
-async def test_pods_of_a_deleted_node_are_removed_at_once_after_a_while(
-    server: ApiServer, client: Client, clock: ManualClock
-) -> None:
+async def test_pods_of_a_deleted_node_are_removed_at_once_after_a_while(client: Client, passes: Passes) -> None:
     for name in ("a", "b"):
         await client.create(NODE, new(NODE, name))
         await bound(client, f"on-{name}", name)
     await bound(client, "on-none", "")
     await client.delete(POD, "on-a", "default")  # its node would have to stop it
     await client.delete(NODE, "a")
-    await wait(server, clock, QUARANTINE - 1)
+    await passes(QUARANTINE - 1)
     assert await names(client) == ["on-a", "on-b", "on-none"]
-    await wait(server, clock, 2)
+    await passes(2)
     assert await names(client) == ["on-b", "on-none"]
 
 
-async def test_a_node_that_comes_back_keeps_its_pods(server: ApiServer, client: Client, clock: ManualClock) -> None:
+async def test_a_node_that_comes_back_keeps_its_pods(client: Client, passes: Passes) -> None:
     await client.create(NODE, new(NODE, "a"))
     await bound(client, "on-a", "a")
     for _ in range(3):
         await client.delete(NODE, "a")
-        await wait(server, clock, QUARANTINE / 2)
+        await passes(QUARANTINE / 2)
         await client.create(NODE, new(NODE, "a"))
-        await wait(server, clock, 1)
+        await passes(1)
     await client.delete(NODE, "a")
-    await wait(server, clock, QUARANTINE - 1)
+    await passes(QUARANTINE - 1)
     assert await names(client) == ["on-a"]
-    await wait(server, clock, 2)
+    await passes(2)
     assert await names(client) == []
 
 
-async def test_a_pod_for_a_node_that_never_was(server: ApiServer, client: Client, clock: ManualClock) -> None:
+async def test_a_pod_for_a_node_that_never_was(client: Client, passes: Passes) -> None:
     await bound(client, "lost", "never")
-    await wait(server, clock, QUARANTINE)
+    await passes(QUARANTINE)
     assert await names(client) == []
     await bound(client, "lost", "never")
-    await wait(server, clock, QUARANTINE)
+    await passes(QUARANTINE)
     assert await names(client) == []
 
 
-async def test_a_pod_that_a_finalizer_holds_keeps_no_other(
-    server: ApiServer, client: Client, clock: ManualClock
-) -> None:
+async def test_a_pod_that_a_finalizer_holds_keeps_no_other(client: Client, passes: Passes) -> None:
     held = pod("held", metadata={"finalizers": ["example.com/hold"]}, spec={"nodeName": "never"})
     await client.create(POD, held, "default")
-    await wait(server, clock, QUARANTINE)
-    await wait(server, clock, 2 * QUARANTINE)
+    await passes(QUARANTINE)
+    await passes(2 * QUARANTINE)
     await bound(client, "lost", "never")
-    await wait(server, clock, QUARANTINE)
+    await passes(QUARANTINE)
     assert await names(client) == ["held"]
     await client.patch(POD, "held", MergePatch({"metadata": {"finalizers": None}}), "default")
     assert await names(client) == []
 
 
-async def test_a_new_server_looks_at_what_is_there(server: ApiServer, clock: ManualClock) -> None:
-    client = server.client()
+async def test_a_new_server_looks_at_what_is_there(cluster: ApiServer, passes: Passes) -> None:
+    client = cluster.client()
     await client.create(NODE, new(NODE, "a"))
     await bound(client, "on-a", "a")
     await bound(client, "lost", "gone")
-    await server.stop()
-    await server.start()
-    await wait(server, clock, QUARANTINE)
-    assert await names(server.client()) == ["on-a"]
+    await cluster.stop()
+    await cluster.start()
+    await passes(QUARANTINE)
+    assert await names(cluster.client()) == ["on-a"]
 
 
-async def test_some_pods_need_no_node(server: ApiServer, client: Client, clock: ManualClock) -> None:
+async def test_some_pods_need_no_node(client: Client, passes: Passes) -> None:
     await bound(client, "router", "nowhere")
-    await wait(server, clock, 10 * QUARANTINE)
+    await passes(10 * QUARANTINE)
     assert await names(client) == ["router"]
 
 

@@ -88,6 +88,8 @@ ENDPOINTS: Final = ResourceType("", "v1", "Endpoints", "endpoints", short_names=
 EVENT: Final = ResourceType("events.k8s.io", "v1", "Event", "events", short_names=("ev",))
 ENDPOINT_SLICE: Final = ResourceType("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices")
 LEASE: Final = ResourceType("coordination.k8s.io", "v1", "Lease", "leases")
+#: The namespace with the Leases that nodes renew.
+NODE_LEASES: Final = "kube-node-lease"
 NETWORK_POLICY: Final = ResourceType(
     "networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", short_names=("netpol",)
 )

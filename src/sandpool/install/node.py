@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.kinds import ROLE, ROLE_BINDING
+from sandpool.api.kinds import NODE_LEASES, ROLE, ROLE_BINDING
 from sandpool.api.resource import Object
 from sandpool.install import roles, workload
 from sandpool.install.names import NAMESPACE, labels
 from sandpool.node.access import ALIVE, NEEDS
-from sandpool.node.registration import LEASE_NAMESPACE
 
 ACCOUNT: Final = "sandpool-node"
 _LABELS: Final = labels(ACCOUNT, "node")
@@ -25,6 +24,6 @@ def objects() -> list[Object]:
     return [
         workload.service_account(ACCOUNT, NAMESPACE, _LABELS),
         *roles.cluster_role(ACCOUNT, NAMESPACE, _LABELS, roles.rules(NEEDS), ACCOUNT),
-        workload.manifest(ROLE, ACCOUNT, LEASE_NAMESPACE, _LABELS, rules=roles.rules((ALIVE,))),
-        workload.manifest(ROLE_BINDING, ACCOUNT, LEASE_NAMESPACE, _LABELS, roleRef=alive, subjects=[account]),
+        workload.manifest(ROLE, ACCOUNT, NODE_LEASES, _LABELS, rules=roles.rules((ALIVE,))),
+        workload.manifest(ROLE_BINDING, ACCOUNT, NODE_LEASES, _LABELS, roleRef=alive, subjects=[account]),
     ]

@@ -12,14 +12,13 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Final
 
-from sandpool.api.kinds import LEASE, NODE
+from sandpool.api.kinds import LEASE, NODE, NODE_LEASES
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.node.machine import Machine, Remaining
 from sandpool.node.registration import (
-    LEASE_NAMESPACE,
     Ability,
     Offer,
     conditions,
@@ -130,4 +129,4 @@ class Heartbeat:
     async def _renew(self) -> None:
         """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and goes with it."""
         spec = lease_spec(self.offer, self.clock.now())
-        await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), LEASE_NAMESPACE)
+        await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), NODE_LEASES)

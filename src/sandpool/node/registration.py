@@ -10,7 +10,7 @@ from typing import Final
 
 from sandpool import __version__
 from sandpool.api.conditions import FALSE, READY, TRUE, find_condition
-from sandpool.api.kinds import LEASE, NODE
+from sandpool.api.kinds import LEASE, NODE, NODE_LEASES
 from sandpool.api.labels import KUBELET_CERTIFICATE, RUNTIME_PREFIX, UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import Quantity
 from sandpool.api.resource import Object
@@ -18,7 +18,6 @@ from sandpool.engine.clock import micro_timestamp, timestamp
 from sandpool.node.machine import Machine, Remaining
 from sandpool.node.runtimes.known import tried
 
-LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_DURATION: Final = 40  # seconds
 
 _UNIT: Final = 10**9
@@ -157,7 +156,7 @@ def stopped(known: list[Object], now: datetime) -> Object:
 
 def lease(offer: Offer, node_uid: str, now: datetime) -> Object:
     owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": offer.name, "uid": node_uid}
-    metadata = {"name": offer.name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}
+    metadata = {"name": offer.name, "namespace": NODE_LEASES, "ownerReferences": [owner]}
     return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": lease_spec(offer, now)}
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Container, Coroutine
 from pathlib import Path
 from random import Random, SystemRandom
-from typing import Any
+from typing import Any, Protocol
 
 from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object
@@ -21,6 +21,7 @@ from sandpool.server.auth.rbac import RbacAuthorizer
 from sandpool.server.auth.service_accounts import ServiceAccountTokens
 from sandpool.server.auth.token_request import token_request
 from sandpool.server.auth.tokens import ADMIN, StaticTokens
+from sandpool.server.backlog import Backlog
 from sandpool.server.bootstrap import bootstrap, service_account_key
 from sandpool.server.builtin import built_in_resources
 from sandpool.server.crds import CrdKeeper
@@ -39,6 +40,7 @@ from sandpool.server.rbac_source import StoredRules
 from sandpool.server.registry.context import Context
 from sandpool.server.resources import Resource, ResourceTable
 from sandpool.server.reviews import Reviews
+from sandpool.server.silent_nodes import SilentNodes
 from sandpool.server.store.entry import Change
 from sandpool.server.store.journal import Journal
 from sandpool.server.store.store import Store
@@ -49,12 +51,25 @@ log = logging.getLogger(__name__)
 _BOUND_KINDS = {type.kind: type.group_resource for type in (SERVICE_ACCOUNT, POD, SECRET, NODE)}
 
 
+class Keeper(Protocol):
+    """A controller of the server's own."""
+
+    @property
+    def backlog(self) -> Backlog[Any]: ...
+
+    def start(self) -> None:
+        """Learn what there is. No change is committed between this and the first call of ``notice``."""
+
+    def notice(self, type: str, ref: Ref, obj: Object) -> None:
+        """A committed change."""
+
+
 class ApiServer:
     """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
 
     ``start`` returns when it serves, ``stop`` when everything is on disk and released. ``open_store`` opens what the
     objects are kept in; the default is a journal in the data directory. ``nodeless`` are the nodes whose pods stay
-    although there is no such Node; None: any pod stays.
+    although there is no such Node; None: any pod stays, and nobody looks whether nodes are alive.
     """
 
     def __init__(
@@ -80,7 +95,7 @@ class ApiServer:
         self.address = ""  # host:port, once there is a door
         self.ready = False
         self.door: PodDoor | None = None  # into running pods, if somebody here runs any
-        self._keepers: list[asyncio.Task[None]] = []
+        self._at_work: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         store = self.open_store(self.data_dir)
@@ -93,27 +108,18 @@ class ApiServer:
 
     async def _begin(self) -> None:
         # Nothing is written between these lines: the keepers learn what is there, and then hear of every change.
-        self.definitions.start()
-        self.collector.start()
-        self.namespaces.start()
-        if self.lost_pods is not None:
-            self.lost_pods.start()
+        for keeper in self.keepers.values():
+            keeper.start()
         self.store.observe(self._notice)
         await bootstrap(self.objects, self.root_ca)
-        self._keepers = [
-            self._keep(self.definitions.backlog.run(), "the keeper of definitions"),
-            self._keep(self.collector.backlog.run(), "the garbage collector"),
-            self._keep(self.namespaces.backlog.run(), "the keeper of namespaces"),
-        ]
-        if self.lost_pods is not None:
-            self._keepers.append(self._keep(self.lost_pods.backlog.run(), "the collector of lost pods"))
+        self._at_work = [self._keep(keeper.backlog.run(), name) for name, keeper in self.keepers.items()]
         self.ready = True
 
     async def stop(self) -> None:
         self.ready = False
-        for task in self._keepers:
+        for task in self._at_work:
             task.cancel()
-        await asyncio.gather(*self._keepers, return_exceptions=True)
+        await asyncio.gather(*self._at_work, return_exceptions=True)
         await self.store.close()
 
     def client(self, user: User = ADMIN, *, name: str = "sandpool") -> Client:
@@ -139,7 +145,14 @@ class ApiServer:
         self.definitions = CrdKeeper(self.objects, self.clock, self._publish)
         self.collector = GarbageCollector(self.objects, self.clock)
         self.namespaces = NamespaceKeeper(self.objects, self.clock, self.root_ca)
-        self.lost_pods = None if self.nodeless is None else LostPods(self.objects, self.clock, self.nodeless)
+        self.keepers: dict[str, Keeper] = {
+            "the keeper of definitions": self.definitions,
+            "the garbage collector": self.collector,
+            "the keeper of namespaces": self.namespaces,
+        }
+        if self.nodeless is not None:
+            self.keepers["the collector of lost pods"] = LostPods(self.objects, self.clock, self.nodeless)
+            self.keepers["the keeper of silent nodes"] = SilentNodes(self.objects, self.clock)
         self.handler = Handler(
             context,
             self.resources,
@@ -171,11 +184,8 @@ class ApiServer:
 
     def _notice(self, resource: str, change: Change) -> None:
         ref, obj = Ref(resource, *change.entry.key), change.object
-        self.definitions.notice(change.type, ref, obj)
-        self.collector.notice(change.type, ref, obj)
-        self.namespaces.notice(change.type, ref, obj)
-        if self.lost_pods is not None:
-            self.lost_pods.notice(change.type, ref, obj)
+        for keeper in self.keepers.values():
+            keeper.notice(change.type, ref, obj)
 
     def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=name)

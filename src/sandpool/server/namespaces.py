@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from sandpool.api.kinds import NAMESPACE
+from sandpool.api.kinds import NAMESPACE, NODE_LEASES
 from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.errors import AlreadyExists, ApiError, Forbidden, NotFound, forbidden, not_found
@@ -24,7 +24,7 @@ from sandpool.server.backlog import Backlog
 from sandpool.server.kinds.namespaces import FINALIZER
 from sandpool.server.ownership import Ref
 
-INITIAL: Final = ("default", "kube-system", "kube-public", "kube-node-lease")
+INITIAL: Final = ("default", "kube-system", "kube-public", NODE_LEASES)
 ROOT_CA: Final = "kube-root-ca.crt"
 _ROOT_CA_ANNOTATIONS: Final = {
     "kubernetes.io/description": (
