@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import sys
 import time
 import tracemalloc
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -56,9 +58,9 @@ class QuietWorld(World):
             await controller.queue.settled()
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[QuietWorld]:
-    home = await InProcessHome.start(tmp_path)
+@asynccontextmanager
+async def quiet_world(directory: Path) -> AsyncIterator[QuietWorld]:
+    home = await InProcessHome.start(directory)
     world = QuietWorld(home, settings=Settings(warm_pool=PoolSettings(replenish_delay=3600)))
     await world.start()
     await world.template()
@@ -66,6 +68,18 @@ async def world(tmp_path: Path) -> AsyncIterator[QuietWorld]:
     yield world
     await world.stop()
     await home.close()
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[QuietWorld]:
+    async with quiet_world(tmp_path) as world:
+        yield world
+
+
+@pytest.fixture
+async def other(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[QuietWorld]:
+    async with quiet_world(tmp_path_factory.mktemp("other")) as world:
+        yield world
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +142,15 @@ async def fewest_calls(world: QuietWorld, prefix: str) -> int:
     return min(counts)
 
 
-async def least_cpu(world: QuietWorld, prefix: str) -> float:
-    seconds: list[float] = []
-    for number in range(SAMPLES):
-        before = time.process_time()
-        await world.serve(f"{prefix}-{number}")
-        seconds.append(time.process_time() - before)
-    return min(seconds)
+async def least_cpu(*worlds: QuietWorld) -> list[float]:
+    """Of each world, in turns: what else the machine does in the meantime makes it slower for all of them."""
+    least = [math.inf for _ in worlds]
+    for number in range(2 * SAMPLES):
+        for index, world in enumerate(worlds):
+            before = time.process_time()
+            await world.serve(f"timed-{number}")
+            least[index] = min(least[index], time.process_time() - before)
+    return least
 
 
 async def test_a_claim_costs_the_same_with_twenty_times_as_many_sandboxes(world: QuietWorld) -> None:
@@ -148,13 +164,12 @@ async def test_a_claim_costs_the_same_with_twenty_times_as_many_sandboxes(world:
 
 @pytest.mark.long
 async def test_a_claim_among_100_000_sandboxes_costs_at_most_1_3_times_what_it_costs_among_1_000(
-    world: QuietWorld,
+    world: QuietWorld, other: QuietWorld
 ) -> None:
-    mould = await Mould.taken(world)
-    await join(world, mould, 0, 1_000)
-    few, few_seconds = await fewest_calls(world, "few"), await least_cpu(world, "few-timed")
-    await join(world, mould, 1_000, 99_000)
-    many, many_seconds = await fewest_calls(world, "many"), await least_cpu(world, "many-timed")
+    await join(world, await Mould.taken(world), 0, 1_000)
+    await join(other, await Mould.taken(other), 0, 100_000)
+    few, many = await fewest_calls(world, "few"), await fewest_calls(other, "many")
+    few_seconds, many_seconds = await least_cpu(world, other)
     assert many <= 1.05 * few
     assert many_seconds <= 1.3 * few_seconds
 
