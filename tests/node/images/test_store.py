@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,25 @@ def test_a_name_may_be_given_to_another_image(store: ImageStore) -> None:
     second = add(store, "a", "sha256:2", "y")
     assert store.find(parse("a")) == second
     assert not first.directory.exists()
+
+
+def test_many_come_and_go_at_once(store: ImageStore) -> None:
+    """One that has just come has no name yet, and another may come twice at the same time."""
+
+    def come_and_go(number: int) -> None:
+        for turn in range(50):
+            name = f"name-{number % 4}"
+            stored = add(store, name, f"sha256:{(number + turn) % 3}")
+            assert stored.id == f"sha256:{(number + turn) % 3}"
+            if turn % 5 == 0:
+                store.remove(parse(name))
+
+    with ThreadPoolExecutor(8) as threads:
+        for done in [threads.submit(come_and_go, number) for number in range(8)]:
+            done.result()
+    named = {image.directory for image in store.names().values()}
+    assert set((store.directory / "images").iterdir()) == named
+    assert list((store.directory / "incoming").iterdir()) == []
 
 
 def test_others_stay_whatever_the_store_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,12 +2,14 @@
 
 An image is a directory with its files and what is known about it; a name is a link to it. Both appear and disappear in
 one step each, so whoever looks sees an image whole or not at all, and a crash leaves at most something in ``incoming``,
-which is swept away.
+which is swept away. Who changes what there is does so alone, be it a thread of the agent or a command of its operator:
+an image that has no name yet must not be taken for one that nobody wants.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import secrets
 import shutil
@@ -90,7 +92,10 @@ class ImageStore:
         """Take over a directory that has the image's files in ``rootfs``, and name it."""
         about = _About(id, config, _size(incoming / ROOT), source)
         (incoming / _ABOUT).write_bytes(msgspec.json.encode(about))
-        target = self._images / id.replace(":", "-")
+        with self._alone():
+            return self._take(reference, incoming, self._images / id.replace(":", "-"))
+
+    def _take(self, reference: Reference, incoming: Path, target: Path) -> StoredImage:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             incoming.rename(target)
@@ -100,7 +105,7 @@ class ImageStore:
         pointer = link.with_name(f".{secrets.token_hex(8)}")
         pointer.symlink_to(Path(os.pardir, self._images.name, target.name))
         pointer.replace(link)
-        if before is not None and before.id != id:
+        if before is not None and before.directory != target:
             with contextlib.suppress(ImageInUse):  # it goes when the name of another image is removed
                 self._remove_unnamed()
         stored = self._read(target)
@@ -109,6 +114,12 @@ class ImageStore:
 
     def remove(self, reference: Reference) -> bool:
         """Remove a name, and its image if that has no other. False: there is no such name."""
+        if not self.directory.exists():
+            return False
+        with self._alone():
+            return self._remove(reference)
+
+    def _remove(self, reference: Reference) -> bool:
         image = self.find(reference)
         if image is None:
             return False
@@ -122,6 +133,15 @@ class ImageStore:
     def sweep(self) -> None:
         """What a crash has left."""
         shutil.rmtree(self._incoming, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)
 
     def _remove_unnamed(self) -> None:
         named = {image.directory for image in self.names().values()}
