@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from glob import glob
 from pathlib import Path
 from random import Random
 
@@ -119,7 +120,7 @@ class Machine:
 
 
 def _end_everything(cgroup: str, directory: Path) -> None:
-    groups = [path for path in Path("/sys/fs/cgroup").glob(f"**/{cgroup}") if path.is_dir()]
+    groups = [Path(path) for path in glob(f"/sys/fs/cgroup/**/{cgroup}/", recursive=True)]
     for group in groups:
         _end_all(group)
     for group in groups:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from glob import glob
 from pathlib import Path
 from random import Random
 
@@ -31,8 +32,8 @@ def another(rig: RealNode, refused: str = "nothing") -> Node:
 
 
 def cgroups(rig: RealNode) -> list[str]:
-    """Of pods."""
-    return [str(path) for path in Path("/sys/fs/cgroup").glob(f"**/sandpool{rig.node.settings.instance}/*/")]
+    """Of pods. Others' go while one looks, which a path's own method does not bear."""
+    return glob(f"/sys/fs/cgroup/**/sandpool{rig.node.settings.instance}/*/", recursive=True)
 
 
 async def events(rig: RealNode, name: str) -> dict[str, str]:

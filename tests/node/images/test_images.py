@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -124,7 +125,16 @@ async def test_no_image_no_container(
     assert failure.value.reason == reason
 
 
-async def test_who_has_other_credentials_pulls_for_itself(images: Images, registry: Registry) -> None:
+async def test_who_has_other_credentials_pulls_for_itself(
+    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Barrier(2)
+
+    def slowly(source: str, directory: Path, login: bytes = b"") -> Unpacked:
+        both.wait(60)
+        return registry.unpack(source, directory, login)
+
+    monkeypatch.setattr(sources, "unpack", slowly)
     pods = (pulling_pod("login"), pulling_pod(), pulling_pod("login"))
     await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", pod) for pod in pods))
     assert sorted(map(bool, registry.logins)) == [False, True]
