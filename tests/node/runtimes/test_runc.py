@@ -16,6 +16,7 @@ from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.oci import RUNC_PATH, RuncRuntime
 from sandpool.node.runtimes.runtime import Container
 from sandpool.testing.isolation import NotHere, Rig, rig
+from sandpool.testing.watching import until
 
 pytestmark = [pytest.mark.isolation, pytest.mark.built]
 
@@ -126,7 +127,12 @@ async def test_it_does_not_stay(boxes: Rig) -> None:
     """Its threads would count as the container's processes."""
     container = await boxes.start("sleep", "1000")
     assert len(names_of(container)) == 2 and "runc" not in names_of(container)
-    assert (await container.usage()).pids == 2
+
+    async def has_only_those() -> bool:
+        """The kernel counts who has ended for a moment longer."""
+        return (await container.usage()).pids == 2
+
+    await until(has_only_those)
 
 
 async def test_it_starts_where_there_is_no_room_for_it(boxes: Rig) -> None:
