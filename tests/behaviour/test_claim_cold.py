@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.api import labels
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -14,7 +15,7 @@ from sandpool.testing.findings import is_creation
 from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.world import World, is_ready, owner_of
+from sandpool.testing.world import World, owner_of
 
 DISK: Object = {
     "metadata": {"name": "data"},

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND, RETAIN
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
@@ -15,7 +16,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.findings import is_adoption, is_creation
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
 

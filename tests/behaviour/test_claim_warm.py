@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api import labels
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -14,7 +15,7 @@ from sandpool.testing.findings import is_adoption, is_creation, is_warm, named_i
 from sandpool.testing.interposer import Interposer
 from sandpool.testing.node import Stage
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.world import World, is_ready, owner_of, owners
+from sandpool.testing.world import World, owner_of, owners
 
 NEVER = 1e6  # seconds
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import CONFIG_MAP, EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_WARM_POOL, SERVICE
 from sandpool.api.labels import (
     ADOPTABLE,
@@ -29,7 +30,7 @@ from sandpool.testing.node import Fate, Stage
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.sandboxes import pod_status, pod_template
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready, owner_of
+from sandpool.testing.world import World, owner_of
 
 HASH = name_hash("box")
 TRACKING = {SANDBOX_NAME_HASH: HASH}

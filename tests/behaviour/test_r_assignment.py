@@ -11,6 +11,7 @@ from itertools import product
 import pytest
 
 from sandpool.api import labels
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CONFIG_MAP,
     NAMESPACE,
@@ -37,7 +38,7 @@ from sandpool.testing.node import Fate, Stage
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready, owner_of, owners
+from sandpool.testing.world import World, owner_of, owners
 
 
 def assert_a_matching(served: dict[str, Object]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.metrics import (
     CLAIM_CONTROLLER_STARTUP_LATENCY,
@@ -28,7 +29,7 @@ from sandpool.testing.findings import is_adoption, is_creation, is_warm
 from sandpool.testing.interposer import Interposer, nothing
 from sandpool.testing.watching import Listener
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 WRITES = ("POST", "PATCH", "DELETE")
 

@@ -9,7 +9,7 @@ from itertools import permutations, product
 import pytest
 
 from sandpool.api.claim import DELETE
-from sandpool.api.conditions import READY
+from sandpool.api.conditions import READY, is_ready
 from sandpool.api.kinds import (
     PERSISTENT_VOLUME_CLAIM,
     POD,
@@ -30,7 +30,7 @@ from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate, Stage
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import WRITES, World, is_ready, owner_of, owners
+from sandpool.testing.world import WRITES, World, owner_of, owners
 
 DISK: Object = {
     "metadata": {"name": "data"},

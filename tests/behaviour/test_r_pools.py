@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from sandpool.api.conditions import AVAILABLE, PROGRESSING
+from sandpool.api.conditions import AVAILABLE, PROGRESSING, is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CREATIONS
 from sandpool.api.resource import Object
@@ -24,7 +24,7 @@ from sandpool.testing.interposer import Interposer, nothing
 from sandpool.testing.node import Fate, Stage, all_ready
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready, owner_of
+from sandpool.testing.world import World, owner_of
 
 HELD = "3/3 sandboxes are unschedulable past the 5m0s readiness grace period"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.transport import Request
 from sandpool.testing.node import Fate
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 EXPIRED = ("False", "SandboxExpired", "Sandbox has expired")
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

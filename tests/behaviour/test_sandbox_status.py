@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
@@ -16,7 +17,7 @@ from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.kube.transport import MERGE_PATCH, Request
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 
 async def test_a_sandbox_that_has_all_it_needs_is_not_written_to(world: World) -> None:

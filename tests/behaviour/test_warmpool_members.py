@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api import labels
-from sandpool.api.conditions import find_condition
+from sandpool.api.conditions import find_condition, is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -21,7 +21,7 @@ from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate, all_ready
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.world import World, is_ready, owner_of
+from sandpool.testing.world import World, owner_of
 
 DISK: Object = {
     "metadata": {"name": "data"},

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -15,7 +16,7 @@ from sandpool.testing.chronicle import Chronicle, is_member
 from sandpool.testing.findings import image_of
 from sandpool.testing.homes import embedded
 from sandpool.testing.node import Fate, Stage
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 NEW = "example.com/image:2"
 COMPLETE = ("True", "Complete", "all sandboxes are ready and of the current template")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest_asyncio
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import Clock
@@ -16,7 +17,7 @@ from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.costs import Costs, told
 from sandpool.testing.home import Home, new_namespace
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 ROUND_TRIP = 1.0  # seconds on the world's clock
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -23,7 +24,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready, owner_of
+from sandpool.testing.world import owner_of
 
 NODE = ("--simulated-nodes", "1")
 

@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM, SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -24,7 +25,6 @@ from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 pytestmark = [pytest.mark.isolation, pytest.mark.long]
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -23,7 +24,6 @@ from sandpool.testing.objects import new
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.tiny_image import copy_programs
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 pytestmark = pytest.mark.isolation
 

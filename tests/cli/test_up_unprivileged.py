@@ -8,7 +8,7 @@ from importlib.resources import files
 import pytest
 import yaml
 
-from sandpool.api.conditions import condition_of
+from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import NODE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -20,7 +20,6 @@ from sandpool.testing.isolation import processes
 from sandpool.testing.objects import pod
 from sandpool.testing.somebody import Nobody, Somebody, somebody
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 KINDS = {type.kind: type for type in (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)}
 QUICKSTART = files("sandpool.cli") / "manifests" / "quickstart.yaml"

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 import yaml
 
-from sandpool.api.conditions import condition_of
+from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import NODE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
@@ -25,7 +25,6 @@ from sandpool.kube.kubeconfig import load
 from sandpool.node.cgroups.marks import Marks
 from sandpool.testing.component import Component
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 SETPRIV = shutil.which("setpriv")
 USER = 54_321

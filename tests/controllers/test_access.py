@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -38,7 +39,6 @@ from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault, Wire
-from sandpool.testing.world import is_ready
 
 ROBOT = User("robot")
 

@@ -12,6 +12,7 @@ import aiohttp
 import orjson
 import pytest
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.controllers.process import Process, Surroundings
 from sandpool.engine.clock import SystemClock
@@ -28,7 +29,6 @@ from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.settling import pass_time, settle
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault, Wire, no_fault
-from sandpool.testing.world import is_ready
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import TRACE_CONTEXT
 from sandpool.controllers.run import Controllers
@@ -25,7 +26,6 @@ from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 
 def trace_of(span: ReadableSpan) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.blueprint import Profile
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
     DEPLOYMENT,
@@ -34,7 +35,7 @@ from sandpool.testing.cluster import Cluster
 from sandpool.testing.former import foreign_definition, foreign_definitions, foreign_workload
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready, owner_of
+from sandpool.testing.world import owner_of
 
 pytestmark = pytest.mark.kubernetes
 

@@ -12,6 +12,7 @@ from typing import Any, Final
 import pytest
 from tests.install.conftest import ROUTER
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
     NAMESPACE,
@@ -40,7 +41,6 @@ from sandpool.testing.component import Component
 from sandpool.testing.objects import new
 from sandpool.testing.permissions import Use, permissions
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 pytestmark = pytest.mark.kubernetes
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandpool.api import labels
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     NETWORK_POLICY,
     POD,
@@ -22,7 +23,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.world import World, is_ready, owner_of
+from sandpool.testing.world import World, owner_of
 
 # What it writes into its managedFields, which nobody should go by.
 GO: Final = "agent-sandbox-controller"

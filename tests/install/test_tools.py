@@ -13,6 +13,7 @@ import pytest
 import yaml
 from tests.install.test_chart import without_empties
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
     CUSTOM_RESOURCE_DEFINITION,
@@ -34,7 +35,6 @@ from sandpool.testing.cluster import Cluster
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 pytestmark = pytest.mark.kubernetes
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.kube.transport import WatchEvent
 from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import World, is_ready
+from sandpool.testing.world import World
 
 
 async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:

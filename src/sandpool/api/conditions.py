@@ -146,6 +146,12 @@ def condition_of(obj: Object, type: str) -> Condition | None:
     return find_condition((obj.get("status") or {}).get("conditions") or [], type)
 
 
+def is_ready(obj: Object) -> bool:
+    """Whether an object of whatever kind says so of itself."""
+    condition = condition_of(obj, READY)
+    return condition is not None and condition["status"] == TRUE
+
+
 def set_condition(
     conditions: list[Condition],
     type: str,

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from sandpool.api.conditions import READY, TRUE, find_condition
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.bench.scenarios import Wave
@@ -224,8 +224,3 @@ def new_claim(name: str, pool: str) -> Object:
 
 def assigned_sandbox(claim: Object) -> str:
     return ((claim.get("status") or {}).get("sandbox") or {}).get("name") or ""
-
-
-def is_ready(object: Object) -> bool:
-    condition = find_condition((object.get("status") or {}).get("conditions") or [], READY)
-    return condition is not None and condition["status"] == TRUE

@@ -10,11 +10,11 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import cast
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.bench.load import is_ready
 from sandpool.engine.clock import Clock
 from sandpool.engine.deadline import within
 from sandpool.kube.client import Client

@@ -22,6 +22,7 @@ from typing import Final
 
 import uvloop
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.api.resource import Object
@@ -36,7 +37,6 @@ from sandpool.testing.audit import Audit, asked_of_sandpool
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE, RealNode, real_node
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 _PATIENCE: Final = 240.0
 _PORT: Final = 8888

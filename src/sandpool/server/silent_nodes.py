@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, Protocol
 
-from sandpool.api.conditions import FALSE, READY, TRUE, UNKNOWN, condition_of
+from sandpool.api.conditions import FALSE, READY, UNKNOWN, is_ready
 from sandpool.api.kinds import LEASE, NODE, NODE_LEASES, POD
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, timestamp
@@ -78,10 +78,10 @@ class SilentNodes:
         """Raises Conflict if somebody else writes at the same time, who may be the node."""
         ref = Ref(NODE.group_resource, "", name)
         node = self.objects.get(ref)
-        if node is None or not _is_ready(node):
+        if node is None or not is_ready(node):
             return
         for pod_ref, pod in list(self.objects.instances(POD.group_resource)):
-            if pod["spec"].get("nodeName") == name and _is_ready(pod):
+            if pod["spec"].get("nodeName") == name and is_ready(pod):
                 await self._say(pod_ref, pod, FALSE, "NodeNotReady", "nothing is heard of the node")
         # At last: a node of which this has been said is not looked at again before it is back.
         await self._say(ref, node, UNKNOWN, "NodeStatusUnknown", f"nothing was heard of the node for {GRACE:g} s")
@@ -93,8 +93,3 @@ class SilentNodes:
         seen = {"resourceVersion": obj["metadata"]["resourceVersion"]}
         with suppress(NotFound):
             await self.objects.patch(ref, {"metadata": seen, "status": {"conditions": conditions}}, "status")
-
-
-def _is_ready(obj: Object) -> bool:
-    condition = condition_of(obj, READY)
-    return condition is not None and condition["status"] == TRUE

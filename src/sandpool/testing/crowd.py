@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
@@ -19,7 +20,7 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready, owner_of
+from sandpool.testing.world import owner_of
 
 T = TypeVar("T")
 POOL: Final = "pool"

@@ -14,7 +14,7 @@ from dataclasses import replace
 from random import Random
 from typing import Any, TypeVar
 
-from sandpool.api.conditions import READY, TRUE, find_condition
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.run import Controllers, Settings
@@ -293,11 +293,6 @@ class World:
     def asked(self, user: str | None = "controllers") -> list[Asked]:
         """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
         return self.home.audit.asked(since=self._since, namespace=self.namespace, user=user)
-
-
-def is_ready(object: Object) -> bool:
-    condition = find_condition((object.get("status") or {}).get("conditions") or [], READY)
-    return condition is not None and condition["status"] == TRUE
 
 
 def owner_of(object: Object) -> tuple[str, str]:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from sandpool.api import metrics as known
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, CLIENT_FIRST_REQUESTED_AT, WEBHOOK_FIRST_OBSERVED_AT
 from sandpool.api.resource import Object
@@ -15,7 +16,7 @@ from sandpool.kube.transport import Request
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 from sandpool.testing.wire import Fault
-from sandpool.testing.world import NAMESPACE, World, is_ready
+from sandpool.testing.world import NAMESPACE, World
 
 CLAIMS = 6
 BEFORE = "2020-01-01T00:00:00Z"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.conditions import condition_of
+from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import (
     EVENT,
     PERSISTENT_VOLUME_CLAIM,
@@ -51,7 +51,6 @@ from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.settling import pass_time, settle
 from sandpool.testing.wire import Fault, Wire, no_fault
-from sandpool.testing.world import is_ready
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")

@@ -17,6 +17,7 @@ import orjson
 import pytest
 import pytest_asyncio
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists
@@ -25,7 +26,6 @@ from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.soak.town import Town
 from sandpool.testing.watching import until
-from sandpool.testing.world import is_ready
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 

@@ -12,6 +12,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any, Final, TypeVar
 
+from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.times import timestamp
@@ -22,7 +23,6 @@ from sandpool.testing.objects import new
 from sandpool.testing.soak.asking import Answer, execute
 from sandpool.testing.soak.ledger import Broken, Fate, Ledger
 from sandpool.testing.soak.town import Town
-from sandpool.testing.world import is_ready
 
 T = TypeVar("T")
 
