@@ -6,7 +6,6 @@ import os
 import socket
 import subprocess
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -32,19 +31,12 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
             "descriptors": len(os.listdir("/proc/self/fd")),
             "descriptors of the launcher": len(os.listdir(f"/proc/{rig.node.launcher.pid}/fd")),
             "mounts": Path("/proc/self/mountinfo").read_text().count(str(directory)),
-            "cgroups": sum(_cgroups(f"sandpool{settings.instance}")),
+            "cgroups": len(rig.pod_cgroups()),
             "interfaces": len(yard.call(socket.if_nameindex)),
             "rules": len(yard.call(_ruleset).split()),
             "files": sum(1 for _ in settings.directory.rglob("*")),
         }
     )
-
-
-def _cgroups(name: str) -> Iterator[int]:
-    """How many pods there are in each hierarchy. Nobody else's are looked into: they go while one looks."""
-    for root in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").glob("*/")):
-        if (root / name).is_dir():
-            yield sum(1 for each in (root / name).iterdir() if each.is_dir())
 
 
 def _ruleset() -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from glob import glob
 from pathlib import Path
 from random import Random
 
@@ -31,11 +30,6 @@ def another(rig: RealNode, refused: str = "nothing") -> Node:
     return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
 
 
-def cgroups(rig: RealNode) -> list[str]:
-    """Of pods. Others' go while one looks, which a path's own method does not bear."""
-    return glob(f"/sys/fs/cgroup/**/sandpool{rig.node.settings.instance}/*/", recursive=True)
-
-
 async def events(rig: RealNode, name: str) -> dict[str, str]:
     found = (await rig.client.list(EVENT, "default"))["items"]
     return {each["reason"]: each["note"] for each in found if each["regarding"]["name"] == name}
@@ -51,7 +45,7 @@ async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
         assert status["podIP"] and status["containerStatuses"][0]["state"]["running"]
         assert uid in await rig.node.network.attached()
         assert list((rig.node.settings.directory / "pods" / uid / "_volumes").rglob("*disk*"))
-        assert cgroups(rig) == [] and await rig.output(name) == ""
+        assert rig.pod_cgroups() == [] and await rig.output(name) == ""
         assert "Started" in await events(rig, name)
         await rig.delete(name)
         await rig.gone(name)
