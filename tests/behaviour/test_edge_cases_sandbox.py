@@ -26,11 +26,11 @@ from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
-from sandpool.testing.node import Fate, Stage
+from sandpool.node.simulated import Fate, Stage
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_status, pod_template
-from sandpool.testing.wire import Fault
 from sandpool.testing.world import World, owner_of
+from tests.support.sandbox_objects import pod_status, pod_template
 
 HASH = name_hash("box")
 TRACKING = {SANDBOX_NAME_HASH: HASH}

@@ -12,10 +12,10 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.controllers.run import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
-from sandpool.testing.node import Fate
+from sandpool.node.simulated import Fate
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.sandbox_objects import pod_template
 
 TRACKING = {SANDBOX_NAME_HASH: name_hash("box")}
 HEADLESS: Object = {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 9}]}

@@ -15,9 +15,9 @@ from sandpool.api.names import name_hash
 from sandpool.controllers.run import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.kube.transport import MERGE_PATCH, Request
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Fault
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
+from tests.support.sandbox_objects import pod_template
 
 
 async def test_a_sandbox_that_has_all_it_needs_is_not_written_to(world: World) -> None:

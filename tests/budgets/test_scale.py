@@ -30,7 +30,7 @@ from sandpool.controllers.caches import Caches
 from sandpool.controllers.run import Settings
 from sandpool.controllers.warmpool.settings import Settings as PoolSettings
 from sandpool.engine.cache import Key
-from sandpool.testing.home import InProcessHome
+from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
 
 SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
@@ -60,14 +60,14 @@ class QuietWorld(World):
 
 @asynccontextmanager
 async def quiet_world(directory: Path) -> AsyncIterator[QuietWorld]:
-    home = await InProcessHome.start(directory)
-    world = QuietWorld(home, settings=Settings(warm_pool=PoolSettings(replenish_delay=3600)))
+    backend = await InProcessBackend.start(directory)
+    world = QuietWorld(backend, settings=Settings(warm_pool=PoolSettings(replenish_delay=3600)))
     await world.start()
     await world.template()
     await world.pool(5 * SAMPLES)
     yield world
     await world.stop()
-    await home.close()
+    await backend.close()
 
 
 @pytest.fixture

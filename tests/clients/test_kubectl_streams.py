@@ -19,11 +19,11 @@ from sandpool.kube.door import Conversation
 from sandpool.node.kubelet.kubelet import Kubelet
 from sandpool.node.kubelet.kubelet import Settings as KubeletSettings
 from sandpool.server.daemon import Daemon, Settings
-from sandpool.testing.door import FakeDoor
-from sandpool.testing.kubectl import Kubectl, find_kubectls
-from sandpool.testing.kubelet import node_at, started
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.fake_kubelet import node_at, started
+from tests.support.fake_pod_access import FakeDoor
+from tests.support.kubectl import Kubectl, find_kubectls
 
 KUBECTLS = find_kubectls()
 pytestmark = pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl")

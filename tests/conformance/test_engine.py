@@ -13,7 +13,7 @@ from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
 from sandpool.kube.client import Client
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 
 async def test_leadership_passes_on(client: Client, namespace: str) -> None:

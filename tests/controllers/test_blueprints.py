@@ -7,7 +7,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches
-from sandpool.testing.sandboxes import NAMESPACE, template
+from tests.support.sandbox_objects import NAMESPACE, template
 
 
 def version(number: int, generation: int = 1, **metadata: object) -> Object:

@@ -14,7 +14,7 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template, sandbox, sandbox_pod, stored
+from tests.support.sandbox_objects import pod_template, sandbox, sandbox_pod, stored
 
 
 def test_sandboxes_are_found_by_owner_and_pool() -> None:

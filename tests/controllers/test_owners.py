@@ -11,9 +11,9 @@ from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.kube.client import Client
 from sandpool.server.app import ApiServer
+from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Wire
+from tests.support.sandbox_objects import pod_template
 
 NAMESPACE = "default"
 
@@ -26,7 +26,7 @@ async def made(client: Client) -> TemplateView:
 async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
-    people, wire, caches = server.client(), Wire(server.client().transport), Caches()
+    people, wire, caches = server.client(), FaultyTransport(server.client().transport), Caches()
     owners = Owners(SANDBOX_TEMPLATE, Performer(Client(wire), caches))
     first = await made(people)
     caches.templates.saw(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))

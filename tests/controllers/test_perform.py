@@ -17,7 +17,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
+from tests.support.sandbox_objects import pod_template
 
 BOX = Key("default", "box")
 CREATE = Create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}))

@@ -28,7 +28,7 @@ from sandpool.node.pods import refusals
 from sandpool.server.app import ApiServer
 from sandpool.server.exchange import User
 from sandpool.testing.objects import new, owner_reference, pod
-from sandpool.testing.sandboxes import pod_template
+from tests.support.sandbox_objects import pod_template
 
 NS = "default"
 ALICE = User("alice")

@@ -27,10 +27,10 @@ from sandpool.node.network.namespaces import Namespace
 from sandpool.node.pods.ledger import boot_id
 from sandpool.node.runtimes.record import SPEC
 from sandpool.server import daemon
-from sandpool.testing.node_process import NodeProcess, Place
 from sandpool.testing.objects import new, pod
-from sandpool.testing.real_node import IMAGE
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.node_process import NodeProcess, Place
+from tests.support.real_node import IMAGE
 
 pytestmark = pytest.mark.isolation
 

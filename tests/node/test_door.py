@@ -17,10 +17,10 @@ from random import Random
 import pytest
 import pytest_asyncio
 
+from benchmarks.data_exec import abandoned, exec_path
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
-from sandpool.bench.data_exec import abandoned, exec_path
 from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node
 from sandpool.node.assembly import Settings as NodeSettings
@@ -28,9 +28,9 @@ from sandpool.node.door import NodeDoor
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.registration import Offer
 from sandpool.server.daemon import Daemon, Settings
-from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.kubectl import Kubectl, find_kubectls
 
 KUBECTLS = find_kubectls()
 pytestmark = [

@@ -29,8 +29,8 @@ from sandpool.router.presence import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, P
 from sandpool.server.app import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.sandbox_objects import pod_template
 
 
 @asynccontextmanager

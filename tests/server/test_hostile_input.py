@@ -35,9 +35,9 @@ from sandpool.server.app import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.bodies import PROTOBUF
 from sandpool.server.exchange import Response, ServerRequest
-from sandpool.testing.chaos import Chaos
-from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, pod
+from tests.support.custom_kinds import install
+from tests.support.hostile_input import Chaos
 
 NAMESPACE_NAME = "hostile"
 GADGET = custom_type("hostile.example.com", "Gadget")

@@ -17,7 +17,7 @@ from sandpool.server.bodies import decode_yaml
 from sandpool.server.exchange import ServerRequest, User
 from sandpool.server.large_yaml import LARGE, LargeYaml
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 ADMIN = User("admin", ("system:masters",))
 YAML = "application/yaml"

@@ -8,8 +8,8 @@ from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.app import ApiServer
 from sandpool.server.gc import Trace
 from sandpool.server.ownership import OwnerKind, Ref
-from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, owner_reference
+from tests.support.custom_kinds import install
 
 A = Ref("configmaps", "default", "a")
 

@@ -33,9 +33,8 @@ from sandpool.engine import reflector
 from sandpool.engine.cache import Cache, version_of
 from sandpool.engine.turnstile import Turnstile
 from sandpool.kube.errors import ApiError
-from sandpool.testing.simulation.progress import steady_load
-from sandpool.testing.simulation.simulation import Scenario
-from sandpool.testing.simulation.theme import (
+from sandpool.testing.simulation.liveness import steady_load
+from sandpool.testing.simulation.profile import (
     HARD_TIMES,
     LAST_GIFTS,
     LAST_WORDS,
@@ -48,6 +47,7 @@ from sandpool.testing.simulation.theme import (
     VANDALS,
     Theme,
 )
+from sandpool.testing.simulation.simulation import Scenario
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Scenario]  # by seed

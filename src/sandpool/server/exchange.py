@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from sandpool.kube.transport import JSON
-from sandpool.server.streams.wire import Wire
+from sandpool.server.streams.wire import FaultyTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +77,7 @@ class Upgrade:
     """From here on the connection speaks something else: ``run`` does, until it is over. What the client is told is in
     the headers of the answer. ``abandon`` is called instead if the client is gone by then."""
 
-    run: Callable[[Wire], Awaitable[None]]
+    run: Callable[[FaultyTransport], Awaitable[None]]
     abandon: Callable[[], None] = lambda: None
 
 

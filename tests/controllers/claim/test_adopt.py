@@ -13,8 +13,8 @@ from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.adopt import adoption, upkeep
 from sandpool.controllers.claim.problems import Problem
 from sandpool.kube.patches import merge_patch
-from sandpool.testing.claims import claim, pool_member, warm_pool
-from sandpool.testing.sandboxes import pod_template, sandbox, template
+from tests.support.claim_objects import claim, pool_member, warm_pool
+from tests.support.sandbox_objects import pod_template, sandbox, template
 
 BRINGS_LABELS = {"additionalPodMetadata": {"labels": {"sandbox.users.io/a": "b"}}}
 POOL_POD_LABELS = {

@@ -13,8 +13,8 @@ from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolVie
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assigner import Stage
 from sandpool.controllers.claim.candidates import compatibility, current, is_adoptable, offer_of, refusal, wishes
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
-from sandpool.testing.sandboxes import pod_template, sandbox, template
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import pod_template, sandbox, template
 
 POOL = WarmPoolView.from_object(warm_pool())
 CLAIM = ClaimView.from_object(claim())

@@ -12,8 +12,8 @@ from sandpool.api.views import ClaimView, TemplateView
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.cold import sandbox_for
 from sandpool.controllers.claim.problems import Problem
-from sandpool.testing.claims import claim
-from sandpool.testing.sandboxes import IMAGE, pod_template, template
+from tests.support.claim_objects import claim
+from tests.support.sandbox_objects import IMAGE, pod_template, template
 
 
 def made(claimed: Object | None = None, spec: Object | None = None, **options: str) -> Object:

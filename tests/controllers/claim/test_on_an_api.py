@@ -25,9 +25,9 @@ from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.app import ApiServer
-from sandpool.testing.claims import ready_status
 from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
+from tests.support.claim_objects import ready_status
+from tests.support.sandbox_objects import pod_template
 
 NAMESPACE = "default"
 

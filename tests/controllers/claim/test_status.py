@@ -14,8 +14,8 @@ from sandpool.controllers.claim import problems
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
 from sandpool.kube.patches import merge_patch
-from sandpool.testing.claims import claim, ready_status
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, ready_status
+from tests.support.sandbox_objects import sandbox
 
 NOW = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
 STAMP = "2026-11-01T12:30:00Z"

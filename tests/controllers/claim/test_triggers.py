@@ -14,8 +14,8 @@ from sandpool.controllers.claim.triggers import (
     read_of_pool,
     read_of_sandbox,
 )
-from sandpool.testing.claims import claim, ready_status, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 READY = ready_status()
 BOUND = {"sandbox": {"name": "pool-abcde"}}

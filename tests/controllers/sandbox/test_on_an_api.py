@@ -20,7 +20,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new, pod
-from sandpool.testing.sandboxes import pod_status, pod_template
+from tests.support.sandbox_objects import pod_status, pod_template
 
 NAMESPACE = "default"
 START = datetime(2026, 1, 2, tzinfo=UTC)

@@ -14,7 +14,7 @@ from sandpool.node.images.images import Images
 from sandpool.node.images.reference import parse
 from sandpool.node.pods.parts import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
-from sandpool.testing.node_parts import FakeSecrets
+from tests.support.fake_node_parts import FakeSecrets
 
 
 @pytest.mark.parametrize(

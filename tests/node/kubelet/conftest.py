@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.kube.client import Client
 from sandpool.kube.door import Conversation
-from sandpool.testing.kubelet import KubeletRig, kubelet_rig
+from tests.support.fake_kubelet import KubeletRig, kubelet_rig
 
 
 async def repeat(command: tuple[str, ...], client: Conversation) -> int:

@@ -13,7 +13,7 @@ from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
 from sandpool.node.runtimes.runtime import ContainerSpec
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.runtime import FakeContainer, FakeRuntime, pod_sandbox
+from tests.support.fake_runtime import FakeContainer, FakeRuntime, pod_sandbox
 
 
 @pytest.fixture

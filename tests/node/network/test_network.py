@@ -25,7 +25,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.network import Network, NetworkUnavailable, Settings
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 pytestmark = pytest.mark.isolation
 

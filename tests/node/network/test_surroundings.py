@@ -16,7 +16,7 @@ from sandpool.node.network.policy import OPEN, Endpoint
 from sandpool.node.network.surroundings import Surroundings
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 
 @pytest_asyncio.fixture

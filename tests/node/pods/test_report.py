@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.node.pods.lives import Story, container, running
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.life import Problem, Stage
 from sandpool.node.pods.news import changes, is_urgent
 from sandpool.node.pods.spec import ProbeKind
+from tests.node.pods.lives import Story, container, running
 
 TIME = "2026-01-01T00:00:00Z"
 UNREADY = {"reason": "ContainersNotReady", "message": "containers with unready status: [main]"}

@@ -106,7 +106,7 @@ class Answer:
         return orjson.loads(self.body)
 
 
-class Wire:
+class FaultyTransport:
     """One connection, byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -193,9 +193,9 @@ class Bench:
             clock=self.clock,
             **options,
         )
-        self._wires: list[Wire] = []
+        self._wires: list[FaultyTransport] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> FaultyTransport:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1",
             self.front.port,
@@ -203,7 +203,7 @@ class Bench:
             server_hostname="localhost" if tls else None,
             limit=1 << 20,
         )
-        wire = Wire(reader, writer)
+        wire = FaultyTransport(reader, writer)
         self._wires.append(wire)
         return wire
 

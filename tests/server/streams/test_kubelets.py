@@ -19,8 +19,8 @@ from sandpool.server.pki import Authority, server_tls
 from sandpool.server.streams.asking import Answer
 from sandpool.server.streams.kubelets import Endpoint, Kubelets
 from sandpool.server.streams.pods import PodStreams
-from sandpool.testing.garbage import freed_at_once
 from sandpool.testing.objects import new
+from tests.support.garbage import freed_at_once
 
 INTERNAL = {"type": "InternalIP", "address": "10.0.0.1"}
 OTHERS = [{"type": "Hostname", "address": "here"}, {"type": "ExternalIP", "address": "10.0.0.2"}]

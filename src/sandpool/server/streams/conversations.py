@@ -13,7 +13,7 @@ from sandpool.server.streams import forwarding, remote
 from sandpool.server.streams.query import Streams
 from sandpool.server.streams.spdy_session import SpdySession
 from sandpool.server.streams.websocket import WebSocket, WebSocketWire, accept_headers
-from sandpool.server.streams.wire import Wire
+from sandpool.server.streams.wire import FaultyTransport
 
 _WEBSOCKET: Final = "websocket"
 _SPDY: Final = "spdy/3.1"
@@ -21,10 +21,10 @@ _STREAM_PROTOCOL: Final = "x-stream-protocol-version"
 
 
 def with_command(headers: Mapping[str, str], streams: Streams, work: remote.Work) -> Response:
-    async def over_websocket(wire: Wire) -> None:
+    async def over_websocket(wire: FaultyTransport) -> None:
         await remote.over_websocket(WebSocket(wire), work, streams)
 
-    async def over_spdy(wire: Wire) -> None:
+    async def over_spdy(wire: FaultyTransport) -> None:
         await remote.over_spdy(SpdySession(wire), work, streams)
 
     if _wants(headers, _WEBSOCKET):
@@ -33,10 +33,10 @@ def with_command(headers: Mapping[str, str], streams: Streams, work: remote.Work
 
 
 def with_ports(headers: Mapping[str, str], dial: forwarding.Dial) -> Response:
-    async def over_websocket(wire: Wire) -> None:
+    async def over_websocket(wire: FaultyTransport) -> None:
         await forwarding.forward(SpdySession(WebSocketWire(WebSocket(wire))), dial)
 
-    async def over_spdy(wire: Wire) -> None:
+    async def over_spdy(wire: FaultyTransport) -> None:
         await forwarding.forward(SpdySession(wire), dial)
 
     if _wants(headers, _WEBSOCKET):
@@ -103,5 +103,5 @@ def _spdy_headers(headers: Mapping[str, str], known: tuple[str, ...]) -> list[tu
     return [("Upgrade", "SPDY/3.1"), ("Connection", "Upgrade"), ("X-Stream-Protocol-Version", protocol)]
 
 
-def _switch(headers: list[tuple[str, str]], run: Callable[[Wire], Awaitable[None]]) -> Response:
+def _switch(headers: list[tuple[str, str]], run: Callable[[FaultyTransport], Awaitable[None]]) -> Response:
     return Response(101, headers=headers, upgrade=Upgrade(run))

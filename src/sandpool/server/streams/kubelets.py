@@ -29,7 +29,7 @@ from sandpool.server.exchange import Response, Upgrade
 from sandpool.server.pki import Identity
 from sandpool.server.streams.asking import Answer, ask, request_head
 from sandpool.server.streams.conversations import with_text
-from sandpool.server.streams.wire import Wire
+from sandpool.server.streams.wire import FaultyTransport
 
 # Seconds for a connection, and for the head of an answer: a kubelet asks the API whether we may.
 _PATIENCE: Final = 15.0
@@ -143,11 +143,11 @@ class Kubelets:
         return context
 
 
-async def _relay(client: Wire, answer: Answer) -> None:
+async def _relay(client: FaultyTransport, answer: Answer) -> None:
     """Until one of them ends."""
     kubelet = answer.wire()
 
-    async def pass_on(source: Wire, target: Wire) -> None:
+    async def pass_on(source: FaultyTransport, target: FaultyTransport) -> None:
         while data := await source.receive():
             await target.send(data)
 

@@ -6,7 +6,7 @@ import asyncio
 from typing import Protocol
 
 
-class Wire(Protocol):
+class FaultyTransport(Protocol):
     """``receive`` gives some bytes, or none at all when the other side has ended. ``send`` waits while the other side
     does not read. Sending to who is gone does nothing; ``receive`` tells."""
 
