@@ -15,7 +15,7 @@ import pytest_asyncio
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import Conversation
 from sandpool.node.kubelet.kubelet import Kubelet
 from sandpool.node.kubelet.kubelet import Settings as KubeletSettings
 from sandpool.server.daemon import Daemon, Settings

@@ -17,7 +17,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.node.agent import NodeAgent, Parts, Settings
-from sandpool.node.pods.workplace import Runtimes
+from sandpool.node.pods.context import Runtimes
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.server.app import ApiServer

@@ -24,7 +24,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
 from sandpool.node.network.namespaces import Namespace
-from sandpool.node.pods.ledger import boot_id
+from sandpool.node.pods.checkpoint import boot_id
 from sandpool.node.runtimes.record import SPEC
 from sandpool.server import daemon
 from sandpool.testing.node_process import NodeProcess, Place

@@ -15,7 +15,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.node.agent import NodeAgent, Parts, Settings
-from sandpool.node.pods.workplace import Runtimes
+from sandpool.node.pods.context import Runtimes
 from sandpool.node.registration import Offer
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.testing.control_plane import ControlPlane

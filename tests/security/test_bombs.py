@@ -13,7 +13,7 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.logs.logs import RATE, Logs
+from sandpool.node.logs.manager import RATE, Logs
 from sandpool.node.runtimes.runtime import Container, Scratch
 from sandpool.testing.isolation import RUNTIMES, SLOW, Rig
 

@@ -14,7 +14,7 @@ from sandpool.cli.addresses import address
 from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics import Metrics
-from sandpool.node.door import NodeDoor
+from sandpool.node.pod_access import NodeDoor
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.guards import ScopedTokens
 from sandpool.router.router import Guard, everybody

@@ -31,20 +31,20 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.heartbeat import Heartbeat
 from sandpool.node.machine import read_machine, read_remaining
-from sandpool.node.pods import happenings, workplace
-from sandpool.node.pods.estate import volume_directory
+from sandpool.node.pods import context, events
+from sandpool.node.pods.checkpoint import Ledger, read_ledger
+from sandpool.node.pods.context import Runtimes, Workplace
 from sandpool.node.pods.host_users import FIRST, HostUsers, OwnUser
-from sandpool.node.pods.ledger import Ledger, read_ledger
-from sandpool.node.pods.life import Life, Moment, Problem
-from sandpool.node.pods.parts import Images, Logs, Network, Volumes
+from sandpool.node.pods.interfaces import Images, Logs, Network, Volumes
 from sandpool.node.pods.phase import phase
-from sandpool.node.pods.refusals import REASON, message, refusals
+from sandpool.node.pods.resource_admission import Room
+from sandpool.node.pods.resources import volume_directory
 from sandpool.node.pods.restore import restored
-from sandpool.node.pods.room import Room
 from sandpool.node.pods.service_links import service_links
 from sandpool.node.pods.spec import Pod
+from sandpool.node.pods.state import Life, Moment, Problem
+from sandpool.node.pods.unsupported_fields import REASON, message, refusals
 from sandpool.node.pods.worker import PodWorker
-from sandpool.node.pods.workplace import Runtimes, Workplace
 from sandpool.node.registration import Ability, Endpoint, Offer, allocatable
 from sandpool.node.runtimes.known import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
@@ -171,7 +171,7 @@ class NodeAgent:
 
     def _workplace(self, amounts: Mapping[str, str]) -> Workplace:
         parts, settings = self.parts, self.settings
-        own = workplace.Settings(
+        own = context.Settings(
             self.name, settings.directory, settings.cluster_domain, allow_host_paths=settings.allow_host_paths
         )
         ledgers = map(read_ledger, own.pods.iterdir() if own.pods.is_dir() else ())
@@ -263,7 +263,7 @@ class NodeAgent:
         why = Problem(REASON, message(found)) if found else self.room.admit(pod.object)
         if why is None:
             return life
-        self.recorder.event(pod.reference, happenings.refused(why.reason, why.message))
+        self.recorder.event(pod.reference, events.refused(why.reason, why.message))
         return Life.of(pod, begun=life.begun).refused(why)
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:

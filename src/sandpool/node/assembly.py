@@ -27,11 +27,10 @@ from sandpool.node.cgroups.marks import Marks
 from sandpool.node.cgroups.members import Members
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.door import NodeDoor
 from sandpool.node.images.images import Images
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.logs.logs import Logs
+from sandpool.node.logs.manager import Logs
 from sandpool.node.machine import read_machine
 from sandpool.node.network import network as networks
 from sandpool.node.network.dns import name_servers
@@ -40,10 +39,11 @@ from sandpool.node.network.lonely import LonelyNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
 from sandpool.node.network.ranges import NoRangeLeft, check, choose
 from sandpool.node.network.surroundings import Surroundings
-from sandpool.node.pods import parts
+from sandpool.node.pod_access import NodeDoor
+from sandpool.node.pods import interfaces
+from sandpool.node.pods.context import PODS, Runtimes
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.host_users import FIRST
-from sandpool.node.pods.workplace import PODS, Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
@@ -54,8 +54,8 @@ from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.scheduling.scheduler import Scheduler
-from sandpool.node.volumes.provisioning import Provisioner
-from sandpool.node.volumes.volumes import Volumes
+from sandpool.node.volumes.manager import Volumes
+from sandpool.node.volumes.provisioner import Provisioner
 
 _log = logging.getLogger(__name__)
 
@@ -98,14 +98,14 @@ class Node:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, random: Random, settings: Settings, *, logs: parts.Logs | None = None
+        self, client: Client, clock: Clock, random: Random, settings: Settings, *, logs: interfaces.Logs | None = None
     ) -> None:
         self.client = client
         self.clock = clock
         self.random = random
         self.settings = settings
         self.logs = Logs(clock)
-        self.listener: parts.Logs = self.logs if logs is None else logs  # who takes what containers write
+        self.listener: interfaces.Logs = self.logs if logs is None else logs  # who takes what containers write
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None

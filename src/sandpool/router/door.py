@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible, PodDoor
+from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible, PodDoor
 from sandpool.router.presence import PORT
 
 _ONLY_A_PORT = "it is part of the API server's process: only its port can be forwarded"

@@ -10,7 +10,7 @@ from typing import Any
 from sandpool.engine.clock import Clock
 from sandpool.engine.metrics import Metrics
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
+from sandpool.kube.pod_access import PodDoor
 from sandpool.node.agent import NodeAgent
 from sandpool.router.dialling import ThroughNode, connect
 from sandpool.router.door import RouterDoor

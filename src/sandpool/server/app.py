@@ -13,7 +13,7 @@ from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
+from sandpool.kube.pod_access import PodDoor
 from sandpool.server.admission import Admission
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.groups import authenticated

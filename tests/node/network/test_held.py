@@ -17,7 +17,7 @@ from sandpool.node.launcher.exchange import Child
 from sandpool.node.launcher.unprivileged import Hold
 from sandpool.node.network import held
 from sandpool.node.network.held import HeldNetwork
-from sandpool.node.pods.parts import NetworkFailure
+from sandpool.node.pods.interfaces import NetworkFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 POD: Object = {"metadata": {"uid": "1"}}

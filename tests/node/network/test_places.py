@@ -9,7 +9,7 @@ from sandpool.api.resource import Object
 from sandpool.node.network.lonely import LonelyNetwork
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.places import Places
-from sandpool.node.pods.parts import NetworkFailure
+from sandpool.node.pods.interfaces import NetworkFailure
 
 POD: Object = {"metadata": {"uid": "1"}}
 

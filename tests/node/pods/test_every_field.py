@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.schema.core import schemas
-from sandpool.node.pods.refusals import refusals
+from sandpool.node.pods.unsupported_fields import refusals
 from sandpool.testing.objects import pod
 
 CORE = "io.k8s.api.core.v1."

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.node.pods.lives import Story, container, running
+from tests.node.pods.states import Story, container, running
 
-from sandpool.node.pods.life import Life, Problem, Stage
 from sandpool.node.pods.phase import phase
 from sandpool.node.pods.restore import found_running, lost, restored, runs, started_over
 from sandpool.node.pods.spec import Pod, ProbeKind
+from sandpool.node.pods.state import Life, Problem, Stage
 
 
 def again(story: Story) -> Life:

@@ -15,8 +15,8 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request
 from sandpool.node.pods import worker
-from sandpool.node.pods.life import Life, Moment
-from sandpool.node.pods.parts import ImageFailure, NetworkFailure, VolumeFailure
+from sandpool.node.pods.interfaces import ImageFailure, NetworkFailure, VolumeFailure
+from sandpool.node.pods.state import Life, Moment
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.testing.objects import new
 from sandpool.testing.runtime import FakeContainer

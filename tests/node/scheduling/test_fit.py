@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandpool.api.labels import UNAVAILABLE_RUNTIMES
-from sandpool.node.scheduling.demand import demand_of, requests_of
 from sandpool.node.scheduling.fit import NodeView, message, obstacles
+from sandpool.node.scheduling.requirements import demand_of, requests_of
 from sandpool.testing.objects import pod
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.downward import Place
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.interfaces import VolumeFailure
 from sandpool.node.volumes.projection import File, Sources, project
 
 POD: Object = {

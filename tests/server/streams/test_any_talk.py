@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
-from sandpool.kube.door import Conversation, Size
+from sandpool.kube.pod_access import Conversation, Size
 from sandpool.server.streams import spdy
 from sandpool.server.streams.forwarding import forward
 from sandpool.server.streams.query import Streams

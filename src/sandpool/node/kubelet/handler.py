@@ -8,9 +8,9 @@ from urllib.parse import unquote
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.kube.door import PodDoor
 from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
-from sandpool.node.kubelet.access import Access
+from sandpool.kube.pod_access import PodDoor
+from sandpool.node.kubelet.authorization import Access
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.exchange import Response, ServerRequest
 from sandpool.server.streams.containers import chosen_container

@@ -16,9 +16,9 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
-from sandpool.node.kubelet.access import Access, CertificatesOnly, NoImpersonation
+from sandpool.kube.pod_access import PodDoor
 from sandpool.node.kubelet.authority import NoAuthority, client_authority
+from sandpool.node.kubelet.authorization import Access, CertificatesOnly, NoImpersonation
 from sandpool.node.kubelet.handler import Find, KubeletHandler
 from sandpool.node.registration import Endpoint
 from sandpool.server.http import HttpFront

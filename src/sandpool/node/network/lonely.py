@@ -16,7 +16,7 @@ from sandpool.api.resource import Object
 from sandpool.node.network.links import raise_loopback
 from sandpool.node.network.namespaces import Namespace, connect_inside
 from sandpool.node.network.places import ISOLATED, LOOPBACK, Places, refused
-from sandpool.node.pods.parts import Attachment
+from sandpool.node.pods.interfaces import Attachment
 
 
 class LonelyNetwork(Places[tuple[IPv4Address, Namespace]]):

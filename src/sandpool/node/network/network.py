@@ -32,7 +32,7 @@ from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.namespaces import Namespace, connect_inside
 from sandpool.node.network.policy import Endpoint, Port
 from sandpool.node.network.ranges import RANGES
-from sandpool.node.pods.parts import Attachment, NetworkFailure
+from sandpool.node.pods.interfaces import Attachment, NetworkFailure
 
 T = TypeVar("T")
 

@@ -15,14 +15,14 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
-from sandpool.node.pods.compose import compose
+from sandpool.node.pods.checkpoint import Run, boot_id, read_run
+from sandpool.node.pods.container_spec import compose
+from sandpool.node.pods.context import Workplace
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
-from sandpool.node.pods.ledger import Run, boot_id, read_run
-from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Ending, Moment
-from sandpool.node.pods.parts import Image, PodVolumes
+from sandpool.node.pods.interfaces import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
-from sandpool.node.pods.workplace import Workplace
+from sandpool.node.pods.state import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Ending, Moment
 from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime
 from sandpool.node.runtimes.runtime import Container as Running
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandpool.api.views.pod import FAILED, RUNNING, SUCCEEDED
-from sandpool.node.pods.life import Life, Stage
 from sandpool.node.pods.spec import Container
+from sandpool.node.pods.state import Life, Stage
 
 PENDING: Final = "Pending"
 

@@ -12,12 +12,12 @@ from datetime import datetime
 from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED
 from sandpool.api.views.times import parse_time
-from sandpool.node.pods.life import ContainerLife, Ending, Life, Moment, Problem, Stage
 from sandpool.node.pods.phase import work_finished
-from sandpool.node.pods.refusals import REASON
-from sandpool.node.pods.room import is_shortage
+from sandpool.node.pods.probe_state import Tally
+from sandpool.node.pods.resource_admission import is_shortage
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
-from sandpool.node.pods.tally import Tally
+from sandpool.node.pods.state import ContainerLife, Ending, Life, Moment, Problem, Stage
+from sandpool.node.pods.unsupported_fields import REASON
 
 # What is said of a run that nobody saw the end of.
 _LOST = "ContainerStatusUnknown"

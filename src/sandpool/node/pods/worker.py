@@ -18,7 +18,7 @@ from sandpool.api.events import Happening
 from sandpool.api.resource import Object
 from sandpool.engine.deadline import within
 from sandpool.kube.errors import ApiError
-from sandpool.node.pods import happenings
+from sandpool.node.pods import events
 from sandpool.node.pods.actions import (
     Action,
     Ask,
@@ -34,16 +34,16 @@ from sandpool.node.pods.actions import (
     Thaw,
 )
 from sandpool.node.pods.backoff import restart_at
-from sandpool.node.pods.decide import decide
+from sandpool.node.pods.context import Workplace
 from sandpool.node.pods.environment import ConfigError
-from sandpool.node.pods.estate import Estate, NotPrepared
-from sandpool.node.pods.inquiry import Inquiry
-from sandpool.node.pods.life import NOT_PULLED, START_ERROR_CODE, Life, Moment, Problem, Stage
-from sandpool.node.pods.parts import ImageFailure, VolumeFailure
-from sandpool.node.pods.refusals import REASON, message, refused_later
-from sandpool.node.pods.reporter import Reporter
+from sandpool.node.pods.interfaces import ImageFailure, VolumeFailure
+from sandpool.node.pods.plan import decide
+from sandpool.node.pods.prober import Inquiry
+from sandpool.node.pods.resources import Estate, NotPrepared
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.workplace import Workplace
+from sandpool.node.pods.state import NOT_PULLED, START_ERROR_CODE, Life, Moment, Problem, Stage
+from sandpool.node.pods.status_manager import Reporter
+from sandpool.node.pods.unsupported_fields import REASON, message, refused_later
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class PodWorker:
     def saw(self, object: Object) -> None:
         """The API shows another version of the pod."""
         if late := refused_later(self.life.pod.object, object):
-            self._happened(happenings.refused(REASON, message(late)))
+            self._happened(events.refused(REASON, message(late)))
         self._become(self.life.changed(Pod.read(object)))
 
     def vanished(self) -> None:
@@ -135,13 +135,13 @@ class PodWorker:
 
     def _announce(self, before: Life, after: Life) -> None:
         if after.doom is not None and before.doom is None:
-            self._happened(happenings.deadline_exceeded(after.doom.message))
+            self._happened(events.deadline_exceeded(after.doom.message))
         for name, container in after.containers.items():
             if container.stop is None or before[name].stop is not None:
                 continue
             failed = [kind for kind, tally in container.tallies.items() if tally.failed]
             restarts = failed and not after.stopping
-            self._happened(happenings.killing_unhealthy(name, failed[0]) if restarts else happenings.killing(name))
+            self._happened(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class PodWorker:
                 await self._turn()
                 addresses = await self.estate.prepare()
         except NotPrepared as error:
-            self._happened(happenings.not_prepared(error.reason, str(error)))
+            self._happened(events.not_prepared(error.reason, str(error)))
             self._become(self.life.not_prepared(Problem(error.reason, str(error)), self._now()))
         else:
             self._become(self.life.prepared(addresses))
@@ -237,7 +237,7 @@ class PodWorker:
         try:
             image = await containers.image(pod, container)
             if image.pulled:
-                self._happened(happenings.pulled(container.image))
+                self._happened(events.pulled(container.image))
             async with self.place.starting:
                 reason = "CreateContainerError"
                 await self._turn()
@@ -248,7 +248,7 @@ class PodWorker:
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
-            self._happened(happenings.failed(reason, str(error)))
+            self._happened(events.failed(reason, str(error)))
             problem, image_id = Problem(reason, str(error)), image.id if image else ""
             refused = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
             if refused and not pod.restarts(container, START_ERROR_CODE):
@@ -256,7 +256,7 @@ class PodWorker:
             else:
                 self._become(self.life.not_started(name, problem, self._now(), image_id=image_id))
             return
-        self._happened(happenings.started(name))
+        self._happened(events.started(name))
         self._become(self.life.started(name, id, image.id, self._now()))
         self._watch(name)
 
@@ -269,7 +269,7 @@ class PodWorker:
         self._become(self.life.ended(name, ending))
         known = self.life[name]
         if restart_at(known.backoff, ending.finished.at) > ending.finished.at and not self.life.stopping:
-            self._happened(happenings.back_off(name, str(self.life.pod.key)))
+            self._happened(events.back_off(name, str(self.life.pod.key)))
 
     async def _post_start(self, name: str) -> None:
         container, run = self.life.pod.container(name), self.life[name].container_id
@@ -281,7 +281,7 @@ class PodWorker:
         if answer.good:
             self._become(self.life.hook_done(name))
         else:
-            self._happened(happenings.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
+            self._happened(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
             self._become(self.life.hook_failed(name, self._now()))
 
     async def _pre_stop(self, name: str, seconds: float) -> None:
@@ -292,7 +292,7 @@ class PodWorker:
         if self.life[name].container_id != run:
             return  # likewise
         if not answer.good:
-            self._happened(happenings.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
+            self._happened(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
         self._become(self.life.stop_hook_done(name, self._now()))
 
     async def _ask(self, ask: Ask) -> None:
@@ -305,7 +305,7 @@ class PodWorker:
             return  # it was asked of an earlier run
         tally = self.life[ask.name].tallies.get(ask.kind)
         if not answer.good and tally is not None and tally.counts(False, now.at):
-            self._happened(happenings.unhealthy(ask.kind, answer.message))
+            self._happened(events.unhealthy(ask.kind, answer.message))
         self._become(self.life.answered(ask.name, ask.kind, answer.good, now))
 
     async def _discard(self) -> None:

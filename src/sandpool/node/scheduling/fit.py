@@ -12,7 +12,7 @@ from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.node.runtimes.known import refusal
-from sandpool.node.scheduling.demand import Demand
+from sandpool.node.scheduling.requirements import Demand
 
 _UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _NOT_READY: Final = "node(s) were not ready"

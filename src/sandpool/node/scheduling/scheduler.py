@@ -27,10 +27,10 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client, StrategicPatch
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.node.scheduling.claims import Claims, Whereabouts
-from sandpool.node.scheduling.demand import Demand, demand_of
 from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, obstacles
-from sandpool.node.scheduling.waiting import Waiting
+from sandpool.node.scheduling.requirements import Demand, demand_of
+from sandpool.node.scheduling.unschedulable import Waiting
+from sandpool.node.scheduling.volume_binding import Claims, Whereabouts
 
 SCHEDULER: Final = "default-scheduler"
 # Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for

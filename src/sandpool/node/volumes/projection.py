@@ -13,7 +13,7 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.downward import Place, field_value, resource_value
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.interfaces import VolumeFailure
 
 DEFAULT_MODE: Final = 0o644
 #: Seconds a token is good for, if the volume does not say.

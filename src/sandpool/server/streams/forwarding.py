@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from sandpool.kube.door import NotPossible
+from sandpool.kube.pod_access import NotPossible
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 
 PROTOCOL: Final = "portforward.k8s.io"

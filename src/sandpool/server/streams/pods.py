@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.kube.door import NotPossible, PodDoor
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
+from sandpool.kube.pod_access import NotPossible, PodDoor
 from sandpool.server.exchange import Response, ServerRequest
 from sandpool.server.streams.containers import chosen_container
 from sandpool.server.streams.conversations import with_command, with_ports, with_text

@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Final
 from urllib.parse import parse_qsl
 
-from sandpool.kube.door import LogQuery
 from sandpool.kube.errors import BadRequest
+from sandpool.kube.pod_access import LogQuery
 from sandpool.server.requests import truthy
 
 #: Of a log: what the API server takes and passes on to a kubelet under the same names.

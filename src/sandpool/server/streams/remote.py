@@ -13,8 +13,8 @@ from typing import Final
 import orjson
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, NotPossible, Size
 from sandpool.kube.errors import ApiError
+from sandpool.kube.pod_access import Conversation, NotPossible, Size
 from sandpool.server.streams.query import Streams
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
