@@ -122,7 +122,7 @@ async def test_a_field_that_the_node_refuses_is_named(server: ApiServer, client:
     await trouble(client)
     failed = {**READY, "reason": api.POD_FAILED[0], "message": api.POD_FAILED[1]}
     await client.patch(SANDBOX, "box", MergePatch({"status": {"conditions": [failed]}}), NS, subresource="status")
-    refused = unsupported_fields.refusals({"spec": {"hostNetwork": True}}, host_paths=False, resources=())
+    refused = unsupported_fields.find_unsupported({"spec": {"hostNetwork": True}}, host_paths=False, resources=())
     why = {"reason": unsupported_fields.REASON, "message": unsupported_fields.message(refused)}
     body = {"status": {"phase": "Failed", "containerStatuses": None, **why}}
     made = await client.patch(POD, "box", MergePatch(body), NS, subresource="status")

@@ -22,11 +22,10 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.bench.data_exec import abandoned, exec_path
 from sandpool.engine.clock import SystemClock
-from sandpool.node.assembly import Node
-from sandpool.node.assembly import Settings as NodeSettings
+from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.namespaces import Namespace
-from sandpool.node.pod_access import NodeDoor
-from sandpool.node.registration import Offer
+from sandpool.node.pod_access import NodePodAccess
+from sandpool.node.registration import RegistrationOptions
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new
@@ -70,16 +69,16 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     host, _ = Namespace.make(directory / "host", lambda: None)
     daemon = Daemon(Settings(directory / "api", port=0))
     await daemon.start()
-    offer = NodeSettings(
+    offer = NodeOptions(
         directory / "node",
-        Offer("real"),
+        RegistrationOptions("real"),
         instance=f"-{os.getpid()}",
         first_host_user=4_000_000 + os.getpid() % 1000 * 1000,
         host=host.path,
     )
     node = Node(daemon.server.client(name="node"), SystemClock(), Random(), offer)
     await node.start()
-    daemon.server.door = NodeDoor(node.agent, node.logs)
+    daemon.server.door = NodePodAccess(node.agent, node.logs)
     kubectl = Kubectl(list(KUBECTLS.values())[-1], daemon.kubeconfig, directory / "cache")
     client = daemon.server.client()
     spec: Object = {
@@ -270,12 +269,12 @@ class TestDoor:
         spec = {"containers": [main], "terminationGracePeriodSeconds": 0}
         await rig.daemon.server.client().create(POD, new(POD, "ticks", spec=spec), "default")
 
-        async def begun() -> bool:
+        async def start_time() -> bool:
             found = await rig.daemon.server.client().get(POD, "ticks", "default")
             condition = condition_of(found, "Ready")
             return condition is not None and condition["status"] == "True"
 
-        await until(begun, within=60)
+        await until(start_time, within=60)
         process = rig.kubectl.start("logs", "-f", "ticks", "--tail=1")
         try:
             assert process.stdout is not None

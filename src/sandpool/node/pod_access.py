@@ -16,11 +16,11 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandpool.api.resource import Object
-from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible
+from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
 from sandpool.node.attached import Output
 from sandpool.node.descriptors import readable, writable
-from sandpool.node.logs.manager import Logs
+from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.runtimes import once
@@ -30,15 +30,15 @@ from sandpool.node.runtimes.terminal import Terminal, resize
 _PIECE: Final = 1 << 16
 
 
-class NodeDoor:
-    def __init__(self, agent: NodeAgent, logs: Logs) -> None:
+class NodePodAccess:
+    def __init__(self, agent: NodeAgent, logs: LogManager) -> None:
         self.agent = agent
         self.logs_kept = logs
 
     def leads_to(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
+    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         running = await self._made(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
@@ -49,17 +49,17 @@ class NodeDoor:
                 return error.code
             except RuntimeFailure as error:
                 # Only now: to look whether it runs takes longer than to let a command in.
-                raise NotPossible(str(error) if running.is_running else _not_running(pod, container)) from error
+                raise PodAccessError(str(error) if running.is_running else _not_running(pod, container)) from error
             finally:
                 talk.close_theirs()
             return await talk.until_the_end_of(process)
         finally:
             talk.close()
 
-    async def attach(self, pod: Object, container: str, client: Conversation) -> int:
+    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
         running = await self._made(pod, container)
         if not running.is_running:
-            raise NotPossible(_not_running(pod, container))
+            raise PodAccessError(_not_running(pod, container))
         output = Output(client)
         stop = self.logs_kept.listen(running, output.heard)
         showing = asyncio.create_task(output.show())
@@ -70,7 +70,7 @@ class NodeDoor:
         try:
             await asyncio.wait((ending, showing, output.too_late), return_when=asyncio.FIRST_COMPLETED)
             if output.too_late.done():
-                raise NotPossible("what the container writes is not read in time; kubectl logs has it")
+                raise PodAccessError("what the container writes is not read in time; kubectl logs has it")
             output.finish()
             await showing
             return (await ending).code
@@ -90,13 +90,13 @@ class NodeDoor:
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         worker = self._worker(pod)
         name = query.container
-        last = worker.estate.last_run(name)
+        last = worker.resources.last_run(name)
         if last is None:
-            raise NotPossible(f'container "{name}" in pod "{pod["metadata"]["name"]}" is waiting to start')
+            raise PodAccessError(f'container "{name}" in pod "{pod["metadata"]["name"]}" is waiting to start')
         directory, run = last
         run -= query.previous
         if run < 0:
-            raise NotPossible(f'previous terminated container "{name}" in pod "{pod["metadata"]["name"]}" not found')
+            raise PodAccessError(f'previous terminated container "{name}" in pod "{pod["metadata"]["name"]}" not found')
         options = LogOptions(
             follow=query.follow and not query.previous,
             timestamps=query.timestamps,
@@ -109,16 +109,16 @@ class NodeDoor:
     def _worker(self, pod: Object) -> PodWorker:
         metadata = pod["metadata"]
         worker = self.agent.find(metadata["namespace"], metadata["name"])
-        if worker is None or worker.life.pod.uid != metadata["uid"]:
-            raise NotPossible(f'pod "{metadata["name"]}" does not run on node {self.agent.name}')
+        if worker is None or worker.state.pod.uid != metadata["uid"]:
+            raise PodAccessError(f'pod "{metadata["name"]}" does not run on node {self.agent.name}')
         return worker
 
     async def _made(self, pod: Object, name: str) -> Container:
         """A container of the pod, whether it runs or has ended; thawed, if the pod was frozen."""
         worker = self._worker(pod)
-        container = worker.estate.running(name)
+        container = worker.resources.running(name)
         if container is None:
-            raise NotPossible(_not_running(pod, name))
+            raise PodAccessError(_not_running(pod, name))
         await worker.touch()
         return container
 
@@ -126,7 +126,7 @@ class NodeDoor:
 class _Pipes:
     """The three streams of a command, each a pipe; those that the client does not want lead nowhere."""
 
-    def __init__(self, client: Conversation) -> None:
+    def __init__(self, client: StreamClient) -> None:
         self.client = client
         self._theirs: list[int] = []
         self._input = self._pipe(outward=False) if client.has_stdin else None
@@ -193,7 +193,7 @@ class _Pipes:
 class _Terminal:
     """A command that believes to be talking to a person."""
 
-    def __init__(self, terminal: Terminal, client: Conversation) -> None:
+    def __init__(self, terminal: Terminal, client: StreamClient) -> None:
         self.client = client
         self._ours, theirs = terminal
         os.set_blocking(self._ours, False)
@@ -228,7 +228,7 @@ class _Terminal:
                 await _write(self._ours, data)
 
 
-def _command(running: Container, argv: tuple[str, ...], client: Conversation) -> Command:
+def _command(running: Container, argv: tuple[str, ...], client: StreamClient) -> Command:
     """What has a terminal is told which, unless the container says so itself: editors and pagers refuse to guess."""
     if not client.is_terminal:
         return Command(argv)
@@ -239,14 +239,14 @@ def _not_running(pod: Object, container: str) -> str:
     return f'container "{container}" in pod "{pod["metadata"]["name"]}" is not running'
 
 
-def _terminal(running: Container, client: Conversation) -> _Terminal:
+def _terminal(running: Container, client: StreamClient) -> _Terminal:
     try:
         return _Terminal(running.open_terminal(), client)
     except RuntimeFailure as error:
-        raise NotPossible(str(error)) from error
+        raise PodAccessError(str(error)) from error
 
 
-async def _show(descriptor: int, client: Conversation, *, error: bool) -> None:
+async def _show(descriptor: int, client: StreamClient, *, error: bool) -> None:
     """Until everybody who could write has closed it."""
     while True:
         await readable(descriptor)
@@ -261,7 +261,7 @@ async def _show(descriptor: int, client: Conversation, *, error: bool) -> None:
         await client.write(data, error=error)
 
 
-async def _show_rest(descriptor: int, client: Conversation, *, error: bool) -> None:
+async def _show_rest(descriptor: int, client: StreamClient, *, error: bool) -> None:
     with suppress(OSError):
         while data := os.read(descriptor, _PIECE):
             await client.write(data, error=error)
@@ -275,7 +275,7 @@ async def _write(descriptor: int, data: bytes) -> None:
             await writable(descriptor)
 
 
-async def _type_into(running: Container, client: Conversation) -> None:
+async def _type_into(running: Container, client: StreamClient) -> None:
     """What is typed goes to the container's own process, if it was made to listen."""
     if not client.has_stdin or not (running.spec.stdin or running.terminal is not None):
         return
@@ -300,7 +300,7 @@ async def _type_into(running: Container, client: Conversation) -> None:
             once.end(running.directory)
 
 
-async def _resizing(terminal: int, client: Conversation) -> None:
+async def _resizing(terminal: int, client: StreamClient) -> None:
     with suppress(OSError):
         while (size := await client.next_size()) is not None:
             resize(terminal, size.rows, size.columns)

@@ -13,7 +13,7 @@ from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
-from sandpool.kube.pod_access import PodDoor
+from sandpool.kube.pod_access import PodAccess
 from sandpool.server.admission import Admission
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.groups import authenticated
@@ -94,7 +94,7 @@ class ApiServer:
         self.nodeless = nodeless
         self.address = ""  # host:port, once there is a door
         self.ready = False
-        self.door: PodDoor | None = None  # into running pods, if somebody here runs any
+        self.door: PodAccess | None = None  # into running pods, if somebody here runs any
         self._at_work: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:

@@ -15,7 +15,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, InternalError, ServiceUnavailable
-from sandpool.node.kubelet.authorization import REMEMBERED, Access
+from sandpool.node.kubelet.authorization import REMEMBERED, NodeAuthorizer
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.exchange import User
 from sandpool.server.pki import KUBELET_CLIENT, Authority, Identity
@@ -166,11 +166,11 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def access(api: Api, clock: ManualClock) -> Access:
-    return Access(api, clock, NODE)  # type: ignore[arg-type]
+def access(api: Api, clock: ManualClock) -> NodeAuthorizer:
+    return NodeAuthorizer(api, clock, NODE)  # type: ignore[arg-type]
 
 
-async def test_what_is_asked(access: Access, api: Api) -> None:
+async def test_what_is_asked(access: NodeAuthorizer, api: Api) -> None:
     api.answer = {"allowed": True}
     await access.require(User("jane", ("a", "b"), extra={"id": ("1",)}), "create")
     (review,) = api.asked
@@ -191,7 +191,7 @@ async def test_what_is_asked(access: Access, api: Api) -> None:
 @pytest.mark.parametrize(
     "answer", [{}, {"allowed": False}, {"allowed": "true"}, {"allowed": True, "denied": True}, {"allowed": None}]
 )
-async def test_what_is_no_permission(access: Access, api: Api, answer: Object) -> None:
+async def test_what_is_no_permission(access: NodeAuthorizer, api: Api, answer: Object) -> None:
     api.answer = answer
     with pytest.raises(Forbidden, match="user=jane, verb=create, resource=nodes, subresource=proxy"):
         await access.require(User("jane"), "create")
@@ -201,7 +201,7 @@ async def test_what_is_no_permission(access: Access, api: Api, answer: Object) -
     "error", [Forbidden("the node may not ask"), InternalError("broken"), TimeoutError(), ConnectionError("gone")]
 )
 async def test_without_an_answer_nobody_gets_in_and_nothing_is_remembered(
-    access: Access, api: Api, error: Exception
+    access: NodeAuthorizer, api: Api, error: Exception
 ) -> None:
     api.answer = error
     with pytest.raises(ServiceUnavailable):
@@ -211,7 +211,7 @@ async def test_without_an_answer_nobody_gets_in_and_nothing_is_remembered(
 
 
 async def test_an_answer_is_remembered_for_a_moment_and_for_nobody_else(
-    access: Access, api: Api, clock: ManualClock
+    access: NodeAuthorizer, api: Api, clock: ManualClock
 ) -> None:
     api.answer = {"allowed": True}
     await access.require(User("jane"), "create")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.logs.manager import Logs
+from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
 from sandpool.node.runtimes.runtime import ContainerSpec
 from sandpool.testing.clock import ManualClock
@@ -30,7 +30,7 @@ async def container(tmp_path: Path) -> AsyncIterator[FakeContainer]:
     await runtime.close_pod(pod)
 
 
-async def text(logs: Logs, directory: Path, run: int = 0, **options: object) -> str:
+async def text(logs: LogManager, directory: Path, run: int = 0, **options: object) -> str:
     asked = LogOptions(**options)  # type: ignore[arg-type]
     return b"".join([piece async for piece in logs.read(directory, run, asked)]).decode()
 
@@ -38,7 +38,7 @@ async def text(logs: Logs, directory: Path, run: int = 0, **options: object) -> 
 async def test_streams_are_kept_in_the_order_of_their_lines(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     for number in range(3):
         container.say(f"out {number}\n")
@@ -50,7 +50,7 @@ async def test_streams_are_kept_in_the_order_of_their_lines(
     assert await text(logs, tmp_path / "logs", stream="stderr") == "err 0\nerr 1\nerr 2\n"
 
 
-async def seen(logs: Logs, container: FakeContainer, what: str) -> None:
+async def seen(logs: LogManager, container: FakeContainer, what: str) -> None:
     """Wait until the log has it."""
     for _ in range(10_000):
         if what.encode() in await logs.tail(container, 1000):
@@ -61,7 +61,7 @@ async def seen(logs: Logs, container: FakeContainer, what: str) -> None:
 async def test_the_end_is_taken_in_also_without_a_newline(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("last words")
     await logs.finish(container)
@@ -71,7 +71,7 @@ async def test_the_end_is_taken_in_also_without_a_newline(
 
 
 async def test_what_is_asked_for_is_shown(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     times = []
     for number in range(4):
@@ -92,7 +92,7 @@ async def test_what_is_asked_for_is_shown(container: FakeContainer, clock: Manua
 
 
 async def test_a_long_line_is_one_line(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n" + "x" * 40_000 + "\n")
     await logs.finish(container)
@@ -101,7 +101,7 @@ async def test_a_long_line_is_one_line(container: FakeContainer, clock: ManualCl
 
 
 async def test_the_run_before_is_there_too(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     for run in range(2):
         logs.follow(container, tmp_path / "logs", run)
         container.say(f"run {run}\n")
@@ -114,7 +114,7 @@ async def test_the_run_before_is_there_too(container: FakeContainer, clock: Manu
 async def test_following_shows_what_was_and_what_comes_and_ends_with_the_container(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("one\ntwo\n")
     await seen(logs, container, "two")
@@ -140,12 +140,12 @@ async def test_following_shows_what_was_and_what_comes_and_ends_with_the_contain
 async def test_another_agent_goes_on_in_the_same_file(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    first = Logs(clock)
+    first = LogManager(clock)
     first.follow(container, tmp_path / "logs", 0)
     container.say("before\n")
     await first.close()
     container.say("meanwhile\n")
-    second = Logs(clock)
+    second = LogManager(clock)
     second.follow(container, tmp_path / "logs", 0)
     second.follow(container, tmp_path / "logs", 0)
     await second.finish(container)
@@ -153,7 +153,7 @@ async def test_another_agent_goes_on_in_the_same_file(
 
 
 async def test_who_listens_gets_it_as_it_comes(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     heard: list[tuple[str, bytes]] = []
     any = asyncio.Event()
@@ -173,7 +173,7 @@ async def test_who_listens_gets_it_as_it_comes(container: FakeContainer, clock: 
 
 
 async def test_a_flood_has_to_wait(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
-    logs = Logs(clock, rate=1 << 20)
+    logs = LogManager(clock, rate=1 << 20)
     logs.follow(container, tmp_path / "logs", 0)
     line = "x" * 4000 + "\n"
     written = 0
@@ -193,7 +193,7 @@ async def test_who_has_stopped_reading_does_not_fill_our_memory(
     container: FakeContainer, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandpool.node.logs.manager.MOST_BEHIND", 10_000)
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n")
     await seen(logs, container, "first")
@@ -214,7 +214,7 @@ async def test_who_has_stopped_reading_does_not_fill_our_memory(
 async def test_who_does_not_follow_is_not_waited_for(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
-    logs = Logs(clock)
+    logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n")
     await seen(logs, container, "first")

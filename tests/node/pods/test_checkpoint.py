@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sandpool.node.pods.checkpoint import Ledger, Run, boot_id, read_ledger, read_run
+from sandpool.node.pods.checkpoint import PodCheckpoint, Run, boot_id, read_checkpoint, read_run
 
-LEDGER = Ledger("u", "space", "pod", 200_000, "bwrap")
+LEDGER = PodCheckpoint("u", "space", "pod", 200_000, "bwrap")
 
 
 def run(restarts: int) -> Run:
@@ -16,9 +16,9 @@ def run(restarts: int) -> Run:
 
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     LEDGER.write(tmp_path / "u")
-    assert read_ledger(tmp_path / "u") == LEDGER
+    assert read_checkpoint(tmp_path / "u") == LEDGER
     LEDGER.write(tmp_path / "u")
-    assert read_ledger(tmp_path / "u") == LEDGER
+    assert read_checkpoint(tmp_path / "u") == LEDGER
 
 
 def test_the_last_run_is_known(tmp_path: Path) -> None:
@@ -32,13 +32,13 @@ def test_the_last_run_is_known(tmp_path: Path) -> None:
 
 
 def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None:
-    assert read_ledger(tmp_path) is None
-    assert read_ledger(tmp_path / "none") is None
+    assert read_checkpoint(tmp_path) is None
+    assert read_checkpoint(tmp_path / "none") is None
     (tmp_path / "pod.json").write_text('{"uid": ')
-    assert read_ledger(tmp_path) is None
+    assert read_checkpoint(tmp_path) is None
     (tmp_path / "pod.json").write_text('{"uid": 5}')
-    assert read_ledger(tmp_path) is None
-    assert read_ledger(tmp_path / "pod.json") is None
+    assert read_checkpoint(tmp_path) is None
+    assert read_checkpoint(tmp_path / "pod.json") is None
     (tmp_path / "_runs").mkdir()
     (tmp_path / "_runs" / "main.0").write_text("{")
     assert read_run(tmp_path, "main") is None

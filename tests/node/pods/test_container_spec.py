@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.container_spec import command_line, compose, container_limits, pod_limits
+from sandpool.node.pods.container_spec import build_container_spec, command_line, container_limits, pod_limits
 from sandpool.node.pods.environment import ConfigError
 from sandpool.node.pods.identity import Identity, identity
 from sandpool.node.pods.interfaces import Image
@@ -72,7 +72,9 @@ def test_identities_that_are_refused(of_pod: Object, of_image: str, words: str) 
 def composed(**container: Any) -> Any:
     spec = {"name": "main", "image": "i", **container}
     read = Container.read(spec)
-    return compose(pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), hostname="box", pids=9)
+    return build_container_spec(
+        pod("box", spec={"containers": [spec]}), read, IMAGE, {"A": "own"}, (), hostname="box", pids=9
+    )
 
 
 def test_the_pods_words_win_over_the_images() -> None:
@@ -86,7 +88,10 @@ def test_who_has_the_programs_of_this_machine_has_a_home() -> None:
     assert composed(securityContext={"runAsUser": 0}).env["HOME"] == "/root"
     spec: Object = {"name": "main", "image": "i"}
     whole = pod("box", spec={"containers": [spec]})
-    assert compose(whole, Container.read(spec), IMAGE, {"HOME": "/own"}, (), hostname="box").env["HOME"] == "/own"
+    assert (
+        build_container_spec(whole, Container.read(spec), IMAGE, {"HOME": "/own"}, (), hostname="box").env["HOME"]
+        == "/own"
+    )
 
 
 def test_terminals_and_read_only_roots() -> None:

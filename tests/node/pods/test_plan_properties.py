@@ -25,7 +25,7 @@ from sandpool.node.pods.actions import (
     Start,
     Thaw,
 )
-from sandpool.node.pods.state import Problem, Stage
+from sandpool.node.pods.state import ContainerPhase, Problem
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject
@@ -63,11 +63,13 @@ class Chaos:
             # The same can be asked of the next run of a container, never twice of one.
             assert action not in self.open, f"{action} is begun while it is under way"
             if isinstance(action, Start):
-                assert not self.story.life.stopping, "something is started that is being stopped"
+                assert not self.story.state.stopping, "something is started that is being stopped"
                 assert not any(isinstance(each, Start) for each in self.open), "two are started at once"
-                assert self.story.life.preparation.done
+                assert self.story.state.preparation.done
             if isinstance(action, Release | Discard):
-                assert not [each for each in self.story.life.containers.values() if each.stage is Stage.RUNNING]
+                assert not [
+                    each for each in self.story.state.containers.values() if each.phase is ContainerPhase.RUNNING
+                ]
             self.open.append(action)
         self.story.status()
 
@@ -83,7 +85,7 @@ class Chaos:
                 self.finish(self.open.pop(self.pick(0, len(self.open) - 1)), good=self.yes())
 
     def running(self) -> list[str]:
-        return [name for name, each in self.story.life.containers.items() if each.stage is Stage.RUNNING]
+        return [name for name, each in self.story.state.containers.items() if each.phase is ContainerPhase.RUNNING]
 
     def end_one(self) -> None:
         if names := self.running():
@@ -99,39 +101,41 @@ class Chaos:
         self.note(self.story.ended(code, name))
 
     def finish(self, action: Action, *, good: bool) -> None:
-        story, life, now = self.story, self.story.life, self.story.now
+        story, state, now = self.story, self.story.state, self.story.now
         match action:
             case Prepare():
-                life = life.prepared(("10.1.0.1",)) if good else life.not_prepared(Problem("FailedMount", ""), now)
+                state = state.prepared(("10.1.0.1",)) if good else state.not_prepared(Problem("FailedMount", ""), now)
             case Start(name):
                 failed = Problem("ErrImagePull", "")
-                life = life.started(name, f"{name}-{now.at}", "i", now) if good else life.not_started(name, failed, now)
+                state = (
+                    state.started(name, f"{name}-{now.at}", "i", now) if good else state.not_started(name, failed, now)
+                )
             case PostStart(name):
-                life = life.hook_done(name) if good else life.hook_failed(name, now)
+                state = state.hook_done(name) if good else state.hook_failed(name, now)
             case PreStop(name):
-                life = life.stop_hook_done(name, now)
+                state = state.stop_hook_done(name, now)
             case Ask(name, kind):
-                life = life.answered(name, kind, good, now)
+                state = state.answered(name, kind, good, now)
             case Signal(name) | Kill(name):
                 if name in self.running() and (good or isinstance(action, Kill)):
                     self.end(name, 143)
                     return
             case Freeze():
-                life = life.froze()
+                state = state.froze()
             case Thaw():
-                life = life.thawed(now)
+                state = state.thawed(now)
             case Release():
-                life = life.cleared()
+                state = state.cleared()
             case Discard():
-                life, self.discarded = replace(life, discarded=True, releasing=False), True
-        story.life = life
-        self.note(story.decide())
+                state, self.discarded = replace(state, discarded=True, releasing=False), True
+        story.state = state
+        self.note(story.compute_plan())
 
 
 @given(st.data())
 def test_whatever_happens(data: DataObject) -> None:
     chaos = Chaos(data)
-    chaos.note(chaos.story.decide())
+    chaos.note(chaos.story.compute_plan())
     for _ in range(chaos.pick(0, 40)):
         chaos.step()
     chaos.note(chaos.story.deleted(chaos.pick(0, 5)))
@@ -142,4 +146,4 @@ def test_whatever_happens(data: DataObject) -> None:
             chaos.finish(chaos.open.pop(0), good=True)
         else:
             chaos.note(chaos.story.passes(5.0))
-    assert chaos.discarded, f"it does not go: {chaos.story.life}"
+    assert chaos.discarded, f"it does not go: {chaos.story.state}"

@@ -9,7 +9,7 @@ from tests.node.pods.states import Story, container, running
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.spec import ProbeKind
-from sandpool.node.pods.state import Problem, Stage
+from sandpool.node.pods.state import ContainerPhase, Problem
 from sandpool.node.pods.status_throttle import changes, is_urgent
 
 TIME = "2026-01-01T00:00:00Z"
@@ -28,7 +28,7 @@ def state(story: Story, name: str = "main") -> Object:
 
 def test_a_pod_on_its_way() -> None:
     story = Story()
-    story.decide()
+    story.compute_plan()
     assert story.status() == {
         "phase": "Pending",
         "startTime": TIME,
@@ -127,39 +127,41 @@ def test_a_crash_loop() -> None:
 
 def test_a_container_that_cannot_be_made() -> None:
     story = Story()
-    story.decide()
+    story.compute_plan()
     story.prepared()
-    story.life = story.life.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
+    story.state = story.state.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
 
 
 def test_an_image_that_cannot_be_pulled_again() -> None:
     story = Story()
-    story.decide()
+    story.compute_plan()
     story.prepared()
     for _ in range(2):
-        story.life = story.life.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
+        story.state = story.state.not_started("main", Problem("ErrImagePull", "no such host"), story.now)
     waiting = {
         "reason": "ImagePullBackOff",
-        "message": f'Back-off pulling image "{story.life.pod.container("main").image}": ErrImagePull: no such host',
+        "message": f'Back-off pulling image "{story.state.pod.container("main").image}": ErrImagePull: no such host',
     }
     assert state(story)["state"] == {"waiting": waiting}
-    story.life = story.life.put("main", stage=Stage.STARTING)  # while it is tried it is said all the same
+    story.state = story.state.with_container(
+        "main", phase=ContainerPhase.STARTING
+    )  # while it is tried it is said all the same
     assert state(story)["state"] == {"waiting": waiting}
-    story.life = story.life.not_started("main", Problem("CreateContainerError", "no space"), story.now)
+    story.state = story.state.not_started("main", Problem("CreateContainerError", "no space"), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "CreateContainerError", "message": "no space"}}
 
 
 def test_a_pod_that_cannot_be_prepared() -> None:
     story = Story()
-    story.decide()
-    story.life = story.life.not_prepared(Problem("FailedMount", 'volume "v" is missing'), story.now)
+    story.compute_plan()
+    story.state = story.state.not_prepared(Problem("FailedMount", 'volume "v" is missing'), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ContainerCreating", "message": 'volume "v" is missing'}}
 
 
 def test_init_containers() -> None:
     story = Story(initContainers=[container("one"), container("two")])
-    story.decide()
+    story.compute_plan()
     story.prepared()
     story.started("one")
     assert "running" in state(story, "one")["state"]
@@ -176,7 +178,7 @@ def test_init_containers() -> None:
 
 def test_a_refused_pod() -> None:
     story = Story()
-    story.life = story.life.refused(Problem("UnsupportedField", "this node does not support spec.hostPID"))
+    story.state = story.state.refused(Problem("UnsupportedField", "this node does not support spec.hostPID"))
     status = story.status()
     assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
     assert status["message"] == "this node does not support spec.hostPID"
@@ -188,7 +190,7 @@ def test_a_condition_keeps_its_time_as_long_as_it_holds() -> None:
     first = story.status()
     story.at = 100.0
     assert story.status(first) == first
-    story.life = story.life.put("main", tallies={})
+    story.state = story.state.with_container("main", probe_states={})
     story.ended(1)
     ready = next(each for each in story.status(first)["conditions"] if each["type"] == "Ready")
     assert ready["lastTransitionTime"] == "2026-01-01T00:01:40Z"
@@ -225,7 +227,7 @@ def test_addresses_replace_each_other() -> None:
 
 def with_probe(answer: bool | None) -> Object:
     story = Story(containers=[container(readinessProbe={"tcpSocket": {"port": 80}})])
-    story.decide()
+    story.compute_plan()
     story.prepared()
     story.started()
     if answer is not None:
@@ -235,9 +237,9 @@ def with_probe(answer: bool | None) -> Object:
 
 def failed(reason: str, message: str) -> Object:
     story = Story()
-    story.decide()
+    story.compute_plan()
     story.prepared()
-    story.life = story.life.not_started("main", Problem(reason, message), story.now)
+    story.state = story.state.not_started("main", Problem(reason, message), story.now)
     return story.status()
 
 

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import NODE
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
-from sandpool.node.registration import Offer
+from sandpool.node.registration import RegistrationOptions
 from sandpool.testing.wire import no_fault
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def asking(**requests: str) -> dict[str, Any]:
 
 async def allowed(rig: NodeRig, pods: int) -> None:
     """Have another agent in place of this one that takes so many pods."""
-    rig.settings = replace(rig.settings, offer=Offer("node-1", pods=pods))
+    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=pods))
     await rig.restart()
 
 
@@ -92,7 +92,7 @@ async def test_who_was_let_in_stays_though_nobody_was_told(rig: NodeRig) -> None
     rig.wire.fault = no_fault
     await rig.stop()
     await rig.create("a-new-one")  # in a list it comes before the other
-    rig.settings = replace(rig.settings, offer=Offer("node-1", pods=1))
+    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=1))
     rig.agent = rig.new_agent()
     await rig.start()
     assert await phase(rig, "one") == ("Running", "")

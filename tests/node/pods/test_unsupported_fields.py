@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.unsupported_fields import message, refusals
+from sandpool.node.pods.unsupported_fields import find_unsupported, message
 from sandpool.testing.objects import pod
 
 
 def refused(spec: Object, **options: Any) -> list[str]:
     options = {"host_paths": False, "resources": ("cpu",), **options}
-    return [refusal.field for refusal in refusals(pod("pod", spec=spec), **options)]
+    return [refusal.field for refusal in find_unsupported(pod("pod", spec=spec), **options)]
 
 
 def container(**fields: Any) -> Object:
@@ -98,7 +98,7 @@ def test_what_would_have_to_end_cannot_be_simulated() -> None:
 
 
 def test_everything_is_said_at_once() -> None:
-    found = refusals(pod("pod", spec={"hostIPC": True, "hostPID": True}), host_paths=False, resources=())
+    found = find_unsupported(pod("pod", spec={"hostIPC": True, "hostPID": True}), host_paths=False, resources=())
     assert message(found) == (
         "this node does not support spec.hostPID: a sandbox shares nothing with the host; "
         "spec.hostIPC: a sandbox shares nothing with the host"

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from sandpool.engine.cache import Key
-from sandpool.node.scheduling.requirements import Demand
-from sandpool.node.scheduling.unschedulable import Waiting
+from sandpool.node.scheduling.requirements import PodRequirements
+from sandpool.node.scheduling.unschedulable import UnschedulablePods
 
-SMALL, LARGE = Demand((("cpu", 1),), "", b""), Demand((("cpu", 9),), "", b"")
+SMALL, LARGE = PodRequirements((("cpu", 1),), "", b""), PodRequirements((("cpu", 9),), "", b"")
 
 
 def key(name: str) -> Key:
     return Key("default", name)
 
 
-def offered(waiting: Waiting, room: int) -> list[str]:
+def offered(waiting: UnschedulablePods, room: int) -> list[str]:
     left = room
 
-    def fits(demand: Demand) -> bool:
+    def fits(requirements: PodRequirements) -> bool:
         nonlocal left
-        amount = demand.requests[0][1]
+        amount = requirements.requests[0][1]
         if amount > left:
             return False
         left -= amount
@@ -27,10 +27,10 @@ def offered(waiting: Waiting, room: int) -> list[str]:
     return [each.name for each in waiting.offer(fits)]
 
 
-def filled(*pods: tuple[str, Demand]) -> Waiting:
-    waiting = Waiting()
-    for name, demand in pods:
-        waiting.add(key(name), demand)
+def filled(*pods: tuple[str, PodRequirements]) -> UnschedulablePods:
+    waiting = UnschedulablePods()
+    for name, requirements in pods:
+        waiting.add(key(name), requirements)
     return waiting
 
 
@@ -49,10 +49,10 @@ def test_who_does_not_fit_does_not_hold_up_the_others() -> None:
 
 def test_each_line_is_asked_once_if_it_does_not_move() -> None:
     waiting = filled(*((f"pod-{number}", LARGE) for number in range(100)))
-    asked: list[Demand] = []
+    asked: list[PodRequirements] = []
 
-    def full(demand: Demand) -> bool:
-        asked.append(demand)
+    def full(requirements: PodRequirements) -> bool:
+        asked.append(requirements)
         return False
 
     assert list(waiting.offer(full)) == []

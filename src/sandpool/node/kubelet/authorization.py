@@ -27,7 +27,7 @@ Verb = Literal["get", "create"]
 _NOT_AS_ANOTHER: Final = "nobody acts as somebody else here"
 
 
-class CertificatesOnly:
+class CertificateAuthenticator:
     """A client is who its certificate says; one without has shown nothing, whatever it may send."""
 
     def __init__(self, clock: Clock) -> None:
@@ -51,7 +51,7 @@ class NoImpersonation:
         raise Forbidden(_NOT_AS_ANOTHER)
 
 
-class Access:
+class NodeAuthorizer:
     """Asks the API, and remembers what it said for a moment."""
 
     def __init__(self, client: Client, clock: Clock, node: str) -> None:

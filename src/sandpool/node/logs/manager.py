@@ -79,7 +79,7 @@ class _Followed:
     counted: float = 0.0  # when the allowance was
 
 
-class Logs:
+class LogManager:
     def __init__(self, clock: Clock, *, max_size: int = MAX_SIZE, max_files: int = MAX_FILES, rate: int = RATE) -> None:
         self.clock = clock
         self.max_size = max_size

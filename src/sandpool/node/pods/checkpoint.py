@@ -22,7 +22,7 @@ _RUNS: Final = "_runs"
 
 
 @dataclass(frozen=True, slots=True)
-class Ledger:
+class PodCheckpoint:
     uid: str
     namespace: str
     name: str
@@ -63,10 +63,10 @@ def boot_id() -> str:
     return _BOOT.read_text().strip()
 
 
-def read_ledger(directory: Path) -> Ledger | None:
+def read_checkpoint(directory: Path) -> PodCheckpoint | None:
     """None if there is none: then nothing was ever made."""
     try:
-        return msgspec.json.decode((directory / _FILE).read_bytes(), type=Ledger)
+        return msgspec.json.decode((directory / _FILE).read_bytes(), type=PodCheckpoint)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
         return None
 

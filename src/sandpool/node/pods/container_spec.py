@@ -19,7 +19,7 @@ _UNIT: Final = 10**9
 DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-def compose(
+def build_container_spec(
     pod: Object,
     container: Container,
     image: Image,

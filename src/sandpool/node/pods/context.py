@@ -55,7 +55,7 @@ class Runtimes:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class PodOptions:
     """What the operator decides about the pods of a node."""
 
     node_name: str
@@ -74,7 +74,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class NodeContext:
     """``service_links`` gives the variables for pods of a namespace, ``handler`` the handler of a RuntimeClass or None
     if there is no such class. ``wrote`` is told the answer of every write of a pod. Each step of the start of a pod
     that nobody waits for waits for its ``turn``."""
@@ -83,7 +83,7 @@ class Workplace:
     clock: Clock
     random: Random
     recorder: Recorder
-    settings: Settings
+    settings: PodOptions
     runtimes: Runtimes
     images: Images
     network: Network

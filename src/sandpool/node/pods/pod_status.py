@@ -1,4 +1,4 @@
-"""The status of a pod as a kubelet reports it, made from its ``Life``."""
+"""The status of a pod as a kubelet reports it, made from its ``PodState``."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sandpool.node.pods.state import (
     INITIALIZING,
     NOT_PULLED,
     PULL_BACK_OFF,
-    ContainerLife,
-    Ending,
-    Life,
+    ContainerPhase,
+    ContainerState,
     Moment,
+    PodState,
     Problem,
-    Stage,
+    Termination,
 )
 
 READY_TO_START: Final = "PodReadyToStartContainers"
@@ -35,26 +35,26 @@ CONTAINERS_READY: Final = "ContainersReady"
 _ID_SCHEME: Final = "sandpool://"
 
 
-def report(life: Life, now: Moment, host_ips: Sequence[str], before: Object) -> Object:
+def compute_pod_status(state: PodState, now: Moment, host_ips: Sequence[str], before: Object) -> Object:
     """The status. ``before`` is what the API has: conditions keep the time since when they are so, and those of others
     decide about readiness gates."""
-    reached = phase(life)
+    reached = phase(state)
     status: Object = {"phase": reached}
-    problem = life.refusal or life.doom
+    problem = state.refusal or state.failure
     if problem is not None and reached == FAILED:
         status |= {"reason": problem.reason, "message": problem.message}
-    if life.begun is not None:
-        status["startTime"] = timestamp(life.begun)
+    if state.start_time is not None:
+        status["startTime"] = timestamp(state.start_time)
     if host_ips:
         status |= {"hostIP": host_ips[0], "hostIPs": [{"ip": ip} for ip in host_ips]}
-    if ips := life.preparation.addresses:
+    if ips := state.preparation.addresses:
         status |= {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]}
-    if life.refusal is None:
-        if life.pod.init:
-            status["initContainerStatuses"] = [_container(life, each, now) for each in life.pod.init]
-        status["containerStatuses"] = [_container(life, each, now) for each in life.pod.containers]
+    if state.refusal is None:
+        if state.pod.init:
+            status["initContainerStatuses"] = [_container(state, each, now) for each in state.pod.init]
+        status["containerStatuses"] = [_container(state, each, now) for each in state.pod.containers]
     known = before.get("conditions") or []
-    status["conditions"] = [_since(condition, known, now.time) for condition in _conditions(life, reached, known)]
+    status["conditions"] = [_since(condition, known, now.time) for condition in _conditions(state, reached, known)]
     return status
 
 
@@ -66,25 +66,25 @@ def is_ready(status: Object) -> bool:
 # -- conditions ----------------------------------------------------------------------------------------------------
 
 
-def _conditions(life: Life, reached: str, known: list[Object]) -> list[Object]:
-    unready = [each.name for each in life.pod.containers if not life[each.name].ready]
-    unready += [each.name for each in life.pod.init if each.sidecar and not life[each.name].ready]
+def _conditions(state: PodState, reached: str, known: list[Object]) -> list[Object]:
+    unready = [each.name for each in state.pod.containers if not state[each.name].ready]
+    unready += [each.name for each in state.pod.init if each.sidecar and not state[each.name].ready]
     containers_ready = _containers_ready(reached, unready)
     return [
-        _condition(READY_TO_START, life.preparation.done and not life.released),
-        _initialized(life, reached),
-        {**_ready(life, containers_ready, known), "type": READY},
+        _condition(READY_TO_START, state.preparation.done and not state.released),
+        _initialized(state, reached),
+        {**_ready(state, containers_ready, known), "type": READY},
         {**containers_ready, "type": CONTAINERS_READY},
         _condition(POD_SCHEDULED, True),
     ]
 
 
-def _initialized(life: Life, reached: str) -> Object:
+def _initialized(state: PodState, reached: str) -> Object:
     if reached == SUCCEEDED:
         return _condition(INITIALIZED, True, "PodCompleted")
-    if initialized(life) and life.refusal is None:
+    if initialized(state) and state.refusal is None:
         return _condition(INITIALIZED, True)
-    missing = " ".join(container.name for container in waiting_for(life))
+    missing = " ".join(container.name for container in waiting_for(state))
     message = f"containers with incomplete status: [{missing}]"
     return _condition(INITIALIZED, False, "ContainersNotInitialized", message)
 
@@ -100,10 +100,10 @@ def _containers_ready(reached: str, unready: list[str]) -> Object:
     return _condition(CONTAINERS_READY, True)
 
 
-def _ready(life: Life, containers_ready: Object, known: list[Object]) -> Object:
+def _ready(state: PodState, containers_ready: Object, known: list[Object]) -> Object:
     if containers_ready["status"] == FALSE:
         return containers_ready
-    gates = [gate["conditionType"] for gate in life.pod.object["spec"].get("readinessGates") or ()]
+    gates = [gate["conditionType"] for gate in state.pod.object["spec"].get("readinessGates") or ()]
     for gate in gates:
         condition = find_condition(known, gate)
         if condition is None:
@@ -138,10 +138,12 @@ def _since(condition: Object, known: Iterable[Object], now: datetime) -> Object:
 # -- containers ----------------------------------------------------------------------------------------------------
 
 
-def _container(life: Life, container: Container, now: Moment) -> Object:
-    known = life[container.name]
-    state, last = _states(life, container, now)
-    completed = container.init and not container.sidecar and known.ending is not None and known.ending.exit_code == 0
+def _container(state: PodState, container: Container, now: Moment) -> Object:
+    known = state[container.name]
+    current, last = _states(state, container, now)
+    completed = (
+        container.init and not container.sidecar and known.termination is not None and known.termination.exit_code == 0
+    )
     found: Object = {
         "name": container.name,
         "image": container.image,
@@ -149,7 +151,7 @@ def _container(life: Life, container: Container, now: Moment) -> Object:
         "ready": completed if container.init and not container.sidecar else known.ready,
         "restartCount": known.restarts,
         "started": known.started,
-        "state": state,
+        "state": current,
         "lastState": last,
     }
     if known.container_id:
@@ -157,43 +159,45 @@ def _container(life: Life, container: Container, now: Moment) -> Object:
     return found
 
 
-def _states(life: Life, container: Container, now: Moment) -> tuple[Object, Object]:
+def _states(state: PodState, container: Container, now: Moment) -> tuple[Object, Object]:
     """What it does now, and how its last run before that ended."""
-    known = life[container.name]
-    if known.stage is Stage.RUNNING and known.since is not None:
-        return {"running": {"startedAt": timestamp(known.since.time)}}, _terminated(known.ending)
-    if known.ending is None:
-        return {"waiting": _waiting(life, container, known)}, {}
-    if known.problem is not None and not life.stopping:
-        return {"waiting": _trouble(container, known.problem, known.failures)}, _terminated(known.ending)
-    if _in_backoff(life, container, known, now):
+    known = state[container.name]
+    if known.phase is ContainerPhase.RUNNING and known.since is not None:
+        return {"running": {"startedAt": timestamp(known.since.time)}}, _terminated(known.termination)
+    if known.termination is None:
+        return {"waiting": _waiting(state, container, known)}, {}
+    if known.problem is not None and not state.stopping:
+        return {"waiting": _trouble(container, known.problem, known.failures)}, _terminated(known.termination)
+    if _in_backoff(state, container, known, now):
         assert known.backoff is not None
         message = (
             f"back-off {go_duration(known.backoff.pause)} restarting failed container={container.name} "
-            f"pod={life.pod.key.name}_{life.pod.key.namespace}({life.pod.uid})"
+            f"pod={state.pod.key.name}_{state.pod.key.namespace}({state.pod.uid})"
         )
-        return {"waiting": _words(CRASH_LOOP, message)}, _terminated(known.ending)
-    if life.outdated(container) and not life.stopping:
+        return {"waiting": _words(CRASH_LOOP, message)}, _terminated(known.termination)
+    if state.outdated(container) and not state.stopping:
         # It did not end for good, and the API takes "terminated" for that where nothing is restarted.
-        return {"waiting": _words(CREATING)}, _terminated(known.ending)
-    return _terminated(known.ending), _terminated(known.previous)
+        return {"waiting": _words(CREATING)}, _terminated(known.termination)
+    return _terminated(known.termination), _terminated(known.previous)
 
 
-def _in_backoff(life: Life, container: Container, known: ContainerLife, now: Moment) -> bool:
-    ending = known.ending
-    if ending is None or known.stage is not Stage.ENDED or known.backoff is None or life.stopping:
+def _in_backoff(state: PodState, container: Container, known: ContainerState, now: Moment) -> bool:
+    termination = known.termination
+    if termination is None or known.phase is not ContainerPhase.ENDED or known.backoff is None or state.stopping:
         return False
-    return life.pod.restarts(container, ending.exit_code) and now.at < restart_at(known.backoff, ending.finished.at)
+    return state.pod.restarts(container, termination.exit_code) and now.at < restart_at(
+        known.backoff, termination.finished.at
+    )
 
 
-def _waiting(life: Life, container: Container, known: ContainerLife) -> Object:
+def _waiting(state: PodState, container: Container, known: ContainerState) -> Object:
     if known.problem is not None:
         return _trouble(container, known.problem, known.failures)
-    if life.preparation.problem is not None:
-        return _words(CREATING, life.preparation.problem.message)
-    if not container.init and life.pod.init and not initialized(life):
+    if state.preparation.problem is not None:
+        return _words(CREATING, state.preparation.problem.message)
+    if not container.init and state.pod.init and not initialized(state):
         return _words(INITIALIZING)
-    return _words(CREATING if not container.init or container is life.pod.init[0] else INITIALIZING)
+    return _words(CREATING if not container.init or container is state.pod.init[0] else INITIALIZING)
 
 
 def _trouble(container: Container, problem: Problem, failures: int) -> Object:
@@ -209,17 +213,17 @@ def _words(reason: str, message: str = "") -> Object:
     return {"reason": reason, "message": message} if message else {"reason": reason}
 
 
-def _terminated(ending: Ending | None) -> Object:
-    if ending is None:
+def _terminated(termination: Termination | None) -> Object:
+    if termination is None:
         return {}
-    found: Object = {"exitCode": ending.exit_code, "reason": ending.reason}
-    if ending.signal:
-        found["signal"] = ending.signal
-    if ending.message:
-        found["message"] = ending.message
-    if ending.started is not None:
-        found["startedAt"] = timestamp(ending.started)
-    found["finishedAt"] = timestamp(ending.finished.time)
-    if ending.container_id:
-        found["containerID"] = _ID_SCHEME + ending.container_id
+    found: Object = {"exitCode": termination.exit_code, "reason": termination.reason}
+    if termination.signal:
+        found["signal"] = termination.signal
+    if termination.message:
+        found["message"] = termination.message
+    if termination.started is not None:
+        found["startedAt"] = timestamp(termination.started)
+    found["finishedAt"] = timestamp(termination.finished.time)
+    if termination.container_id:
+        found["containerID"] = _ID_SCHEME + termination.container_id
     return {"terminated": found}

@@ -18,7 +18,7 @@ _GROWTH: Final = 1.5
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class ProbeState:
     """``begin`` it when a container runs, ``asked`` and ``answered`` for every question, in turn."""
 
     probe: Probe
@@ -32,7 +32,7 @@ class Tally:
     failed: bool = False  # the container is to be ended: this probe asks no more
 
     @classmethod
-    def begin(cls, probe: Probe, now: float) -> Tally:
+    def begin(cls, probe: Probe, now: float) -> ProbeState:
         """Of a container that runs from now on. Liveness is assumed, the other two are to be shown."""
         first, lively = now + probe.initial_delay, probe.kind is ProbeKind.LIVENESS
         return cls(probe, good=lively, due=first, counts_at=first, pause=None if lively else _FIRST_PAUSE)
@@ -42,20 +42,20 @@ class Tally:
         """It will never ask again, of this run of the container."""
         return self.failed or (self.good and self.probe.kind is ProbeKind.STARTUP)
 
-    def asked(self) -> Tally:
+    def asked(self) -> ProbeState:
         return replace(self, asking=True)
 
-    def answered(self, good: bool, now: float) -> Tally:
+    def answered(self, good: bool, now: float) -> ProbeState:
         return self._counted(good, now)._scheduled(now) if self.counts(good, now) else self._scheduled(now)
 
     def counts(self, good: bool, now: float) -> bool:
         return good or now >= self.counts_at
 
-    def resumed(self, now: float) -> Tally:
+    def resumed(self, now: float) -> ProbeState:
         """After a time in which nobody could answer: what was due meanwhile is asked now."""
         return replace(self, asking=False, due=max(self.due, now), counts_at=max(self.counts_at, now))
 
-    def _counted(self, good: bool, now: float) -> Tally:
+    def _counted(self, good: bool, now: float) -> ProbeState:
         probe = self.probe
         run = self.run + 1 if good == self.last else 1
         turns = run >= (probe.success_threshold if good else probe.failure_threshold)
@@ -70,7 +70,7 @@ class Tally:
             failed=turns and not good and probe.kind is not ProbeKind.READINESS,
         )
 
-    def _scheduled(self, now: float) -> Tally:
+    def _scheduled(self, now: float) -> ProbeState:
         if self.pause is None:
             return replace(self, asking=False, due=self.counts_at)
         return replace(self, asking=False, due=min(self.counts_at, now + self.pause), pause=self.pause * _GROWTH)

@@ -26,12 +26,12 @@ _LONGEST_LINE: Final = 16 << 10
 _SIGKILL: Final = 9
 
 
-class Answer(NamedTuple):
+class ProbeResult(NamedTuple):
     good: bool
     message: str
 
 
-class Inquiry:
+class Prober:
     """Asks the containers of one pod."""
 
     def __init__(self, uid: str, network: Network, clock: Clock) -> None:
@@ -39,17 +39,17 @@ class Inquiry:
         self.network = network
         self.clock = clock
 
-    async def ask(self, action: Object, container: Container, running: Running, seconds: float | None) -> Answer:
+    async def ask(self, action: Object, container: Container, running: Running, seconds: float | None) -> ProbeResult:
         """Perform the action of a probe or a hook, within this time if it is limited."""
         work = self._ask(action, container, running)
         try:
             return await (work if seconds is None else within(self.clock, seconds, work))
         except TimeoutError:
-            return Answer(False, f"timed out after {seconds:g}s")
+            return ProbeResult(False, f"timed out after {seconds:g}s")
         except (OSError, EOFError, ValueError, RuntimeFailure) as error:
-            return Answer(False, str(error) or type(error).__name__)
+            return ProbeResult(False, str(error) or type(error).__name__)
 
-    async def _ask(self, action: Object, container: Container, running: Running) -> Answer:
+    async def _ask(self, action: Object, container: Container, running: Running) -> ProbeResult:
         if "exec" in action:
             return await self._execute(tuple(action["exec"].get("command") or ()), running)
         if "httpGet" in action:
@@ -58,13 +58,13 @@ class Inquiry:
             where = action["tcpSocket"]
             sock = await self.network.dial(self.uid, _port(where["port"], container), where.get("host") or "")
             sock.close()
-            return Answer(True, "")
+            return ProbeResult(True, "")
         if "sleep" in action:
             await self.clock.sleep(float(action["sleep"].get("seconds") or 0))
-            return Answer(True, "")
-        return Answer(False, f"{', '.join(action) or 'nothing'} cannot be asked")
+            return ProbeResult(True, "")
+        return ProbeResult(False, f"{', '.join(action) or 'nothing'} cannot be asked")
 
-    async def _execute(self, argv: tuple[str, ...], running: Running) -> Answer:
+    async def _execute(self, argv: tuple[str, ...], running: Running) -> ProbeResult:
         reader, writer = os.pipe()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
@@ -78,7 +78,7 @@ class Inquiry:
         output = asyncio.create_task(_read(reader))
         try:
             code = await process.wait()
-            return Answer(code == 0, (await output).decode(errors="replace").strip())
+            return ProbeResult(code == 0, (await output).decode(errors="replace").strip())
         finally:
             # Whoever gave up waiting wants it ended; a child that holds the pipe open is not waited for.
             with suppress(RuntimeFailure):
@@ -86,7 +86,7 @@ class Inquiry:
             output.cancel()
             await asyncio.gather(output, return_exceptions=True)
 
-    async def _get(self, get: Object, container: Container) -> Answer:
+    async def _get(self, get: Object, container: Container) -> ProbeResult:
         port = _port(get["port"], container)
         secure = (get.get("scheme") or "HTTP") == "HTTPS"
         sock = await self.network.dial(self.uid, port, get.get("host") or "")
@@ -104,7 +104,7 @@ class Inquiry:
             writer.close()
             with suppress(OSError, ssl.SSLError):
                 await writer.wait_closed()
-        return Answer(200 <= code < 400, f"HTTP probe failed with statuscode: {code}")
+        return ProbeResult(200 <= code < 400, f"HTTP probe failed with statuscode: {code}")
 
 
 def _request(get: Object, port: int) -> bytes:

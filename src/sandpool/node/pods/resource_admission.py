@@ -22,7 +22,7 @@ _UNIT: Final = 10**9
 _TOLD_IN: Final = {PODS: _UNIT, "cpu": 10**6, "memory": _UNIT, "ephemeral-storage": _UNIT}
 
 
-class Room:
+class ResourceAdmission:
     """``allocatable`` is what all pods together may ask for, ``directory`` where what is here of a pod is kept."""
 
     def __init__(self, allocatable: Mapping[str, str], directory: Callable[[str], Path]) -> None:

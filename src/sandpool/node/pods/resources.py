@@ -14,15 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.views.times import parse_time
-from sandpool.node.pods.checkpoint import Ledger, Run, read_ledger, read_run
+from sandpool.node.pods.checkpoint import PodCheckpoint, Run, read_checkpoint, read_run
 from sandpool.node.pods.container_spec import pod_limits
 from sandpool.node.pods.containers import Containers, log_directory
-from sandpool.node.pods.context import NoRuntime, Workplace
+from sandpool.node.pods.context import NodeContext, NoRuntime
 from sandpool.node.pods.hostname import LONGEST_NAME, hosts_file, own_name, resolv_conf
 from sandpool.node.pods.interfaces import Attachment, NetworkFailure, Owner, VolumeFailure
-from sandpool.node.pods.restore import found_running, lost, runs, started_over
+from sandpool.node.pods.restore import mark_lost, mark_running, reset_init_containers, runs
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.state import ContainerLife, Life, Moment, Stage
+from sandpool.node.pods.state import ContainerPhase, ContainerState, Moment, PodState
 from sandpool.node.runtimes.runtime import Container as Running
 from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
 
@@ -45,12 +45,12 @@ def volume_directory(directory: Path) -> Path:
     return directory / _VOLUMES
 
 
-class Estate:
-    def __init__(self, place: Workplace, pod: Pod) -> None:
-        self.place = place
+class PodResources:
+    def __init__(self, context: NodeContext, pod: Pod) -> None:
+        self.context = context
         self.pod = pod
-        self.directory = place.settings.pod_directory(pod.uid)
-        self.ledger = read_ledger(self.directory)
+        self.directory = context.settings.pod_directory(pod.uid)
+        self.checkpoint = read_checkpoint(self.directory)
         self._volume_directory = volume_directory(self.directory)
         self._containers: Containers | None = None
 
@@ -74,16 +74,16 @@ class Estate:
         """Make the pod's volumes and its network; the addresses it has. Raises ``NotPrepared``, and may then be called
         again."""
         runtime = self._runtime()
-        if (called := len(own_name(self.pod.object, self.place.settings.cluster_domain))) > LONGEST_NAME:
+        if (called := len(own_name(self.pod.object, self.context.settings.cluster_domain))) > LONGEST_NAME:
             why = f"setHostnameAsFQDN: the name is too long ({LONGEST_NAME} characters is the max, {called} requested)"
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {why}")
-        ledger = self._entered(runtime)
-        owner = Owner(ledger.host_uid, self.place.host_users.group_of(ledger.host_uid))
+        checkpoint = self._entered(runtime)
+        owner = Owner(checkpoint.host_uid, self.context.host_users.group_of(checkpoint.host_uid))
         self._volume_directory.mkdir(mode=0o711, exist_ok=True)
         # Both end before anything is said about one of them: what is under way cannot be released.
         attached, volumes = await asyncio.gather(
-            self.place.network.attach(self.pod.object),
-            self.place.volumes.prepare(self.pod.object, self._volume_directory, owner),
+            self.context.network.attach(self.pod.object),
+            self.context.volumes.prepare(self.pod.object, self._volume_directory, owner),
             return_exceptions=True,
         )
         if isinstance(attached, NetworkFailure):
@@ -94,12 +94,12 @@ class Estate:
             raise NotPrepared("FailedMount", str(volumes)) from volumes
         if isinstance(volumes, BaseException):
             raise volumes
-        sandbox = self._sandbox(ledger, attached)
+        sandbox = self._sandbox(checkpoint, attached)
         try:
             await runtime.open_pod(sandbox)
         except RuntimeFailure as error:
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
-        found = Containers(self.place, runtime, sandbox, volumes, attached.addresses)
+        found = Containers(self.context, runtime, sandbox, volumes, attached.addresses)
         if self._containers is not None:
             found.running = self._containers.running  # what was found again stays known
         self._containers = found
@@ -107,32 +107,32 @@ class Estate:
 
     def _runtime(self) -> Runtime:
         name = self.pod.object["spec"].get("runtimeClassName") or ""
-        handler = self.place.handler(name) if name else ""
+        handler = self.context.handler(name) if name else ""
         try:
             if handler is None:
                 raise NoRuntime(f'RuntimeClass "{name}" not found')
-            return self.place.runtimes.choose(handler)
+            return self.context.runtimes.choose(handler)
         except NoRuntime as error:
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
 
-    def _entered(self, runtime: Runtime) -> Ledger:
+    def _entered(self, runtime: Runtime) -> PodCheckpoint:
         """The ledger of the pod, begun if there is none."""
-        if self.ledger is None:
-            user, key = self.place.host_users.take(), self.pod.key
-            self.ledger = Ledger(self.pod.uid, key.namespace, key.name, user, runtime.name)
-            self.ledger.write(self.directory)
-        return self.ledger
+        if self.checkpoint is None:
+            user, key = self.context.host_users.take(), self.pod.key
+            self.checkpoint = PodCheckpoint(self.pod.uid, key.namespace, key.name, user, runtime.name)
+            self.checkpoint.write(self.directory)
+        return self.checkpoint
 
-    def _sandbox(self, ledger: Ledger, attached: Attachment = _NOWHERE) -> PodSandbox:
-        settings, network, pod = self.place.settings, self.place.network, self.pod.object
+    def _sandbox(self, checkpoint: PodCheckpoint, attached: Attachment = _NOWHERE) -> PodSandbox:
+        settings, network, pod = self.context.settings, self.context.network, self.pod.object
         host_text = ""
         with suppress(OSError):
             host_text = settings.resolv_conf.read_text(errors="replace")
         return PodSandbox(
             uid=self.pod.uid,
             directory=self.directory,
-            host_uid=ledger.host_uid,
-            host_gid=self.place.host_users.group_of(ledger.host_uid),
+            host_uid=checkpoint.host_uid,
+            host_gid=self.context.host_users.group_of(checkpoint.host_uid),
             netns=attached.netns,
             hostname=own_name(pod, settings.cluster_domain),
             hosts=hosts_file(pod, attached.addresses, settings.cluster_domain),
@@ -143,27 +143,29 @@ class Estate:
 
     # -- finding again ---------------------------------------------------------------------------------------------
 
-    async def recover(self, life: Life, now: Moment) -> Life:
+    async def recover(self, state: PodState, now: Moment) -> PodState:
         """The life with what there is of the pod on this machine. A container that ended meanwhile is said to run: who
         waits for its end learns it at once."""
         found: set[str] = set()
-        runtime = None if self.ledger is None else self.place.runtimes.every.get(self.ledger.runtime)
-        if self.ledger is not None and runtime is not None:
-            sandbox = self._sandbox(self.ledger)
-            self._containers = Containers(self.place, runtime, sandbox, _NoVolumes(), ())
-            for container in life.pod.every:
+        runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
+        if self.checkpoint is not None and runtime is not None:
+            sandbox = self._sandbox(self.checkpoint)
+            self._containers = Containers(self.context, runtime, sandbox, _NoVolumes(), ())
+            for container in state.pod.every:
                 adopted = await self._containers.adopt(container)
-                if adopted is None or _is_reported(life[container.name], adopted[1]):
+                if adopted is None or _is_reported(state[container.name], adopted[1]):
                     continue
                 found.add(container.name)
                 running, run = adopted
-                life = life.put(container.name, restarts=run.restarts, image_id=run.image_id, container_id=run.id)
-                life = found_running(life, container, parse_time(run.started) or now.time, now)
-                life = replace(life, frozen=life.frozen or await running.is_paused())
-        for container in life.pod.every:
-            if container.name not in found and runs(life.pod, container.name):
-                life = lost(life, container, now)
-        return life if found else started_over(life)
+                state = state.with_container(
+                    container.name, restarts=run.restarts, image_id=run.image_id, container_id=run.id
+                )
+                state = mark_running(state, container, parse_time(run.started) or now.time, now)
+                state = replace(state, frozen=state.frozen or await running.is_paused())
+        for container in state.pod.every:
+            if container.name not in found and runs(state.pod, container.name):
+                state = mark_lost(state, container, now)
+        return state if found else reset_init_containers(state)
 
     # -- giving back -----------------------------------------------------------------------------------------------
 
@@ -178,25 +180,29 @@ class Estate:
         """Give back everything but the directory, in which the logs are."""
         for container in [] if self._containers is None else list(self._containers.running.values()):
             await container.delete()
-        runtime = None if self.ledger is None else self.place.runtimes.every.get(self.ledger.runtime)
-        if self.ledger is not None and runtime is not None:
-            await runtime.close_pod(self._sandbox(self.ledger))
-        await self.place.network.detach(self.pod.uid)
-        await self.place.volumes.release(self.pod.uid, self._volume_directory, keep=not volumes)
+        runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
+        if self.checkpoint is not None and runtime is not None:
+            await runtime.close_pod(self._sandbox(self.checkpoint))
+        await self.context.network.detach(self.pod.uid)
+        await self.context.volumes.release(self.pod.uid, self._volume_directory, keep=not volumes)
         if self._containers is not None:
             self._containers.running.clear()
 
     async def discard(self) -> None:
         """Give back what is left."""
-        await self.place.volumes.release(self.pod.uid, self._volume_directory)
+        await self.context.volumes.release(self.pod.uid, self._volume_directory)
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
-        if self.ledger is not None:
-            self.place.host_users.give_back(self.ledger.host_uid)
+        if self.checkpoint is not None:
+            self.context.host_users.give_back(self.checkpoint.host_uid)
 
 
-def _is_reported(known: ContainerLife, run: Run) -> bool:
+def _is_reported(known: ContainerState, run: Run) -> bool:
     """Whether the end of that run is known to everybody."""
-    return known.stage is Stage.ENDED and known.ending is not None and known.ending.container_id == run.id
+    return (
+        known.phase is ContainerPhase.ENDED
+        and known.termination is not None
+        and known.termination.container_id == run.id
+    )
 
 
 class _NoVolumes:

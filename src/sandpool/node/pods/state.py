@@ -1,7 +1,7 @@
-"""Everything a worker knows of its pod at one moment, as a value.
+"""Everything the node knows about one pod at one moment, as an immutable value.
 
-A ``Life`` is changed by two things only: what happened (the methods here) and what was decided (``decide``). Both make
-a new one. So the whole course of a pod can be played through in a test, without a process and without a clock.
+Two things produce a new ``PodState``: an observation (the methods here) and a decision (``compute_plan``). Because both
+are pure, a test can play a pod's whole lifetime without a process and without a clock.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from sandpool.node.pods.backoff import CrashBackoff
-from sandpool.node.pods.probe_state import Tally
+from sandpool.node.pods.probe_state import ProbeState
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
 
 # Why a container does not run, in kubelet's words.
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     message: str
 
 
-class Stage(Enum):
+class ContainerPhase(Enum):
     WAITING = "it has not run, or its next run has not begun"
     STARTING = "it is being started"
     RUNNING = "it runs"
@@ -59,7 +59,7 @@ class Stage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class Termination:
     """How a run of a container ended."""
 
     exit_code: int
@@ -90,18 +90,18 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class ContainerLife:
-    stage: Stage = Stage.WAITING
+class ContainerState:
+    phase: ContainerPhase = ContainerPhase.WAITING
     problem: Problem | None = None  # why the last attempt to start it failed
     retry_at: float = 0.0  # not started before
     failures: int = 0  # attempts to start it that failed, in a row
     restarts: int = 0
     backoff: CrashBackoff | None = None
     since: Moment | None = None  # when the present run began
-    ending: Ending | None = None  # of the last run that ended
-    previous: Ending | None = None  # of the run before that one
+    termination: Termination | None = None  # of the last run that ended
+    previous: Termination | None = None  # of the run before that one
     hook: Hook = Hook.NONE  # the one after its start
-    tallies: Mapping[ProbeKind, Tally] = field(default_factory=dict)
+    probe_states: Mapping[ProbeKind, ProbeState] = field(default_factory=dict)
     stop: Stop | None = None
     container_id: str = ""
     image_id: str = ""
@@ -110,12 +110,12 @@ class ContainerLife:
     @property
     def started(self) -> bool:
         """It runs and has passed whatever it had to pass first."""
-        startup = self.tallies.get(ProbeKind.STARTUP)
-        return self.stage is Stage.RUNNING and self.hook is Hook.NONE and (startup is None or startup.good)
+        startup = self.probe_states.get(ProbeKind.STARTUP)
+        return self.phase is ContainerPhase.RUNNING and self.hook is Hook.NONE and (startup is None or startup.good)
 
     @property
     def ready(self) -> bool:
-        readiness = self.tallies.get(ProbeKind.READINESS)
+        readiness = self.probe_states.get(ProbeKind.READINESS)
         return self.started and (readiness is None or readiness.good)
 
 
@@ -132,31 +132,31 @@ class Preparation:
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class PodState:
     pod: Pod
-    containers: Mapping[str, ContainerLife]
+    containers: Mapping[str, ContainerState]
     preparation: Preparation = field(default_factory=Preparation)
-    begun: datetime | None = None  # when the node took it
+    start_time: datetime | None = None  # when the node took it
     refusal: Problem | None = None  # the node does not run it, and why
-    doom: Problem | None = None  # it is ended before its time, and why
+    failure: Problem | None = None  # it is ended before its time, and why
     halt: bool = False  # the node stops; the pod goes on when it is back
     gone: bool = False  # the API does not know it any more
     deadline: float | None = None  # once it is being stopped: when the last of it is ended by force
     frozen: bool = False
     freezing: bool = False  # being frozen or thawed
-    touched: bool = False  # somebody uses it, whatever its labels say
+    in_use: bool = False  # somebody uses it, whatever its labels say
     releasing: bool = False
     released: bool = False  # nothing of it is left but its directory
     discarded: bool = False  # nothing of it is left at all
 
     @classmethod
-    def of(cls, pod: Pod, *, begun: datetime | None = None) -> Life:
-        return cls(pod, {container.name: ContainerLife() for container in pod.every}, begun=begun)
+    def of(cls, pod: Pod, *, start_time: datetime | None = None) -> PodState:
+        return cls(pod, {container.name: ContainerState() for container in pod.every}, start_time=start_time)
 
-    def __getitem__(self, name: str) -> ContainerLife:
+    def __getitem__(self, name: str) -> ContainerState:
         return self.containers[name]
 
-    def put(self, name: str, **changes: Any) -> Life:
+    def with_container(self, name: str, **changes: Any) -> PodState:
         """With one container changed."""
         return replace(self, containers={**self.containers, name: replace(self.containers[name], **changes)})
 
@@ -172,22 +172,22 @@ class Life:
     @property
     def stopping(self) -> bool:
         """Nothing is started any more."""
-        return self.deleting or self.halt or self.doom is not None or self.refusal is not None
+        return self.deleting or self.halt or self.failure is not None or self.refusal is not None
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
-    def changed(self, pod: Pod) -> Life:
+    def changed(self, pod: Pod) -> PodState:
         """The API shows another version of the pod."""
         return replace(self, pod=pod)
 
-    def refused(self, problem: Problem) -> Life:
+    def refused(self, problem: Problem) -> PodState:
         """The node does not run such pods."""
         return replace(self, refusal=problem)
 
-    def prepared(self, addresses: tuple[str, ...]) -> Life:
+    def prepared(self, addresses: tuple[str, ...]) -> PodState:
         return replace(self, preparation=Preparation(done=True, addresses=addresses))
 
-    def not_prepared(self, problem: Problem, now: Moment) -> Life:
+    def not_prepared(self, problem: Problem, now: Moment) -> PodState:
         before = self.preparation
         failures = before.failures + 1
         return replace(
@@ -197,97 +197,99 @@ class Life:
             ),
         )
 
-    def started(self, name: str, container_id: str, image_id: str, now: Moment) -> Life:
+    def started(self, name: str, container_id: str, image_id: str, now: Moment) -> PodState:
         """A container runs from now on."""
         container, before = self.pod.container(name), self.containers[name]
-        again = before.ending is not None
-        tallies = {kind: Tally.begin(probe, now.at) for kind, probe in container.probes.items()}
-        return self.put(
+        again = before.termination is not None
+        probe_states = {kind: ProbeState.begin(probe, now.at) for kind, probe in container.probes.items()}
+        return self.with_container(
             name,
-            stage=Stage.RUNNING,
+            phase=ContainerPhase.RUNNING,
             problem=None,
             failures=0,
             restarts=before.restarts + again,
             backoff=CrashBackoff.restarted(before.backoff, now.at) if again else before.backoff,
             since=now,
             hook=Hook.NONE if container.post_start is None else Hook.DUE,
-            tallies=tallies,
+            probe_states=probe_states,
             stop=None,
             container_id=container_id,
             image_id=image_id,
             image=container.image,
         )
 
-    def not_started(self, name: str, problem: Problem, now: Moment, *, image_id: str = "") -> Life:
+    def not_started(self, name: str, problem: Problem, now: Moment, *, image_id: str = "") -> PodState:
         before = self.containers[name]
         failures = before.failures + 1
-        return self.put(
+        return self.with_container(
             name,
-            stage=Stage.WAITING if before.ending is None else Stage.ENDED,
+            phase=ContainerPhase.WAITING if before.termination is None else ContainerPhase.ENDED,
             problem=problem,
             failures=failures,
             retry_at=now.at + retry_pause(failures),
             image_id=image_id or before.image_id,
         )
 
-    def not_startable(self, name: str, message: str, now: Moment, *, image_id: str) -> Life:
+    def not_startable(self, name: str, message: str, now: Moment, *, image_id: str) -> PodState:
         """There was one attempt to start a container, it failed, and there is no other."""
-        ending = Ending(START_ERROR_CODE, START_ERROR, now, message=message)
-        return self.ended(name, ending).put(name, image_id=image_id)
+        termination = Termination(START_ERROR_CODE, START_ERROR, now, message=message)
+        return self.ended(name, termination).with_container(name, image_id=image_id)
 
-    def ended(self, name: str, ending: Ending) -> Life:
+    def ended(self, name: str, termination: Termination) -> PodState:
         before = self.containers[name]
-        return self.put(
+        return self.with_container(
             name,
-            stage=Stage.ENDED,
-            ending=ending,
-            previous=before.ending,
+            phase=ContainerPhase.ENDED,
+            termination=termination,
+            previous=before.termination,
             since=None,
             hook=Hook.NONE,
-            tallies={},
+            probe_states={},
             stop=None,
         )
 
-    def hook_done(self, name: str) -> Life:
+    def hook_done(self, name: str) -> PodState:
         """The hook after its start has returned."""
-        return self.put(name, hook=Hook.NONE)
+        return self.with_container(name, hook=Hook.NONE)
 
-    def hook_failed(self, name: str, now: Moment) -> Life:
+    def hook_failed(self, name: str, now: Moment) -> PodState:
         """The hook after its start did not do what it should: the container is not wanted like this."""
-        if self.containers[name].stage is not Stage.RUNNING:
+        if self.containers[name].phase is not ContainerPhase.RUNNING:
             return self
-        return self.put(name, hook=Hook.NONE, stop=Stop(now.at + self.pod.grace, Hook.NONE))
+        return self.with_container(name, hook=Hook.NONE, stop=Stop(now.at + self.pod.grace, Hook.NONE))
 
-    def answered(self, name: str, kind: ProbeKind, good: bool, now: Moment) -> Life:
+    def answered(self, name: str, kind: ProbeKind, good: bool, now: Moment) -> PodState:
         """A probe's question has been answered. One that was asked of an earlier run means nothing."""
         container = self.containers[name]
-        tally = container.tallies.get(kind)
-        if tally is None or not tally.asking:
+        probe_state = container.probe_states.get(kind)
+        if probe_state is None or not probe_state.asking:
             return self
-        tallies = {**container.tallies, kind: tally.answered(good, now.at)}
-        return self.put(name, tallies=tallies)
+        probe_states = {**container.probe_states, kind: probe_state.answered(good, now.at)}
+        return self.with_container(name, probe_states=probe_states)
 
-    def froze(self) -> Life:
+    def froze(self) -> PodState:
         return replace(self, frozen=True, freezing=False)
 
-    def thawed(self, now: Moment) -> Life:
+    def thawed(self, now: Moment) -> PodState:
         """Whatever its probes missed meanwhile they ask now."""
-        life = replace(self, frozen=False, freezing=False)
+        state = replace(self, frozen=False, freezing=False)
         for name, container in self.containers.items():
-            tallies = {kind: tally.resumed(now.at) for kind, tally in container.tallies.items()}
-            life = life.put(name, tallies=tallies)
-        return life
+            probe_states = {kind: probe_state.resumed(now.at) for kind, probe_state in container.probe_states.items()}
+            state = state.with_container(name, probe_states=probe_states)
+        return state
 
-    def cleared(self) -> Life:
+    def cleared(self) -> PodState:
         """What it held has been given back."""
         return replace(self, releasing=False, released=True)
 
-    def stop_hook_done(self, name: str, now: Moment) -> Life:
+    def stop_hook_done(self, name: str, now: Moment) -> PodState:
         """The hook before its end has returned. However long it took, the container itself has a moment to react."""
         stop = self.containers[name].stop
         if stop is None:
             return self
-        return self.put(name, stop=replace(stop, hook=Hook.NONE, until=max(stop.until, now.at + _LEAST_GRACE)))
+        return self.with_container(
+            name, stop=replace(stop, hook=Hook.NONE, until=max(stop.until, now.at + _LEAST_GRACE))
+        )
 
 
 def retry_pause(failures: int) -> float:

@@ -12,10 +12,10 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import StrategicPatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
-from sandpool.node.pods.context import Workplace
-from sandpool.node.pods.pod_status import report
+from sandpool.node.pods.context import NodeContext
+from sandpool.node.pods.pod_status import compute_pod_status
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.state import Life, Moment
+from sandpool.node.pods.state import Moment, PodState
 from sandpool.node.pods.status_throttle import FIRST_DELAY, LATER_DELAY, changes, is_urgent
 
 _log = logging.getLogger(__name__)
@@ -26,16 +26,16 @@ _LONGEST_PAUSE: Final = 60.0
 
 # Nothing is said of these: a pod may be frozen and used without being another to anybody.
 _UNTOLD: Final = frozenset({"frozen", "freezing", "touched"})
-_TOLD: Final = tuple(field.name for field in fields(Life) if field.name not in _UNTOLD)
+_TOLD: Final = tuple(field.name for field in fields(PodState) if field.name not in _UNTOLD)
 
 Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
-class Reporter:
+class StatusManager:
     """Of one pod. ``done`` is called after every write, ``vanished`` when the API knows no such pod."""
 
-    def __init__(self, place: Workplace, done: Callable[[], None], vanished: Callable[[], None]) -> None:
-        self.place = place
+    def __init__(self, context: NodeContext, done: Callable[[], None], vanished: Callable[[], None]) -> None:
+        self.context = context
         self.done = done
         self.vanished = vanished
         self.writes = 0  # that succeeded
@@ -44,17 +44,17 @@ class Reporter:
         self._stale_since: float | None = None  # since when the API does not show how it is
         self._failures = 0  # in a row
         self._not_before = 0.0
-        self._settled: Life | None = None  # as it was when there was nothing to say
+        self._settled: PodState | None = None  # as it was when there was nothing to say
 
-    def look(self, life: Life, now: Moment, spawn: Spawn) -> float | None:
+    def look(self, state: PodState, now: Moment, spawn: Spawn) -> float | None:
         """Report what is to be reported now. When to look again if nothing happens before."""
-        if life.gone or life.discarded or not self._idle.is_set() or self._is_settled(life):
+        if state.gone or state.discarded or not self._idle.is_set() or self._is_settled(state):
             return None
-        before = life.pod.object.get("status") or {}
-        wanted = report(life, now, self.place.network.host_addresses, before)
+        before = state.pod.object.get("status") or {}
+        wanted = compute_pod_status(state, now, self.context.network.host_addresses, before)
         patch = changes(before, wanted)
         if not patch:
-            self._stale_since, self._settled = None, life
+            self._stale_since, self._settled = None, state
             return None
         if self._stale_since is None:
             self._stale_since = now.at
@@ -63,17 +63,17 @@ class Reporter:
         if now.at < due:
             return due
         self._idle.clear()
-        spawn(self._write(life.pod, patch), "the status")
+        spawn(self._write(state.pod, patch), "the status")
         return None
 
-    def _is_settled(self, life: Life) -> bool:
+    def _is_settled(self, state: PodState) -> bool:
         known = self._settled
-        return known is not None and all(getattr(known, name) is getattr(life, name) for name in _TOLD)
+        return known is not None and all(getattr(known, name) is getattr(state, name) for name in _TOLD)
 
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:
             if pod.is_warm:
-                await self.place.turn()
+                await self.context.turn()
             answer = await self._send(pod, patch)
         except (NotFound, Conflict):
             self.vanished()  # there is none, or another one of its name
@@ -81,11 +81,11 @@ class Reporter:
             _log.warning("the status of pod %s could not be written: %s", pod.key, error)
             self._failures += 1
             pause = min(_PAUSE * 2.0 ** min(self._failures - 1, 16), _LONGEST_PAUSE)
-            self._not_before = self.place.clock.monotonic() + pause
+            self._not_before = self.context.clock.monotonic() + pause
         else:
             self.writes += 1
             self._failures = 0
-            self.place.wrote(answer)
+            self.context.wrote(answer)
         finally:
             self._idle.set()
             self._stale_since = None
@@ -94,28 +94,30 @@ class Reporter:
     async def _send(self, pod: Pod, patch: Object) -> Object:
         # With the UID, what is said about this pod never ends up on the next one of its name.
         body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
-        return await self.place.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
+        return await self.context.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
 
-    async def conclude(self, known: Callable[[], Life], now: Moment) -> None:
+    async def conclude(self, known: Callable[[], PodState], now: Moment) -> None:
         """Say how it is at last, of a pod that stops with its node: there is no later. Who cannot be told is not."""
         while not self._idle.is_set():
             await self._idle.wait()
-        life = known()
-        before = life.pod.object.get("status") or {}
-        patch = changes(before, report(life, now, self.place.network.host_addresses, before))
+        state = known()
+        before = state.pod.object.get("status") or {}
+        patch = changes(before, compute_pod_status(state, now, self.context.network.host_addresses, before))
         if patch:
             self._idle.clear()
-            await self._write(life.pod, patch)
+            await self._write(state.pod, patch)
 
-    async def remove(self, life: Life, now: Moment) -> None:
+    async def remove(self, state: PodState, now: Moment) -> None:
         """Have the API forget a pod of which nothing is left. If finalizers keep it, it shows how it ended."""
-        pod = life.pod
+        pod = state.pod
         if pod.object["metadata"].get("finalizers"):
             before = pod.object.get("status") or {}
-            patch = changes(before, report(life, now, self.place.network.host_addresses, before))
+            patch = changes(before, compute_pod_status(state, now, self.context.network.host_addresses, before))
             await self._insist(lambda: self._send(pod, patch))
         await self._insist(
-            lambda: self.place.client.delete(POD, pod.key.name, pod.key.namespace, grace_period_seconds=0, uid=pod.uid)
+            lambda: self.context.client.delete(
+                POD, pod.key.name, pod.key.namespace, grace_period_seconds=0, uid=pod.uid
+            )
         )
 
     async def _insist(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
@@ -128,4 +130,4 @@ class Reporter:
                 return  # there is none, or another one of its name
             except (ApiError, ConnectionError, TimeoutError) as error:
                 _log.warning("a pod that has ended could not be removed: %s", error)
-            await self.place.clock.sleep(_PAUSE)
+            await self.context.clock.sleep(_PAUSE)

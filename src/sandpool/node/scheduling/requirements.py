@@ -23,7 +23,7 @@ Amounts = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PodRequirements:
     """Hashable. ``selection`` is how it chooses nodes, as JSON: equal texts choose equally. ``claims`` are those whose
     volumes it must be near to."""
 
@@ -43,7 +43,7 @@ def _choice(selection: bytes) -> Object:
     return found
 
 
-def demand_of(pod: Object) -> Demand:
+def requirements_of(pod: Object) -> PodRequirements:
     spec = pod["spec"]
     affinity = spec.get("affinity") or {}
     others = [kind for kind in ("podAffinity", "podAntiAffinity") if (affinity.get(kind) or {}).get(_REQUIRED)]
@@ -56,7 +56,7 @@ def demand_of(pod: Object) -> Demand:
         "others": others,
     }
     encoded = orjson.dumps(selection, option=orjson.OPT_SORT_KEYS)
-    return Demand(requests_of(spec), spec.get("runtimeClassName") or "", encoded, _claims(pod))
+    return PodRequirements(requests_of(spec), spec.get("runtimeClassName") or "", encoded, _claims(pod))
 
 
 def _claims(pod: Object) -> tuple[Key, ...]:

@@ -11,14 +11,14 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from sandpool.engine.cache import Key
-from sandpool.node.scheduling.requirements import Demand
+from sandpool.node.scheduling.requirements import PodRequirements
 
 
-class Waiting:
+class UnschedulablePods:
     def __init__(self) -> None:
         # By what they ask for, each in order of arrival; none is empty. The kinds are in order of their first arrival.
-        self._lines: OrderedDict[Demand, OrderedDict[Key, None]] = OrderedDict()
-        self._demands: dict[Key, Demand] = {}
+        self._lines: OrderedDict[PodRequirements, OrderedDict[Key, None]] = OrderedDict()
+        self._demands: dict[Key, PodRequirements] = {}
 
     def __len__(self) -> int:
         return len(self._demands)
@@ -26,27 +26,27 @@ class Waiting:
     def __contains__(self, key: Key) -> bool:
         return key in self._demands
 
-    def add(self, key: Key, demand: Demand) -> None:
+    def add(self, key: Key, requirements: PodRequirements) -> None:
         """At the end of its line, unless it waits already."""
-        if self._demands.get(key) == demand:
+        if self._demands.get(key) == requirements:
             return
         self.remove(key)
-        self._demands[key] = demand
-        self._lines.setdefault(demand, OrderedDict())[key] = None
+        self._demands[key] = requirements
+        self._lines.setdefault(requirements, OrderedDict())[key] = None
 
     def remove(self, key: Key) -> None:
-        demand = self._demands.pop(key, None)
-        if demand is not None:
-            line = self._lines[demand]
+        requirements = self._demands.pop(key, None)
+        if requirements is not None:
+            line = self._lines[requirements]
             del line[key]
             if not line:
-                del self._lines[demand]
+                del self._lines[requirements]
 
-    def offer(self, fits: Callable[[Demand], bool]) -> Iterator[Key]:
+    def offer(self, fits: Callable[[PodRequirements], bool]) -> Iterator[Key]:
         """Pods that may fit now, in order. ``fits`` is asked again after each of them, which must have been given its
         place by then; they leave the line."""
-        for demand in list(self._lines):
-            while demand in self._lines and fits(demand):
-                key = next(iter(self._lines[demand]))
+        for requirements in list(self._lines):
+            while requirements in self._lines and fits(requirements):
+                key = next(iter(self._lines[requirements]))
                 self.remove(key)
                 yield key

@@ -30,7 +30,7 @@ _BY_VOLUME: Final = "volume"
 
 
 @dataclass(frozen=True, slots=True)
-class ClaimView:
+class VolumeClaimView:
     """``volume`` is the name of its volume, once it is bound to that: a node that is sent a pod before would try, fail
     and pause."""
 
@@ -41,7 +41,7 @@ class ClaimView:
     storage_class: str
 
     @classmethod
-    def from_object(cls, claim: Object) -> ClaimView:
+    def from_object(cls, claim: Object) -> VolumeClaimView:
         metadata, spec = claim["metadata"], claim["spec"]
         phase = (claim.get("status") or {}).get("phase")
         return cls(
@@ -54,7 +54,7 @@ class ClaimView:
 
 
 @dataclass(frozen=True, slots=True)
-class Whereabouts:
+class VolumeTopology:
     """``selector`` chooses the nodes that reach a volume, as JSON; an empty one chooses all."""
 
     volume: str
@@ -65,7 +65,7 @@ class Whereabouts:
         return _terms(self.selector)
 
     @classmethod
-    def from_object(cls, volume: Object) -> Whereabouts:
+    def from_object(cls, volume: Object) -> VolumeTopology:
         required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
         return cls(volume["metadata"]["name"], orjson.dumps(required, option=orjson.OPT_SORT_KEYS))
 
@@ -76,13 +76,13 @@ def _terms(selector: bytes) -> Object:
     return found
 
 
-class Claims:
+class VolumeBindings:
     """``changed`` is called with every claim of which something else may be true now."""
 
     def __init__(self, client: Client, clock: Clock, random: Random, changed: Callable[[Key], None]) -> None:
         self.changed = changed
-        self.claims = Cache(ClaimView.from_object, name="claims of pods to be bound")
-        self.volumes = Cache(Whereabouts.from_object, name="volumes of pods to be bound")
+        self.claims = Cache(VolumeClaimView.from_object, name="claims of pods to be bound")
+        self.volumes = Cache(VolumeTopology.from_object, name="volumes of pods to be bound")
         # The classes that make volumes when a pod is bound.
         self.later: Cache[bool] = Cache(_makes_later, name="storage classes")
         self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,) if claim.volume else ())
@@ -97,13 +97,13 @@ class Claims:
         self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by(_BY_VOLUME, key.name)))
         self.later.subscribe(lambda key, old, new: self._tell(self.claims))
 
-    def _tell(self, claims: Iterable[ClaimView]) -> None:
+    def _tell(self, claims: Iterable[VolumeClaimView]) -> None:
         for claim in list(claims):
             self.changed(claim.key)
 
-    def where(self, claims: tuple[Key, ...]) -> tuple[Whereabouts, ...] | str:
+    def where(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
         """The volumes a pod must be near to, or why that cannot be said yet, in the words of kube-scheduler."""
-        found: list[Whereabouts] = []
+        found: list[VolumeTopology] = []
         for key in claims:
             claim = self.claims.get(key)
             if claim is None:

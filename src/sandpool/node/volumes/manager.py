@@ -22,7 +22,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
-from sandpool.node.pods.downward import Place, UnknownField
+from sandpool.node.pods.downward import PodPlacement, UnknownField
 from sandpool.node.pods.expansion import expand, unknown
 from sandpool.node.pods.interfaces import Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind, Mount
@@ -45,7 +45,7 @@ class Usage(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Directory:
+class VolumeDirectory:
     """A volume that is a directory of the host."""
 
     path: Path
@@ -53,10 +53,10 @@ class Directory:
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedVolumes:
     """The volumes of a pod by name."""
 
-    volumes: Mapping[str, Directory]
+    volumes: Mapping[str, VolumeDirectory]
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
         wanted: list[Object] = container.get("volumeMounts") or []
@@ -78,7 +78,7 @@ class Prepared:
 
 
 @dataclass(slots=True)
-class _Held:
+class _PodVolumes:
     """What is kept for a pod while it lives."""
 
     pod: Object
@@ -90,14 +90,14 @@ class _Held:
     tokens: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
 
 
-class Volumes:
+class VolumeManager:
     """``root`` is where our PersistentVolumes are. ``usage`` is told which of them are mounted."""
 
     def __init__(
         self,
         client: Client,
         root: Path,
-        place: Place,
+        placement: PodPlacement,
         allocatable: Mapping[str, str],
         clock: Clock,
         usage: Usage | None = None,
@@ -106,22 +106,22 @@ class Volumes:
     ) -> None:
         self.client = client
         self.root = root
-        self.place = place
+        self.placement = placement
         self.allocatable = allocatable
         self.clock = clock
         self.usage = usage
         self.host_paths = host_paths
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _PodVolumes] = {}
 
-    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> Prepared:
-        held = self._held.setdefault(pod["metadata"]["uid"], _Held(pod, directory, owner))
-        prepared: dict[str, Directory] = {}
+    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> PreparedVolumes:
+        held = self._held.setdefault(pod["metadata"]["uid"], _PodVolumes(pod, directory, owner))
+        prepared: dict[str, VolumeDirectory] = {}
         for volume in pod["spec"].get("volumes") or ():
             try:
                 prepared[volume["name"]] = await self._prepare(volume, held)
             except (ApiError, OSError, UnknownField) as error:
                 raise VolumeFailure(f'volume "{volume["name"]}": {error}') from error
-        return Prepared(prepared)
+        return PreparedVolumes(prepared)
 
     async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
         held = self._held.pop(uid, None)
@@ -144,7 +144,7 @@ class Volumes:
                     called = f"{held.pod['metadata']['namespace']}/{held.pod['metadata']['name']}"
                     _log.warning('volume "%s" of pod %s stays as it is: %s', volume["name"], called, error)
 
-    async def _prepare(self, volume: Object, held: _Held) -> Directory:
+    async def _prepare(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
         if any(kind in volume for kind in projection.KINDS):
             return await self._publish(volume, held)
         if (empty := volume.get("emptyDir")) is not None:
@@ -156,14 +156,14 @@ class Volumes:
         kinds = ", ".join(key for key in volume if key != "name")
         raise VolumeFailure(f'volume "{volume["name"]}" is of a kind that is not available here: {kinds}')
 
-    async def _publish(self, volume: Object, held: _Held) -> Directory:
+    async def _publish(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
         files = await projection.project(volume, self._sources(held))
         path = _place(held, volume)
         await asyncio.to_thread(atomic_writer.publish, path, files, held.owner.uid, held.owner.gid)
         held.published.add(volume["name"])
-        return Directory(path, read_only=True)
+        return VolumeDirectory(path, read_only=True)
 
-    async def _persistent(self, source: Object, held: _Held) -> Directory:
+    async def _persistent(self, source: Object, held: _PodVolumes) -> VolumeDirectory:
         name, namespace = source["claimName"], held.pod["metadata"]["namespace"]
         claim = await self._find(PERSISTENT_VOLUME_CLAIM, name, namespace)
         if claim is None:
@@ -177,13 +177,15 @@ class Volumes:
         if volume is None or path.parent != self.root:
             raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" is not one of this node')
         if not await asyncio.to_thread(path.is_dir):
-            there = f"on node {node}" if (node := node_of(volume)) != self.place.node_name else f"there is no {path}"
+            there = (
+                f"on node {node}" if (node := node_of(volume)) != self.placement.node_name else f"there is no {path}"
+            )
             raise VolumeFailure(f'the data of persistentvolumeclaim "{name}" is not here: {there}')
         self._take(volume["metadata"]["name"], held)
         await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
-        return Directory(path, read_only=bool(source.get("readOnly")))
+        return VolumeDirectory(path, read_only=bool(source.get("readOnly")))
 
-    def _take(self, volume: str, held: _Held) -> None:
+    def _take(self, volume: str, held: _PodVolumes) -> None:
         """Two pods are two users, and files can belong to one."""
         for other in self._held.values():
             if volume in other.persistent and other.owner.uid != held.owner.uid:
@@ -196,7 +198,7 @@ class Volumes:
         if self.usage is not None:
             self.usage.in_use.add(volume)
 
-    def _sources(self, held: _Held) -> projection.Sources:
+    def _sources(self, held: _PodVolumes) -> projection.Sources:
         pod = held.pod
         namespace = pod["metadata"]["namespace"]
 
@@ -213,7 +215,7 @@ class Volumes:
             secret=lambda name: self._find(SECRET, name, namespace),
             token=token,
             pod=pod,
-            place=self.place,
+            placement=self.placement,
             allocatable=self.allocatable,
         )
 
@@ -249,11 +251,11 @@ _HOST_PATHS: Final[Mapping[str, Callable[[int], bool]]] = {
 }
 
 
-def _host_path(source: Object) -> Directory:
+def _host_path(source: Object) -> VolumeDirectory:
     path, kind = Path(source["path"]), source.get("type") or ""
     if kind and not _HOST_PATHS[kind](path.stat().st_mode):
         raise VolumeFailure(f"hostPath type check failed: {path} is not a {kind}")
-    return Directory(path)
+    return VolumeDirectory(path)
 
 
 def _expanded(expression: str, env: Mapping[str, str]) -> str:
@@ -264,12 +266,12 @@ def _expanded(expression: str, env: Mapping[str, str]) -> str:
     return expand(expression, env)
 
 
-def _place(held: _Held, volume: Object) -> Path:
+def _place(held: _PodVolumes, volume: Object) -> Path:
     path: Path = held.directory / _VOLUMES / volume["name"]
     return path
 
 
-def _empty(source: Object, path: Path, owner: Owner) -> Directory:
+def _empty(source: Object, path: Path, owner: Owner) -> VolumeDirectory:
     limit = source.get("sizeLimit")
     size = 0 if limit is None else -(-parse(str(limit)).billionths // 10**9)
     if source.get("medium") == "Memory":
@@ -279,7 +281,7 @@ def _empty(source: Object, path: Path, owner: Owner) -> Directory:
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o777)
     ownership.give(path, owner.uid, owner.gid)
-    return Directory(path)
+    return VolumeDirectory(path)
 
 
 def _each_disk(do: Callable[[Path], None], volumes: Path) -> None:

@@ -1,6 +1,6 @@
 """``exec``, ``attach``, ``portforward`` and ``log`` of pods: what is asked for, and who is to answer.
 
-Nothing of this is stored; the pod is looked up, and the way in is the ``PodDoor``'s or that of the kubelet which runs
+Nothing of this is stored; the pod is looked up, and the way in is the ``PodAccess``'s or that of the kubelet which runs
 the pod. Without either the answer says so.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
-from sandpool.kube.pod_access import NotPossible, PodDoor
+from sandpool.kube.pod_access import PodAccess, PodAccessError
 from sandpool.server.exchange import Response, ServerRequest
 from sandpool.server.streams.containers import chosen_container
 from sandpool.server.streams.conversations import with_command, with_ports, with_text
@@ -26,7 +26,7 @@ from sandpool.server.streams.query import (
 
 
 class PodStreams:
-    def __init__(self, clock: Clock, door: PodDoor | None, kubelets: Kubelets | None) -> None:
+    def __init__(self, clock: Clock, door: PodAccess | None, kubelets: Kubelets | None) -> None:
         self.clock = clock
         self.door = door
         self.kubelets = kubelets
@@ -43,7 +43,7 @@ class PodStreams:
                     raise _not_running(pod, error.message) from error
         raise _not_running(pod, "no node of this server runs it")
 
-    def _here(self, door: PodDoor, request: ServerRequest, subresource: str, pod: Object, query: Query) -> Response:
+    def _here(self, door: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: Query) -> Response:
         headers = request.headers
         if subresource == "portforward":
             return with_ports(headers, lambda port: door.dial(pod, port))
@@ -57,10 +57,10 @@ class PodStreams:
         return with_command(headers, streams, lambda client: door.execute(pod, container, words, client))
 
 
-def log_of(door: PodDoor, pod: Object, container: str, query: Query, clock: Clock) -> Response:
+def log_of(door: PodAccess, pod: Object, container: str, query: Query, clock: Clock) -> Response:
     try:
         return with_text(door.logs(pod, log_query(query, container, clock.now())))
-    except NotPossible as error:
+    except PodAccessError as error:
         raise BadRequest(str(error)) from error
 
 
