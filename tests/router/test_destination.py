@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.router.contract import Destination, Refusal, destination
+from sandpool.router.destination import Destination, RequestRejected, destination
 
 ID = {"x-sandbox-id": "box"}
 NO_LABELS = ("A", "a.b", "../x", "a" * 64)
@@ -59,7 +59,7 @@ def test_where_a_request_goes(headers: dict[str, str], wanted: Destination) -> N
     ],
 )
 def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RequestRejected) as refusal:
         destination(headers)
     assert (refusal.value.status, refusal.value.detail) == (400, detail)
 
@@ -72,7 +72,7 @@ def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
 def test_nothing_else_gets_through(headers: dict[str, str]) -> None:
     try:
         wanted = destination(headers)
-    except Refusal:
+    except RequestRejected:
         return
     for name in (wanted.namespace, wanted.sandbox):
         assert name.isascii()

@@ -39,7 +39,7 @@ _IMAGE: Final = "sandpool.local/router"
 _PAUSE: Final = 1.0
 
 
-class Presence:
+class RouterRegistration:
     """``show`` makes the objects, whatever is left of earlier ones; ``hide`` takes the pods away again. In between,
     ``keep`` makes what somebody has deleted again, if it is told of it by ``saw``."""
 

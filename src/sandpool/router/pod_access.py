@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from sandpool.api.resource import Object
 from sandpool.kube.door import Conversation, LogQuery, NotPossible, PodDoor
-from sandpool.router.presence import PORT
+from sandpool.router.registration import PORT
 
 _ONLY_A_PORT = "it is part of the API server's process: only its port can be forwarded"
 
 
-class RouterDoor:
+class RouterPodAccess:
     """``own`` are the UIDs of the router's pods, ``connect`` is to where it listens. All others are behind ``other``,
     which is None if nothing here runs pods."""
 

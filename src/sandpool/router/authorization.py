@@ -11,17 +11,17 @@ from sandpool.api.kinds import TOKEN_REVIEW
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.tokens import Tokens, bearer
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.tokens import TokenSigner, bearer
 
 # A failure to ask is forgotten sooner than an answer.
 _FAILURE_SHARE: Final = 3.0
 
 
-class ScopedTokens:
+class ScopedTokenAuthorizer:
     """Each token opens one sandbox, whatever else the request says: the address in it must be that sandbox's anyway."""
 
-    def __init__(self, tokens: Tokens, clock: Clock) -> None:
+    def __init__(self, tokens: TokenSigner, clock: Clock) -> None:
         self.tokens = tokens
         self.clock = clock
 
@@ -31,7 +31,7 @@ class ScopedTokens:
 
 
 @dataclass(frozen=True, slots=True)
-class ReviewSettings:
+class TokenReviewOptions:
     """``lifetime`` is how many seconds an answer holds, ``most`` how many are kept. Unless ``required``, who brings no
     token at all is let through. ``audiences`` are whom the token must be meant for; none: the API server's own."""
 
@@ -41,38 +41,38 @@ class ReviewSettings:
     audiences: tuple[str, ...] = ()
 
 
-class TokenReviews:
+class TokenReviewAuthorizer:
     """Whoever the API server knows may go everywhere. Answers are kept by the digest of a token, not by it."""
 
-    def __init__(self, client: Client, clock: Clock, settings: ReviewSettings | None = None) -> None:
+    def __init__(self, client: Client, clock: Clock, settings: TokenReviewOptions | None = None) -> None:
         self.client = client
         self.clock = clock
-        self.settings = settings or ReviewSettings()
-        self._known: OrderedDict[bytes, tuple[float, Refusal | None]] = OrderedDict()  # until when, and what
+        self.settings = settings or TokenReviewOptions()
+        self._known: OrderedDict[bytes, tuple[float, RequestRejected | None]] = OrderedDict()  # until when, and what
 
     async def __call__(self, authorization: str, wanted: Destination) -> None:
         token = bearer(authorization)
         if not token:
             if self.settings.required:
-                raise Refusal(401, "A bearer token is required.")
+                raise RequestRejected(401, "A bearer token is required.")
             return
         key = hashlib.sha256(token.encode()).digest()
         until, refusal = self._known.get(key, (0.0, None))
         if self.clock.monotonic() >= until:
             refusal = await self._ask(key, token)
         if refusal is not None:
-            raise Refusal(refusal.status, refusal.detail)
+            raise RequestRejected(refusal.status, refusal.detail)
 
-    async def _ask(self, key: bytes, token: str) -> Refusal | None:
+    async def _ask(self, key: bytes, token: str) -> RequestRejected | None:
         spec = {"token": token, **({"audiences": list(self.settings.audiences)} if self.settings.audiences else {})}
         review = {"apiVersion": TOKEN_REVIEW.api_version, "kind": TOKEN_REVIEW.kind, "spec": spec}
         refusal, holds = None, self.settings.lifetime
         try:
             answer = await self.client.create(TOKEN_REVIEW, review)
             if not (answer.get("status") or {}).get("authenticated"):
-                refusal = Refusal(401, "The token is not valid.")
+                refusal = RequestRejected(401, "The token is not valid.")
         except (ApiError, ConnectionError, TimeoutError):
-            refusal, holds = Refusal(500, "The token could not be checked."), max(holds / _FAILURE_SHARE, 1.0)
+            refusal, holds = RequestRejected(500, "The token could not be checked."), max(holds / _FAILURE_SHARE, 1.0)
         self._known[key] = (self.clock.monotonic() + holds, refusal)
         self._known.move_to_end(key)
         while len(self._known) > self.settings.most:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sandboxd.words import split
+from sandpool.sandboxd.shell_words import split
 
 
 @given(st.text("ab \t\n'\"\\\\$é", max_size=12))

@@ -7,7 +7,7 @@ from typing import Final
 
 import orjson
 
-from sandpool.router.contract import Destination
+from sandpool.router.destination import Destination
 
 #: What one connection says to its other end, and nobody else.
 _NEIGHBOURLY: Final = frozenset(

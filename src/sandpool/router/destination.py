@@ -30,7 +30,7 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 
 
-class Refusal(Exception):
+class RequestRejected(Exception):
     """The request goes nowhere; ``status`` and ``detail`` are the answer."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -52,15 +52,15 @@ class Destination:
 
 
 def destination(headers: Mapping[str, str], longest: float = DEFAULT_TIMEOUT) -> Destination:
-    """Read the headers, whose names are in lower case. Raises ``Refusal``."""
+    """Read the headers, whose names are in lower case. Raises ``RequestRejected``."""
     sandbox = headers.get(ID, "")
     if not sandbox:
-        raise Refusal(400, "X-Sandbox-ID header is required.")
+        raise RequestRejected(400, "X-Sandbox-ID header is required.")
     if not _LABEL.fullmatch(sandbox):
-        raise Refusal(400, "Invalid sandbox ID format.")
+        raise RequestRejected(400, "Invalid sandbox ID format.")
     namespace = headers.get(NAMESPACE) or DEFAULT_NAMESPACE
     if not _LABEL.fullmatch(namespace):
-        raise Refusal(400, "Invalid namespace format.")
+        raise RequestRejected(400, "Invalid namespace format.")
     hint = headers.get(POD_IP, "")
     if hint and not _is_address(hint):
         raise invalid_address()
@@ -68,15 +68,15 @@ def destination(headers: Mapping[str, str], longest: float = DEFAULT_TIMEOUT) ->
     return Destination(namespace, sandbox, _port(headers.get(PORT)), timeout, hint, headers.get(UID, ""))
 
 
-def invalid_address() -> Refusal:
-    return Refusal(400, "Invalid target IP address.")
+def invalid_address() -> RequestRejected:
+    return RequestRejected(400, "Invalid target IP address.")
 
 
 def _port(text: str | None) -> int:
     if text is None:
         return DEFAULT_PORT
     if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
-        raise Refusal(400, "Invalid port format.")
+        raise RequestRejected(400, "Invalid port format.")
     return int(text)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import socket
 
 from sandpool.node.agent import NodeAgent
-from sandpool.router.contract import Refusal
+from sandpool.router.destination import RequestRejected
 from sandpool.router.targets import Target
 
 
@@ -27,7 +27,7 @@ async def by_address(target: Target, port: int) -> socket.socket:
     return await connect(target.address, port)
 
 
-class ThroughNode:
+class NodeDialer:
     """Past every NetworkPolicy, as the node's own probes are, and to nothing but the pods that it runs. ``agent`` is
     None where nothing runs any pod."""
 
@@ -37,6 +37,6 @@ class ThroughNode:
     async def __call__(self, target: Target, port: int) -> socket.socket:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
         if self.agent is None or worker is None or worker.life.pod.uid != target.uid:
-            raise Refusal(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
+            raise RequestRejected(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
         await worker.touch()
         return await self.agent.parts.network.dial(target.uid, port)
