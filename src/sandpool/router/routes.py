@@ -86,7 +86,11 @@ class Route:
 
     def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> ParentVerdict:
         """What is to be said of a reference to a Gateway that has these listeners."""
-        section, port, namespace = reference.get("sectionName"), reference.get("port"), self._gateway_namespace(reference)
+        section, port, namespace = (
+            reference.get("sectionName"),
+            reference.get("port"),
+            self._gateway_namespace(reference),
+        )
         meant = [each for each in listeners if section in (None, each.name) and port in (None, each.port)]
         allowed = [
             each for each in meant if each.all_namespaces or self._gateway_namespace(reference) == self.namespace
