@@ -86,15 +86,10 @@ class Route:
 
     def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> ParentVerdict:
         """What is to be said of a reference to a Gateway that has these listeners."""
-        section, port, namespace = (
-            reference.get("sectionName"),
-            reference.get("port"),
-            self._gateway_namespace(reference),
-        )
+        section, port = reference.get("sectionName"), reference.get("port")
+        namespace = self._gateway_namespace(reference)
         meant = [each for each in listeners if section in (None, each.name) and port in (None, each.port)]
-        allowed = [
-            each for each in meant if each.all_namespaces or self._gateway_namespace(reference) == self.namespace
-        ]
+        allowed = [each for each in meant if each.all_namespaces or namespace == self.namespace]
         shared = tuple(each for each in allowed if self._shares_a_name(each))
         strange = f"{self.strange_backend} is not the router; a route here leads to Service {SERVICE_NAME}:{PORT} only"
         resolved, message = ("BackendNotFound", strange) if self.strange_backend else ("", "")
