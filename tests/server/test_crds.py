@@ -17,7 +17,7 @@ from sandpool.kube.patches import merge_patch
 from sandpool.server.crd_names import accept_names, status_of
 from sandpool.server.crds import CrdKeeper, from_crd
 from sandpool.server.kinds.crds import FINALIZER
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import rules_for
 from sandpool.server.ownership import Ref
 from sandpool.server.resources import Resource
 

@@ -8,7 +8,7 @@ from sandpool.api.schema import core
 from sandpool.kube.errors import NotFound
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import Response, ServerRequest, User
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.resources import Resource, ResourceTable
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -4,7 +4,7 @@ from sandpool.api.kinds import BUILT_IN, CONFIG_MAP, CORE_EVENT, EVENT, POD
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
 from sandpool.server.builtin import SERVED_SUBRESOURCES, built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.resources import Resource, ResourceTable
 from sandpool.testing.objects import custom_type
 

@@ -10,7 +10,7 @@ from sandpool.api.kinds import BUILT_IN, CORE_EVENT, DEPLOYMENT, EVENT, REPLICA_
 from sandpool.api.resource import ResourceType
 from sandpool.api.schema.core import shape_of
 from sandpool.server.kinds.events import from_core, to_core
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import rules_for
 from sandpool.server.resources import Resource, ScalePaths
 
 # Of the subresources Kubernetes has, those that work here. Discovery must not promise the others.

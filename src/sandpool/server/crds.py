@@ -23,7 +23,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.backlog import Backlog
 from sandpool.server.crd_names import accept_names, status_of
 from sandpool.server.kinds.crds import FINALIZER, has_condition, set_condition
-from sandpool.server.kinds.custom import CustomResourceRules
+from sandpool.server.kinds.custom_resources import CustomResourceRules
 from sandpool.server.ownership import Ref
 from sandpool.server.resources import Resource, ScalePaths
 

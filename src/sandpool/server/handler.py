@@ -23,7 +23,7 @@ from sandpool.server.bodies import Body
 from sandpool.server.builtin import STREAMED_SUBRESOURCES
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import Response, ServerRequest, User
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.large_yaml import LARGE, LargeYaml
 from sandpool.server.options import (
     WriteOptions,

@@ -14,7 +14,7 @@ from sandpool.kube.errors import BadRequest
 from sandpool.server.auth.token_request import TOKEN_REQUEST
 from sandpool.server.exchange import Response
 from sandpool.server.kinds.pods import bind
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.options import WriteOptions, delete_options
 from sandpool.server.registry.context import Context
 from sandpool.server.registry.decoding import expect_name, fit

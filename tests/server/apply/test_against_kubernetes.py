@@ -31,7 +31,7 @@ from sandpool.server.apply import (
     scaled_managed_fields,
     track_update,
 )
-from sandpool.server.apply.lastapplied import LAST_APPLIED
+from sandpool.server.apply.last_applied import LAST_APPLIED
 from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.users import ADMIN

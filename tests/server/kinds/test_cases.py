@@ -21,10 +21,10 @@ from sandpool.api.schema.core import shape_of
 from sandpool.api.schema.findings import Undecodable
 from sandpool.kube.errors import ApiError, BadRequest, invalid
 from sandpool.kube.patches import merge_patch
-from sandpool.server.kinds.cow import keep
+from sandpool.server.kinds.copy_on_write import keep
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import rules_for
 
 CASES = Path(__file__).parent / "cases"
 TYPES = {(type.api_version, type.kind): type for type in BUILT_IN}

@@ -7,8 +7,8 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, BadRequest
 from sandpool.server.kinds.pod_status import default_pod_status, keep_observed
 from sandpool.server.kinds.pods import bind, validate_ephemeral_containers_update, with_ephemeral_containers
-from sandpool.server.kinds.resources import quality_of_service
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.resource_requirements import quality_of_service
+from sandpool.server.kinds.strategies import rules_for
 
 RULES = rules_for(POD)
 NOW = "2026-01-01T00:00:00Z"

@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SELF_SUBJ
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema import core
 from sandpool.api.schema.shape import from_openapi
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.resources import Resource
 
 WIDGET = ResourceType("example.com", "v1", "Widget", "widgets", subresources=frozenset({"status", "scale"}))

@@ -6,7 +6,7 @@ import orjson
 
 from sandpool.api.kinds import BUILT_IN
 from sandpool.api.schema import core
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.openapi.v3 import document, index
 from sandpool.server.resources import Resource
 

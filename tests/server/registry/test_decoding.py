@@ -9,7 +9,7 @@ from sandpool.api.kinds import CONFIG_MAP, SANDBOX
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.server.builtin import built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.registry.decoding import (
     Unreadable,
     check_duplicates,

@@ -10,7 +10,7 @@ from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFou
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Request
 from sandpool.server.app import ApiServer
 from sandpool.server.builtin import built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.registry.patch import check_media_type, media_types
 from sandpool.server.resources import Resource
 from sandpool.testing.objects import new, pod

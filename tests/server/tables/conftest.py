@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindRules
 from sandpool.server.resources import Resource
 from sandpool.server.tables import table
 

@@ -10,11 +10,11 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import ApiError, BadRequest
 from sandpool.server.apply.blank import blank, present
-from sandpool.server.apply.changes import fields_of, same
+from sandpool.server.apply.comparison import fields_of, same
 from sandpool.server.apply.conflicts import conflict, find_clashes
 from sandpool.server.apply.fieldset import FieldSet
-from sandpool.server.apply.lastapplied import KUBECTL, forgiven, refresh
-from sandpool.server.apply.managed import (
+from sandpool.server.apply.last_applied import KUBECTL, forgiven, refresh
+from sandpool.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     entry,
@@ -28,8 +28,8 @@ from sandpool.server.apply.managed import (
 from sandpool.server.apply.merge import merge
 from sandpool.server.apply.prune import prune
 from sandpool.server.apply.reconcile import reconcile
-from sandpool.server.apply.resets import BOOKKEEPING
-from sandpool.server.apply.structure import BadItem
+from sandpool.server.apply.reset_fields import BOOKKEEPING
+from sandpool.server.apply.schema_paths import BadItem
 from sandpool.server.apply.update import changed, taken
 from sandpool.server.apply.validate import problems
 

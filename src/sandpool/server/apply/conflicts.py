@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sandpool.api.causes import quoted
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 from sandpool.server.apply.fieldset import FieldSet, Path
-from sandpool.server.apply.managed import UPDATE, identifier, owned
+from sandpool.server.apply.managed_fields import UPDATE, identifier, owned
 
 
 class Clash(NamedTuple):
@@ -51,4 +51,4 @@ def _owner(clash: Clash) -> str:
 
 
 def _field(clash: Clash) -> str:
-    return "".join(map(elements.text, clash.path))
+    return "".join(map(path_elements.text, clash.path))

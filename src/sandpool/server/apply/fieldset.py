@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 
 # Each remembered answer is a few hundred bytes; kinds times ways to write them is in the hundreds.
 REMEMBERED: Final = 1 << 13
@@ -78,14 +78,14 @@ class FieldSet:
 
     def __iter__(self) -> Iterator[Path]:
         """All paths in the canonical order: at each depth the members, then what is below them."""
-        for element in sorted(self.members, key=elements.order):
+        for element in sorted(self.members, key=path_elements.order):
             yield (element,)
-        for element in sorted(self.children, key=elements.order):
+        for element in sorted(self.children, key=path_elements.order):
             for path in self.children[element]:
                 yield (element, *path)
 
     def __repr__(self) -> str:
-        return "{" + ", ".join("".join(map(elements.text, path)) for path in self) + "}"
+        return "{" + ", ".join("".join(map(path_elements.text, path)) for path in self) + "}"
 
     @property
     def branches(self) -> tuple[tuple[Path, frozenset[str]], ...]:
@@ -179,7 +179,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 def _encode(fields: FieldSet) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    for element in sorted(fields.members | fields.children.keys(), key=elements.order):
+    for element in sorted(fields.members | fields.children.keys(), key=path_elements.order):
         below = fields.children.get(element)
         if below is None:
             encoded[element] = _NOTHING
@@ -212,8 +212,8 @@ def _decode(text: bytes) -> tuple[FieldSet, bool]:
         if name == SELF:
             continue
         try:
-            element = elements.canonical(name)
-        except elements.BadElement as error:
+            element = path_elements.canonical(name)
+        except path_elements.BadElement as error:
             raise BadFields(f"parsing key as path element: {error}") from None
         if element is None:
             continue

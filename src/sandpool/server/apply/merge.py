@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.server.apply.changes import same
-from sandpool.server.apply.structure import is_parted, item, item_element, part
+from sandpool.server.apply.comparison import same
+from sandpool.server.apply.schema_paths import is_parted, item, item_element, part
 
 
 def merge(live: Any, applied: Any, shape: Shape) -> Any:

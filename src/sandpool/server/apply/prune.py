@@ -13,10 +13,10 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply import elements
-from sandpool.server.apply.changes import fields_of
+from sandpool.server.apply import path_elements
+from sandpool.server.apply.comparison import fields_of
 from sandpool.server.apply.fieldset import EMPTY, REMEMBERED, FieldSet, make
-from sandpool.server.apply.structure import is_parted, item, item_element, part
+from sandpool.server.apply.schema_paths import is_parted, item, item_element, part
 
 
 def prune(merged: Object, previous: FieldSet, owned: FieldSet, shape: Shape) -> Object:
@@ -52,7 +52,7 @@ def _remove_from_map(value: dict[str, Any], doomed: FieldSet, shape: Shape) -> A
     left: dict[str, Any] = {}
     changed = False
     for name, each in value.items():
-        element = elements.field(name)
+        element = path_elements.field(name)
         if element in doomed.members:
             changed = True
             continue

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from sandpool.api.schema.shape import Shape
 from sandpool.server.apply.fieldset import REMEMBERED, FieldSet, make
-from sandpool.server.apply.structure import is_atomic, item, part
+from sandpool.server.apply.schema_paths import is_atomic, item, part
 
 
 @lru_cache(REMEMBERED)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 from sandpool.server.apply.fieldset import Path, of
-from sandpool.server.apply.managed import entry, owned, owning, place
+from sandpool.server.apply.managed_fields import entry, owned, owning, place
 
 SCALE_VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
@@ -47,7 +47,7 @@ def scaled_managed_fields(
 
 
 def _elements(path: str) -> Path:
-    return tuple(map(elements.field, path.lstrip(".").split(".")))
+    return tuple(map(path_elements.field, path.lstrip(".").split(".")))
 
 
 def _who(entry: Object) -> tuple[str, str, str]:

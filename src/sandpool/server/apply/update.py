@@ -10,9 +10,9 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.changes import Changes, compare, created
+from sandpool.server.apply.comparison import Changes, compare, created
 from sandpool.server.apply.fieldset import FieldSet
-from sandpool.server.apply.managed import (
+from sandpool.server.apply.managed_fields import (
     UPDATE,
     BadManagedFields,
     capped,
@@ -29,8 +29,8 @@ from sandpool.server.apply.managed import (
     with_managed_fields,
 )
 from sandpool.server.apply.reconcile import reconcile
-from sandpool.server.apply.resets import BOOKKEEPING
-from sandpool.server.apply.structure import BadItem
+from sandpool.server.apply.reset_fields import BOOKKEEPING
+from sandpool.server.apply.schema_paths import BadItem
 
 UNKNOWN: Final = "unknown"  # the manager of a client that gives no name and has no User-Agent
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.gotext import go_type, go_value
-from sandpool.server.apply import elements
-from sandpool.server.apply.structure import ANYTHING, BadItem, item, item_element
-from sandpool.server.apply.wording import verbose
+from sandpool.server.apply import path_elements
+from sandpool.server.apply.go_format import verbose
+from sandpool.server.apply.schema_paths import ANYTHING, BadItem, item, item_element
 
 _STRING_FORMATS: Final = ("", "byte")  # strings of any other format may be written as other scalars too
 # Declared without a type, but a scalar nevertheless.
@@ -53,7 +53,7 @@ def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[Pr
 def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
     open_ended = preserving or not shape.properties
     for name in sorted(value):
-        below = path + elements.text(elements.field(name))
+        below = path + path_elements.text(path_elements.field(name))
         inner = shape.properties.get(name) or shape.additional or (ANYTHING if open_ended else None)
         if inner is None:
             yield below, "field not declared in schema"
@@ -64,7 +64,7 @@ def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool)
 def _check_list(value: list[Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
     seen: set[str] = set()
     for position, each in enumerate(value):
-        element = elements.index(position)
+        element = path_elements.index(position)
         if shape.list_type != "atomic":
             try:
                 element = item_element(shape, each)
@@ -72,9 +72,9 @@ def _check_list(value: list[Any], shape: Shape, path: str, preserving: bool) -> 
                 yield path, f"element {position}: {error}"
                 return
             if element in seen:
-                yield path, f"duplicate entries for key {elements.text(element)}"
+                yield path, f"duplicate entries for key {path_elements.text(element)}"
             seen.add(element)
-        yield from _check(each, item(shape), path + elements.text(element), preserving)
+        yield from _check(each, item(shape), path + path_elements.text(element), preserving)
 
 
 def _check_scalar(value: Any, shape: Shape) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_found, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside
+from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside
 from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.probes import (
     PROBES,
@@ -18,9 +18,9 @@ from sandpool.server.kinds.probes import (
     validate_lifecycle,
     validate_probes,
 )
-from sandpool.server.kinds.references import default_value_source, validate_descending_path, validate_value_source
-from sandpool.server.kinds.resources import default_requirements, validate_requirements
-from sandpool.server.kinds.security import validate_security_context
+from sandpool.server.kinds.resource_requirements import default_requirements, validate_requirements
+from sandpool.server.kinds.security_contexts import validate_security_context
+from sandpool.server.kinds.value_sources import default_value_source, validate_descending_path, validate_value_source
 
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")

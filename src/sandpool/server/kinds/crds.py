@@ -6,9 +6,9 @@ from typing import Final
 
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, put
-from sandpool.server.kinds.crd_spec import validate_definition
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.crd_validation import validate_definition
+from sandpool.server.kinds.strategy import KindRules
 
 #: Keeps a definition until all objects of its kind are gone.
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"

@@ -9,8 +9,8 @@ from sandpool.api.causes import Cause, invalid, not_supported, quoted, required
 from sandpool.api.kinds import DAEMON_SET
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside
-from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside
+from sandpool.server.kinds.int_or_percent import is_zero, validate_portion
 from sandpool.server.kinds.workloads import (
     WorkloadRules,
     validate_counts,

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, keep
-from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, keep
+from sandpool.server.kinds.int_or_percent import is_zero, validate_portion
 from sandpool.server.kinds.replica_sets import validate_replicated_template
 from sandpool.server.kinds.workloads import WorkloadRules, validate_counts, validate_selector
 

@@ -9,8 +9,8 @@ from typing import Final
 from sandpool.api.causes import Cause, immutable, invalid, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.strategy import KindRules
 
 # How a field is called in the core group, and in events.k8s.io. Fields that are not here have one name.
 _RENAMED: Final = {

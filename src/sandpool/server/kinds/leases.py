@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from sandpool.api.causes import Cause, invalid
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import drop, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import drop, inside
+from sandpool.server.kinds.strategy import KindRules
 
 
 class LeaseRules(KindRules):

@@ -9,8 +9,8 @@ from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import forbidden
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop, fill_absent, fill_empty, inside, keep, put
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.strategy import KindRules
 
 #: The entry of ``spec.finalizers`` that goes when the content has gone.
 FINALIZER: Final = "kubernetes"

@@ -12,8 +12,8 @@ from sandpool.api.causes import quoted
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, forbidden
-from sandpool.server.kinds.cow import fill_absent, put
-from sandpool.server.kinds.kind import Cluster
+from sandpool.server.kinds.copy_on_write import fill_absent, put
+from sandpool.server.kinds.strategy import Cluster
 
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PREEMPTION: Final = "PreemptLowerPriority"

@@ -9,7 +9,6 @@ from typing import Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address
 from sandpool.server.kinds.containers import (
     Surroundings,
     default_container,
@@ -17,9 +16,10 @@ from sandpool.server.kinds.containers import (
     validate_ephemeral_containers,
     validate_init_containers,
 )
-from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.ip_addresses import validate_address
 from sandpool.server.kinds.metadata import validate_labels
-from sandpool.server.kinds.resources import (
+from sandpool.server.kinds.resource_requirements import (
     default_amounts,
     default_requests_to_limits,
     default_requirements,
@@ -31,7 +31,7 @@ from sandpool.server.kinds.scheduling import (
     validate_spread,
     validate_tolerations,
 )
-from sandpool.server.kinds.security import validate_host_users, validate_pod_security_context
+from sandpool.server.kinds.security_contexts import validate_host_users, validate_pod_security_context
 from sandpool.server.kinds.volumes import default_volume, validate_volumes
 
 CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")

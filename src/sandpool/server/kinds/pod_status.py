@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from sandpool.api.causes import Cause, forbidden, immutable, invalid
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address
-from sandpool.server.kinds.cow import fill_absent, fill_empty, put
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, put
+from sandpool.server.kinds.ip_addresses import validate_address
 
 
 def gated(since: str | None) -> Object:

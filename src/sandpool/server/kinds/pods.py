@@ -11,14 +11,14 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict, invalid
 from sandpool.server.kinds.containers import validate_image_padding
-from sandpool.server.kinds.cow import drop, fill_absent, inside, keep, put
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, inside, keep, put
 from sandpool.server.kinds.differences import differences
-from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.pod_admission import admit_pod
 from sandpool.server.kinds.pod_spec import default_pod_spec, default_running_spec, validate_pod_spec
 from sandpool.server.kinds.pod_status import default_pod_status, gated, keep_observed, validate_pod_status
-from sandpool.server.kinds.resources import quality_of_service
+from sandpool.server.kinds.resource_requirements import quality_of_service
 from sandpool.server.kinds.scheduling import validate_added_tolerations, validate_removed_gates
+from sandpool.server.kinds.strategy import Cluster, KindRules
 
 _LARGEST: Final = 2**31 - 1
 _MAY_CHANGE: Final = ",".join(

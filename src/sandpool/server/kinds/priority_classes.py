@@ -9,8 +9,8 @@ from sandpool.api.causes import Cause, forbidden, immutable, not_supported
 from sandpool.api.kinds import PRIORITY_CLASS
 from sandpool.api.resource import Object
 from sandpool.kube.errors import forbidden as refuse
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.strategy import Cluster, KindRules
 
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

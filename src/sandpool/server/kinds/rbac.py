@@ -8,9 +8,9 @@ from typing import Final
 from sandpool.api.causes import Cause, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import each, fill_empty, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, fill_empty, inside
 from sandpool.server.kinds.label_selectors import validate_label_selector
+from sandpool.server.kinds.strategy import KindRules
 
 GROUP: Final = "rbac.authorization.k8s.io"
 _SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")

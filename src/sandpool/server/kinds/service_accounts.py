@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import each, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, inside
+from sandpool.server.kinds.strategy import KindRules
 
 
 class ServiceAccountRules(KindRules):

@@ -13,8 +13,8 @@ from typing import Final
 
 from sandpool.api.causes import Cause, duplicate, invalid, not_supported, required
 from sandpool.api.resource import Object
-from sandpool.server.kinds.addresses import read_address, validate_address
-from sandpool.server.kinds.cow import fill_absent, fill_empty, put
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, put
+from sandpool.server.kinds.ip_addresses import read_address, validate_address
 
 _OURS: Final = "IPv4"
 _FAMILIES: Final = ("IPv4", "IPv6")

@@ -8,17 +8,17 @@ from sandpool.api.causes import Cause
 from sandpool.api.kinds import SERVICE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import invalid
-from sandpool.server.kinds.allocation import allocate, needs_health_check, wants_node_ports
-from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, inside, put
-from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.copy_on_write import drop, each, fill_absent, fill_empty, inside, put
 from sandpool.server.kinds.service_addresses import needs_address, settle_addresses, settle_families
-from sandpool.server.kinds.service_spec import (
+from sandpool.server.kinds.service_allocation import allocate, needs_health_check, wants_node_ports
+from sandpool.server.kinds.service_validation import (
     is_externally_accessible,
     validate_load_balancer_status,
     validate_service_annotations,
     validate_service_change,
     validate_service_spec,
 )
+from sandpool.server.kinds.strategy import Cluster, KindRules
 
 _AFFINITY_SECONDS: Final = 10800
 _NO_STATUS: Final[Object] = {"loadBalancer": {}}

@@ -8,8 +8,8 @@ from typing import ClassVar, Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.claims import default_claim_spec, validate_claim_spec
-from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.copy_on_write import drop, each, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.persistent_volume_claims import default_claim_spec, validate_claim_spec
 from sandpool.server.kinds.workloads import (
     NOT_NEGATIVE,
     WorkloadRules,

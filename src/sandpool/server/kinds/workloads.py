@@ -10,11 +10,11 @@ from typing import ClassVar, Final
 
 from sandpool.api.causes import INVALID, Cause, forbidden, immutable, invalid, not_supported, required, shown
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent, inside
 from sandpool.server.kinds.label_selectors import is_empty, matches, validate_label_selector
 from sandpool.server.kinds.metadata import validate_annotations, validate_labels
 from sandpool.server.kinds.pod_spec import default_pod_spec, validate_pod_spec
+from sandpool.server.kinds.strategy import KindRules
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _TEMPLATE: Final = "spec.template"

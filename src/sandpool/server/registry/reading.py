@@ -13,7 +13,7 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import ResourceType
 from sandpool.kube.errors import ApiError, BadRequest, Expired, ServerTimeout, invalid, not_found
 from sandpool.kube.selectors import FieldSelector, LabelSelector
-from sandpool.server.kinds.kind import METADATA_FIELDS
+from sandpool.server.kinds.strategy import METADATA_FIELDS
 from sandpool.server.options import ListOptions
 from sandpool.server.registry.context import Context, filled
 from sandpool.server.resources import Resource

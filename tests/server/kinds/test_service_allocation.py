@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import InternalError
-from sandpool.server.kinds.allocation import NODE_PORTS
+from sandpool.server.kinds.service_allocation import NODE_PORTS
 from sandpool.server.kinds.services import ServiceRules
 
 RULES = ServiceRules()

@@ -11,11 +11,11 @@ from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.kube.errors import forbidden as refuse
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, inside, put
 from sandpool.server.kinds.differences import differences
-from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.label_selectors import validate_label_selector
-from sandpool.server.kinds.resources import default_amounts, default_requirements
+from sandpool.server.kinds.resource_requirements import default_amounts, default_requirements
+from sandpool.server.kinds.strategy import Cluster, KindRules
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES: Final = ("Block", "Filesystem")

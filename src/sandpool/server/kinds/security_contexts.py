@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
-from sandpool.server.kinds.references import validate_descending_path
+from sandpool.server.kinds.value_sources import validate_descending_path
 
 _LARGEST_ID: Final = 2**31 - 1
 _PROFILE_TYPES: Final = ("Localhost", "RuntimeDefault", "Unconfined")

@@ -9,7 +9,7 @@ from sandpool.api.causes import Cause, forbidden, invalid, not_supported, requir
 from sandpool.api.quantity import canonical_amount, parse
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import inside
+from sandpool.server.kinds.copy_on_write import inside
 
 Amounts = Mapping[str, str]
 

@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.core import shape_of
 from sandpool.kube.errors import Conflict
 from sandpool.server.apply import apply, track_update
-from sandpool.server.apply.lastapplied import LAST_APPLIED
+from sandpool.server.apply.last_applied import LAST_APPLIED
 
 SHAPE = shape_of(CONFIG_MAP)
 NOW = "2030-01-01T00:00:01Z"

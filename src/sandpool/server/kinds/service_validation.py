@@ -8,17 +8,17 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import (
+from sandpool.server.kinds.containers import PROTOCOLS
+from sandpool.server.kinds.ip_addresses import (
     read_address,
     validate_address,
     validate_endpoint_address,
     validate_range,
 )
-from sandpool.server.kinds.allocation import needs_health_check
-from sandpool.server.kinds.containers import PROTOCOLS
 from sandpool.server.kinds.metadata import validate_labels
 from sandpool.server.kinds.probes import validate_port
 from sandpool.server.kinds.service_addresses import is_headless, needs_address
+from sandpool.server.kinds.service_allocation import needs_health_check
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _MOST_AFFINITY_SECONDS: Final = 86400

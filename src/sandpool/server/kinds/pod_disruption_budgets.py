@@ -8,10 +8,10 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, invalid, not_supported
 from sandpool.api.resource import Object
 from sandpool.server.kinds.conditions import validate_conditions
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.int_or_percent import validate_portion
 from sandpool.server.kinds.label_selectors import validate_label_selector
-from sandpool.server.kinds.portions import validate_portion
+from sandpool.server.kinds.strategy import KindRules
 
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 _COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.schema.shape import Shape, from_openapi
-from sandpool.server.apply.structure import BadItem, is_parted, item_element, items_by_element, part
+from sandpool.server.apply.schema_paths import BadItem, is_parted, item_element, items_by_element, part
 
 KEYED = from_openapi(
     {

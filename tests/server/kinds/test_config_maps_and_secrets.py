@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.causes import too_long
-from sandpool.server.kinds.config import SIZE_LIMIT, ConfigMapRules, SecretRules, decoded_size
+from sandpool.server.kinds.config_maps_and_secrets import SIZE_LIMIT, ConfigMapRules, SecretRules, decoded_size
 
 FULL = "x" * SIZE_LIMIT
 

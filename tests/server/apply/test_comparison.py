@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.changes import compare, fields_of, same
+from sandpool.server.apply.comparison import compare, fields_of, same
 from sandpool.server.apply.fieldset import EMPTY
-from sandpool.server.apply.structure import BadItem
+from sandpool.server.apply.schema_paths import BadItem
 
 A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
 

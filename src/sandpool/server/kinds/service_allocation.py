@@ -18,10 +18,10 @@ from sandpool.api.kinds import SERVICE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, InternalError
 from sandpool.kube.errors import invalid as refuse
-from sandpool.server.kinds.addresses import read_address
-from sandpool.server.kinds.cow import put
-from sandpool.server.kinds.kind import Cluster
+from sandpool.server.kinds.copy_on_write import put
+from sandpool.server.kinds.ip_addresses import read_address
 from sandpool.server.kinds.service_addresses import is_headless, needs_address
+from sandpool.server.kinds.strategy import Cluster
 
 SERVICE_RANGE: Final = ipaddress.IPv4Network("10.96.0.0/12")
 NODE_PORTS: Final = range(30000, 32768)

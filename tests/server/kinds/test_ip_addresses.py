@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.server.kinds.addresses import (
+from sandpool.server.kinds.ip_addresses import (
     read_address,
     read_range,
     validate_address,

@@ -9,9 +9,9 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, forbidden, immutable, invalid, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop, fill_empty
+from sandpool.server.kinds.copy_on_write import drop, fill_empty
 from sandpool.server.kinds.go_json import json_object_error
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.strategy import KindRules
 
 SIZE_LIMIT: Final = 1024 * 1024
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"

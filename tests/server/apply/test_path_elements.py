@@ -6,25 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 
 SCALARS = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5)
 
 
 def test_spelling() -> None:
-    assert elements.field("spec") == "f:spec"
-    assert elements.index(3) == "i:3"
-    assert elements.value("tcp") == 'v:"tcp"'
-    assert elements.value(80) == "v:80"
-    assert elements.value(True) == "v:true"
-    assert elements.key(("protocol", "port"), "TCP", 80) == 'k:{"port":80,"protocol":"TCP"}'
-    assert elements.key(("name",), "<a>") == 'k:{"name":"\\u003ca\\u003e"}'
+    assert path_elements.field("spec") == "f:spec"
+    assert path_elements.index(3) == "i:3"
+    assert path_elements.value("tcp") == 'v:"tcp"'
+    assert path_elements.value(80) == "v:80"
+    assert path_elements.value(True) == "v:true"
+    assert path_elements.key(("protocol", "port"), "TCP", 80) == 'k:{"port":80,"protocol":"TCP"}'
+    assert path_elements.key(("name",), "<a>") == 'k:{"name":"\\u003ca\\u003e"}'
 
 
 def test_equal_values_of_different_types_are_different_elements() -> None:
-    assert elements.value(1) == elements.value(1.0) == "v:1"
-    assert elements.value(True) != elements.value(1)
-    assert elements.key(("a",), 1) != elements.key(("a",), True)
+    assert path_elements.value(1) == path_elements.value(1.0) == "v:1"
+    assert path_elements.value(True) != path_elements.value(1)
+    assert path_elements.key(("a",), 1) != path_elements.key(("a",), True)
 
 
 @pytest.mark.parametrize(
@@ -40,20 +40,20 @@ def test_equal_values_of_different_types_are_different_elements() -> None:
     ],
 )
 def test_reading(text: str, spelling: str | None) -> None:
-    assert elements.canonical(text) == spelling
+    assert path_elements.canonical(text) == spelling
 
 
 @pytest.mark.parametrize("text", ["", "f", "spec", "v:", "v:{", "k:[]", "k:", "i:x"])
 def test_reading_what_is_no_element(text: str) -> None:
-    with pytest.raises(elements.BadElement):
-        elements.canonical(text)
+    with pytest.raises(path_elements.BadElement):
+        path_elements.canonical(text)
 
 
 @settings(deadline=None)
 @given(st.dictionaries(st.text(max_size=5), SCALARS, min_size=1))
 def test_spelling_is_canonical(keys: dict[str, Any]) -> None:
-    spelling = elements.keys(keys)
-    assert elements.canonical(spelling) == spelling
+    spelling = path_elements.keys(keys)
+    assert path_elements.canonical(spelling) == spelling
 
 
 def test_order() -> None:
@@ -78,13 +78,13 @@ def test_order() -> None:
         "i:2",
         "i:10",
     ]
-    assert sorted(set(expected), key=elements.order) == expected
+    assert sorted(set(expected), key=path_elements.order) == expected
 
 
 def test_reading_aloud() -> None:
-    assert elements.text("f:spec") == ".spec"
-    assert elements.text('k:{"name":"a","port":80}') == '[name="a",port=80]'
-    assert elements.text('k:{"on":true,"x":null}') == "[on=true,x=null]"
-    assert elements.text('v:"a\\"b"') == '[="a\\"b"]'
-    assert elements.text("v:1.5") == "[=1.5]"
-    assert elements.text("i:0") == "[0]"
+    assert path_elements.text("f:spec") == ".spec"
+    assert path_elements.text('k:{"name":"a","port":80}') == '[name="a",port=80]'
+    assert path_elements.text('k:{"on":true,"x":null}') == "[on=true,x=null]"
+    assert path_elements.text('v:"a\\"b"') == '[="a\\"b"]'
+    assert path_elements.text("v:1.5") == "[=1.5]"
+    assert path_elements.text("i:0") == "[0]"

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
-from sandpool.server.kinds.budgets import PodDisruptionBudgetRules
-from sandpool.server.kinds.claims import PersistentVolumeClaimRules
-from sandpool.server.kinds.config import ConfigMapRules, SecretRules
+from sandpool.server.kinds.config_maps_and_secrets import ConfigMapRules, SecretRules
 from sandpool.server.kinds.crds import CustomResourceDefinitionRules
 from sandpool.server.kinds.daemon_sets import DaemonSetRules
 from sandpool.server.kinds.deployments import DeploymentRules
 from sandpool.server.kinds.endpoint_slices import EndpointSliceRules
 from sandpool.server.kinds.endpoints import EndpointsRules
 from sandpool.server.kinds.events import CoreEventRules, EventRules
-from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.leases import LeaseRules
 from sandpool.server.kinds.namespaces import NamespaceRules
 from sandpool.server.kinds.network_policies import NetworkPolicyRules
 from sandpool.server.kinds.nodes import NodeRules
+from sandpool.server.kinds.persistent_volume_claims import PersistentVolumeClaimRules
 from sandpool.server.kinds.persistent_volumes import PersistentVolumeRules
+from sandpool.server.kinds.pod_disruption_budgets import PodDisruptionBudgetRules
 from sandpool.server.kinds.pods import PodRules
 from sandpool.server.kinds.priority_classes import PriorityClassRules
 from sandpool.server.kinds.rbac import ClusterRoleRules, RoleBindingRules, RoleRules
@@ -27,6 +26,7 @@ from sandpool.server.kinds.service_accounts import ServiceAccountRules
 from sandpool.server.kinds.services import ServiceRules
 from sandpool.server.kinds.stateful_sets import StatefulSetRules
 from sandpool.server.kinds.storage_classes import StorageClassRules
+from sandpool.server.kinds.strategy import Cluster, KindRules
 
 __all__ = ["Cluster", "KindRules", "rules_for"]
 

@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.rules import RulesUnsupported, compile_rules
 from sandpool.api.schema.shape import from_openapi
 from sandpool.server import names
-from sandpool.server.kinds.structural import validate_schema
+from sandpool.server.kinds.structural_schema import validate_schema
 
 _APPROVAL: Final = "api-approved.kubernetes.io"
 _APPROVAL_MISSING: Final = (

@@ -22,10 +22,10 @@ from typing import Any, Final
 import orjson
 
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 from sandpool.server.apply.blank import blank
 from sandpool.server.apply.fieldset import EMPTY, REMEMBERED, FieldSet, make
-from sandpool.server.apply.structure import is_atomic, is_parted, item, item_element, items_by_element, part
+from sandpool.server.apply.schema_paths import is_atomic, is_parted, item, item_element, items_by_element, part
 
 Sketch = tuple[Any, ...]
 
@@ -78,9 +78,9 @@ def _drawn(sketch: Sketch) -> FieldSet:
     children: dict[str, FieldSet] = {}
     for each in sketch[1:] if in_list else sketch:
         if isinstance(each, str):
-            members.append(each if in_list else elements.field(each))
+            members.append(each if in_list else path_elements.field(each))
             continue
-        name = each[0] if in_list else elements.field(each[0])
+        name = each[0] if in_list else path_elements.field(each[0])
         children[name] = _drawn(each[1])
         if len(each) > 2:
             members.append(name)

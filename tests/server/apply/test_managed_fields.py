@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sandpool.api.resource import Object
 from sandpool.server.apply.fieldset import FieldSet, of
-from sandpool.server.apply.managed import (
+from sandpool.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     BadManagedFields,

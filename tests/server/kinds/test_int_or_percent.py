@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.int_or_percent import is_zero, validate_portion
 
 
 @pytest.mark.parametrize("value", [0, "0%", "00%", "0", "x", "", "%", "-0", "1x"])

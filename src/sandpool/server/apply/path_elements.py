@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from sandpool.api.causes import quoted
-from sandpool.server.apply.wording import json_text, scalar
+from sandpool.server.apply.go_format import json_text, scalar
 
 _REMEMBERED: Final = 1 << 14
 

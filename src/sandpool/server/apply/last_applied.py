@@ -13,10 +13,10 @@ import orjson
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.changes import compare, fields_of
+from sandpool.server.apply.comparison import compare, fields_of
 from sandpool.server.apply.fieldset import EMPTY, FieldSet
+from sandpool.server.apply.go_format import json_text
 from sandpool.server.apply.validate import problems
-from sandpool.server.apply.wording import json_text
 
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"

@@ -10,7 +10,7 @@ from sandpool.api.causes import Cause, invalid, not_supported, required
 from sandpool.api.quantity import canonical
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import fill_empty, inside
+from sandpool.server.kinds.copy_on_write import fill_empty, inside
 
 _FIELDS_OF_VARIABLES: Final = (
     "metadata.name",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 
 ANYTHING: Final = Shape()
 
@@ -45,7 +45,7 @@ def item_element(shape: Shape, value: Any) -> str:
     keys = shape.list_keys
     if not keys:
         if isinstance(value, str | int | float):
-            return elements.value(value)
+            return path_elements.value(value)
         if value is None:
             raise BadItem("associative list without keys has an element that's an explicit null")
         if isinstance(value, dict):
@@ -55,7 +55,7 @@ def item_element(shape: Shape, value: Any) -> str:
         what = "a null element" if value is None else "non-map elements"
         raise BadItem(f"associative list with keys may not have {what}")
     try:
-        return elements.key(keys, *[value[name] for name in keys])
+        return path_elements.key(keys, *[value[name] for name in keys])
     except (KeyError, TypeError):  # a key is left out, or is no scalar
         return _unusual_key(shape, value)
 
@@ -66,7 +66,7 @@ def items_by_element(shape: Shape, values: list[Any]) -> dict[str, Any]:
     if len(keys) == 1:
         try:
             name = keys[0]
-            return {elements.key(keys, each[name]): each for each in values}
+            return {path_elements.key(keys, each[name]): each for each in values}
         except (KeyError, TypeError):
             pass  # not the usual kind of items
     return {item_element(shape, each): each for each in values}
@@ -88,4 +88,4 @@ def _unusual_key(shape: Shape, value: dict[str, Any]) -> str:
             f"associative list with keys has an element that omits all key fields [{listed}]"
             " (and doesn't have default values for any key fields)"
         )
-    return elements.keys(found)
+    return path_elements.keys(found)

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, MethodNotAllowed
-from sandpool.server.kinds.kind import METADATA_FIELDS, Cluster, KindRules
+from sandpool.server.kinds.strategy import METADATA_FIELDS, Cluster, KindRules
 
 
 class CustomResourceRules(KindRules):
