@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.comparison import compare, fields_of, same
+from sandpool.server.apply.comparison import compare, fields_of, json_equal
 from sandpool.server.apply.fieldset import EMPTY
-from sandpool.server.apply.schema_paths import BadItem
+from sandpool.server.apply.schema_paths import InvalidListItem
 
 A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
 
@@ -108,9 +108,9 @@ def test_fields_of_a_value(value: Any, fields: Any, spec: Shape) -> None:
     "items", [{"tags": [{}]}, {"tags": [[]]}, {"tags": [None]}, {"parts": ["a"]}, {"parts": [None]}]
 )
 def test_items_that_cannot_be_told_apart(items: Any, spec: Shape) -> None:
-    with pytest.raises(BadItem):
+    with pytest.raises(InvalidListItem):
         compare({}, items, spec)
-    with pytest.raises(BadItem):
+    with pytest.raises(InvalidListItem):
         fields_of(items, spec)
 
 
@@ -127,7 +127,7 @@ OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
 def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) -> None:
     # Of undescribed values; a set may change its order without anything being written.
     written, removed = compare(old, new, Shape())
-    if same(old, new):
+    if json_equal(old, new):
         assert (written, removed) == (EMPTY, EMPTY)
     else:
         assert written or removed
@@ -143,6 +143,6 @@ def test_what_is_written_one_way_is_gone_the_other(old: Any, new: Any) -> None:
 
 
 def test_numbers_are_the_same_as_numbers_and_booleans_are_none() -> None:
-    assert same({"a": [1]}, {"a": [1.0]})
-    assert not same({"a": [1]}, {"a": [True]})
-    assert not same({"a": [0]}, {"a": [False]})
+    assert json_equal({"a": [1]}, {"a": [1.0]})
+    assert not json_equal({"a": [1]}, {"a": [True]})
+    assert not json_equal({"a": [0]}, {"a": [False]})

@@ -11,18 +11,18 @@ from sandpool.server.apply.fieldset import FieldSet, of
 from sandpool.server.apply.managed_fields import (
     APPLY,
     UPDATE,
-    BadManagedFields,
-    capped,
-    covers,
+    InvalidManagedFields,
+    cap_updaters,
+    contains_all,
     entry,
     identity,
+    ignore_time_only_change,
+    insert_sorted,
+    intersects,
     is_reset,
-    meets,
-    order,
-    owned,
-    place,
+    owned_fields,
     read,
-    settled,
+    sort_key,
     with_managed_fields,
 )
 
@@ -65,16 +65,16 @@ def test_order() -> None:
     ]
     placed: list[Object] = []
     for each in expected[3:] + expected[:3]:
-        place(placed, each)
-    assert placed == sorted(placed, key=order) == expected
+        insert_sorted(placed, each)
+    assert placed == sorted(placed, key=sort_key) == expected
 
 
 @settings(deadline=None)
 @given(SETS, SETS)
 def test_what_the_encoded_form_tells(fields: FieldSet, others: FieldSet) -> None:
-    assert covers(fields.fields, others) == (others <= fields)
+    assert contains_all(fields.fields, others) == (others <= fields)
     if fields & others:
-        assert meets(fields.fields, others)
+        assert intersects(fields.fields, others)
 
 
 def test_reading_what_a_client_sent() -> None:
@@ -104,13 +104,13 @@ def test_reading_what_a_client_sent() -> None:
     ],
 )
 def test_reading_what_is_wrong(change: Object, problem: str) -> None:
-    with pytest.raises(BadManagedFields, match=problem):
+    with pytest.raises(InvalidManagedFields, match=problem):
         read([{**entry("m", UPDATE, "v1", "", T1, DATA), **change}])
 
 
 @pytest.mark.parametrize("given", [None, {}, [1]])
 def test_reading_something_else(given: Any) -> None:
-    with pytest.raises(BadManagedFields):
+    with pytest.raises(InvalidManagedFields):
         read(given)
 
 
@@ -131,21 +131,21 @@ def updaters(count: int) -> list[Object]:
 
 def test_the_oldest_updaters_become_one() -> None:
     applier = entry("applier", APPLY, "v1", "", T1, DATA)
-    assert capped(updaters(10)) == updaters(10)
-    assert capped([applier, *updaters(10)]) == [applier, *updaters(10)]
-    left = capped([applier, *updaters(13)])
+    assert cap_updaters(updaters(10)) == updaters(10)
+    assert cap_updaters([applier, *updaters(10)]) == [applier, *updaters(10)]
+    left = cap_updaters([applier, *updaters(13)])
     merged = entry(
         "ancient-changes", UPDATE, "v1", "", "2030-01-01T00:00:03Z", of(("f:0",), ("f:1",), ("f:2",), ("f:3",))
     )
     assert left == [applier, merged, *updaters(13)[4:]]
-    assert capped(left) == left
+    assert cap_updaters(left) == left
 
 
 def test_updaters_of_different_versions_do_not_become_one() -> None:
     old = [entry(f"v{number}", UPDATE, f"v{number}", "", "", of((f"f:{number}",))) for number in range(3)]
-    left = capped([*old, *updaters(9)])
+    left = cap_updaters([*old, *updaters(9)])
     assert [each for each in left if each["apiVersion"] != "v1"] == [old[0], old[2]]
-    assert owned(next(each for each in left if each["manager"] == "ancient-changes")) == of(("f:0",), ("f:1",))
+    assert owned_fields(next(each for each in left if each["manager"] == "ancient-changes")) == of(("f:0",), ("f:1",))
 
 
 def test_setting_managed_fields_shares_what_it_can() -> None:
@@ -163,7 +163,7 @@ def test_a_write_that_changes_nothing_but_times_has_not_taken_place() -> None:
     old = with_managed_fields({"metadata": {"name": "x"}, "data": {"a": "1"}}, [entry("m", APPLY, "v1", "", T1, DATA)])
     later = with_managed_fields(old, [entry("m", APPLY, "v1", "", T2, DATA)])
     other = with_managed_fields(old, [entry("n", APPLY, "v1", "", T2, DATA)])
-    assert settled(old, later) is old
-    assert settled(old, other) is other
-    assert settled(old, changed := {**later, "data": {}}) is changed
-    assert settled(old, bare := with_managed_fields(old, [])) is bare
+    assert ignore_time_only_change(old, later) is old
+    assert ignore_time_only_change(old, other) is other
+    assert ignore_time_only_change(old, changed := {**later, "data": {}}) is changed
+    assert ignore_time_only_change(old, bare := with_managed_fields(old, [])) is bare

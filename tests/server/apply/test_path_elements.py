@@ -45,7 +45,7 @@ def test_reading(text: str, spelling: str | None) -> None:
 
 @pytest.mark.parametrize("text", ["", "f", "spec", "v:", "v:{", "k:[]", "k:", "i:x"])
 def test_reading_what_is_no_element(text: str) -> None:
-    with pytest.raises(path_elements.BadElement):
+    with pytest.raises(path_elements.InvalidPathElement):
         path_elements.canonical(text)
 
 
@@ -78,7 +78,7 @@ def test_order() -> None:
         "i:2",
         "i:10",
     ]
-    assert sorted(set(expected), key=path_elements.order) == expected
+    assert sorted(set(expected), key=path_elements.sort_key) == expected
 
 
 def test_reading_aloud() -> None:

@@ -5,7 +5,13 @@ from typing import Any
 import pytest
 
 from sandpool.api.schema.shape import Shape, from_openapi
-from sandpool.server.apply.schema_paths import BadItem, is_parted, item_element, items_by_element, part
+from sandpool.server.apply.schema_paths import (
+    InvalidListItem,
+    has_owned_parts,
+    item_element,
+    items_by_element,
+    shape_of_field,
+)
 
 KEYED = from_openapi(
     {
@@ -37,18 +43,18 @@ def test_what_an_item_is_called(value: Any, element: str) -> None:
 
 
 def test_an_item_without_keys_has_no_name() -> None:
-    with pytest.raises(BadItem, match=r'omits all key fields \["name"\]'):
+    with pytest.raises(InvalidListItem, match=r'omits all key fields \["name"\]'):
         items_by_element(NAMED, [{"name": "a"}, {"value": 1}])
-    with pytest.raises(BadItem, match="null element"):
+    with pytest.raises(InvalidListItem, match="null element"):
         items_by_element(NAMED, [None])
-    with pytest.raises(BadItem, match="non-map"):
+    with pytest.raises(InvalidListItem, match="non-map"):
         items_by_element(NAMED, ["a"])
 
 
 def test_undescribed_values_are_maps_by_key_and_lists_as_a_whole() -> None:
-    unknown = part(Shape("object", properties={"a": Shape("string")}), "b")
-    assert is_parted(unknown, {"x": 1})
-    assert not is_parted(unknown, [1])
-    assert not is_parted(unknown, {})
-    assert not is_parted(unknown, "x")
-    assert not is_parted(unknown, None)
+    unknown = shape_of_field(Shape("object", properties={"a": Shape("string")}), "b")
+    assert has_owned_parts(unknown, {"x": 1})
+    assert not has_owned_parts(unknown, [1])
+    assert not has_owned_parts(unknown, {})
+    assert not has_owned_parts(unknown, "x")
+    assert not has_owned_parts(unknown, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.server.kinds.int_or_percent import is_zero, validate_portion
+from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percent
 
 
 @pytest.mark.parametrize("value", [0, "0%", "00%", "0", "x", "", "%", "-0", "1x"])
@@ -31,6 +31,6 @@ def test_something(value: int | str) -> None:
     ],
 )
 def test_mistakes(value: int | str, whole: bool, wrong: str) -> None:
-    causes = list(validate_portion(value, "p", whole=whole))
+    causes = list(validate_int_or_percent(value, "p", whole=whole))
     assert bool(causes) == bool(wrong)
     assert all(wrong in cause.message for cause in causes)

@@ -9,9 +9,9 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.kube.errors import InternalError
 from sandpool.server.kinds.service_allocation import NODE_PORTS
-from sandpool.server.kinds.services import ServiceRules
+from sandpool.server.kinds.services import ServiceStrategy
 
-RULES = ServiceRules()
+STRATEGY = ServiceStrategy()
 
 
 class Others:
@@ -31,7 +31,7 @@ class Others:
 
 
 def service(name: str, **spec: object) -> Object:
-    return RULES.default({"metadata": {"name": name, "namespace": "n"}, "spec": {"ports": [{"port": 80}], **spec}})
+    return STRATEGY.default({"metadata": {"name": name, "namespace": "n"}, "spec": {"ports": [{"port": 80}], **spec}})
 
 
 def ports(service: Object) -> list[int]:
@@ -43,35 +43,35 @@ def ports(service: Object) -> list[int]:
 )
 def test_who_needs_nothing_does_not_look_at_the_others(spec: Object) -> None:
     others = Others()
-    admitted = RULES.admit(service("a", **spec), None, others)
-    RULES.admit({**admitted, "spec": {**admitted["spec"], "publishNotReadyAddresses": True}}, admitted, others)
+    admitted = STRATEGY.admit(service("a", **spec), None, others)
+    STRATEGY.admit({**admitted, "spec": {**admitted["spec"], "publishNotReadyAddresses": True}}, admitted, others)
     assert others.looks == 0
 
 
 def test_an_update_does_not_ask_for_what_it_has() -> None:
     others = Others()
-    old = RULES.admit(service("a", type="NodePort"), None, others)
+    old = STRATEGY.admit(service("a", type="NodePort"), None, others)
     assert others.looks == 1
-    new = RULES.admit(service("a", type="NodePort", selector={"a": "b"}), old, others)
+    new = STRATEGY.admit(service("a", type="NodePort", selector={"a": "b"}), old, others)
     assert others.looks == 1
     assert new["spec"] == {**old["spec"], "selector": {"a": "b"}}
 
 
 def test_ports_of_one_number_share_a_node_port() -> None:
     both = [{"name": "a", "port": 53}, {"name": "b", "port": 53, "protocol": "UDP"}, {"name": "c", "port": 54}]
-    first, second, third = ports(RULES.admit(service("dns", type="NodePort", ports=both), None, Others()))
+    first, second, third = ports(STRATEGY.admit(service("dns", type="NodePort", ports=both), None, Others()))
     assert first == second != third
 
 
 def test_a_free_node_port_is_not_one_this_service_asks_for() -> None:
-    given = ports(RULES.admit(service("a", type="NodePort"), None, Others()))[0]
+    given = ports(STRATEGY.admit(service("a", type="NodePort"), None, Others()))[0]
     wanted = [{"name": "x", "port": 80}, {"name": "y", "port": 81, "nodePort": given}]
-    first, second = ports(RULES.admit(service("a", type="NodePort", ports=wanted), None, Others()))
+    first, second = ports(STRATEGY.admit(service("a", type="NodePort", ports=wanted), None, Others()))
     assert second == given != first
 
 
 def test_a_health_check_gets_a_port_of_its_own() -> None:
-    spec = RULES.admit(service("a", type="LoadBalancer", externalTrafficPolicy="Local"), None, Others())["spec"]
+    spec = STRATEGY.admit(service("a", type="LoadBalancer", externalTrafficPolicy="Local"), None, Others())["spec"]
     assert spec["healthCheckNodePort"] in NODE_PORTS
     assert spec["healthCheckNodePort"] != spec["ports"][0]["nodePort"]
 
@@ -79,12 +79,12 @@ def test_a_health_check_gets_a_port_of_its_own() -> None:
 def test_there_are_only_so_many_node_ports() -> None:
     taken = service("full", type="NodePort", ports=[{"port": 1, "nodePort": port} for port in NODE_PORTS])
     with pytest.raises(InternalError, match="failed to allocate a nodePort: range is full"):
-        RULES.admit(service("late", type="NodePort"), None, Others(taken))
+        STRATEGY.admit(service("late", type="NodePort"), None, Others(taken))
 
 
 def test_a_name_that_becomes_a_service_gets_an_address() -> None:
-    old = RULES.admit(service("a", type="ExternalName", externalName="example.com"), None, Others())
+    old = STRATEGY.admit(service("a", type="ExternalName", externalName="example.com"), None, Others())
     assert "clusterIP" not in old["spec"]
-    new = RULES.admit({**old, "spec": {**old["spec"], "type": "ClusterIP"}}, old, Others())
+    new = STRATEGY.admit({**old, "spec": {**old["spec"], "type": "ClusterIP"}}, old, Others())
     assert new["spec"]["clusterIPs"] == [new["spec"]["clusterIP"]]
     assert new["spec"]["ipFamilies"] == ["IPv4"]

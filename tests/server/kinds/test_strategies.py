@@ -12,16 +12,16 @@ from hypothesis import strategies as st
 from sandpool.api.kinds import BUILT_IN, CONFIG_MAP, NAMESPACE, NODE, SERVICE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed
-from sandpool.server.kinds.custom_resources import CustomResourceRules
+from sandpool.server.kinds.custom_resources import CustomResourceStrategy
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.events import from_core, to_core
 from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.label_selectors import matches
 from sandpool.server.kinds.service_allocation import NODE_PORTS, SERVICE_RANGE
-from sandpool.server.kinds.strategies import rules_for
+from sandpool.server.kinds.strategies import strategy_for
 
 
-class Around:
+class FakeClusterReader:
     def __init__(self, *objects: Object) -> None:
         self.given = objects
 
@@ -33,15 +33,15 @@ class Around:
 
 
 def service(name: str, **spec: object) -> Object:
-    rules = rules_for(SERVICE)
-    return rules.default({"metadata": {"name": name, "namespace": "n"}, "spec": {"ports": [{"port": 80}], **spec}})
+    strategy = strategy_for(SERVICE)
+    return strategy.default({"metadata": {"name": name, "namespace": "n"}, "spec": {"ports": [{"port": 80}], **spec}})
 
 
 def test_every_service_gets_an_address_of_its_own() -> None:
-    rules = rules_for(SERVICE)
+    strategy = strategy_for(SERVICE)
     made: list[Object] = []
     for index in range(50):
-        made.append(rules.admit(service(f"s{index}", type="NodePort"), None, Around(*made)))
+        made.append(strategy.admit(service(f"s{index}", type="NodePort"), None, FakeClusterReader(*made)))
     addresses = [each["spec"]["clusterIP"] for each in made]
     ports = [each["spec"]["ports"][0]["nodePort"] for each in made]
     assert len(set(addresses)) == len(set(ports)) == 50
@@ -50,78 +50,80 @@ def test_every_service_gets_an_address_of_its_own() -> None:
 
 
 def test_the_same_service_gets_the_same_address_and_steps_aside_only_if_it_must() -> None:
-    rules = rules_for(SERVICE)
-    first = rules.admit(service("a"), None, Around())
-    assert rules.admit(service("a"), None, Around())["spec"]["clusterIP"] == first["spec"]["clusterIP"]
+    strategy = strategy_for(SERVICE)
+    first = strategy.admit(service("a"), None, FakeClusterReader())
+    assert strategy.admit(service("a"), None, FakeClusterReader())["spec"]["clusterIP"] == first["spec"]["clusterIP"]
     squatter = service("squatter", clusterIP=first["spec"]["clusterIP"])
-    other = rules.admit(service("a"), None, Around(squatter))
+    other = strategy.admit(service("a"), None, FakeClusterReader(squatter))
     assert other["spec"]["clusterIP"] != first["spec"]["clusterIP"]
     with pytest.raises(Invalid, match="provided IP is already allocated"):
-        rules.admit(service("late", clusterIP=first["spec"]["clusterIP"]), None, Around(first))
+        strategy.admit(service("late", clusterIP=first["spec"]["clusterIP"]), None, FakeClusterReader(first))
 
 
 def test_a_service_that_is_not_touched_is_not_looked_at() -> None:
-    rules = rules_for(SERVICE)
-    old = rules.admit(service("a"), None, Around())
-    assert rules.admit(old, old, Around()) is old
-    assert rules.validate({**old, "metadata": {}}, old) == []
+    strategy = strategy_for(SERVICE)
+    old = strategy.admit(service("a"), None, FakeClusterReader())
+    assert strategy.admit(old, old, FakeClusterReader()) is old
+    assert strategy.validate({**old, "metadata": {}}, old) == []
 
 
 def test_field_selectors_are_refused_in_the_words_of_the_kind() -> None:
     with pytest.raises(BadRequest) as caught:
-        rules_for(CONFIG_MAP).check_field_labels(["data.x"])
+        strategy_for(CONFIG_MAP).check_field_labels(["data.x"])
     assert caught.value.message == '"data.x" is not a known field selector: only "metadata.name", "metadata.namespace"'
     for type in (NODE, NAMESPACE):
         with pytest.raises(BadRequest) as caught:
-            rules_for(type).check_field_labels(["metadata.namespace"])
+            strategy_for(type).check_field_labels(["metadata.namespace"])
         assert caught.value.message == "field label not supported: metadata.namespace"
 
 
 @pytest.mark.parametrize("type", BUILT_IN, ids=str)
 def test_every_selectable_field_has_a_name(type: ResourceType) -> None:
-    rules = rules_for(type)
-    values = rules.selectable({"metadata": {"name": "a"}})
-    assert values.keys() <= rules.field_labels
+    strategy = strategy_for(type)
+    values = strategy.selectable_fields({"metadata": {"name": "a"}})
+    assert values.keys() <= strategy.field_labels
     assert all(isinstance(value, str) for value in values.values())
 
 
 def test_custom_resources_select_by_what_their_definition_says() -> None:
-    rules = CustomResourceRules([".spec.color", ".spec.big", ".spec.size"], namespaced=False)
-    assert rules.selectable({"spec": {"color": "red", "big": True, "size": 3}}) == {
+    strategy = CustomResourceStrategy([".spec.color", ".spec.big", ".spec.size"], namespaced=False)
+    assert strategy.selectable_fields({"spec": {"color": "red", "big": True, "size": 3}}) == {
         "spec.color": "red",
         "spec.big": "true",
         "spec.size": "3",
     }
-    assert rules.selectable({})["spec.color"] == ""
+    assert strategy.selectable_fields({})["spec.color"] == ""
     with pytest.raises(BadRequest, match=r"field label not supported: metadata.namespace"):
-        rules.check_field_labels(["metadata.namespace"])
+        strategy.check_field_labels(["metadata.namespace"])
     with pytest.raises(BadRequest, match=r"field label not supported: spec.other"):
-        CustomResourceRules().check_field_labels(["metadata.name", "spec.other"])
+        CustomResourceStrategy().check_field_labels(["metadata.name", "spec.other"])
 
 
 def test_nothing_is_created_of_a_kind_that_goes() -> None:
-    rules = CustomResourceRules(terminating=True)
+    strategy = CustomResourceStrategy(terminating=True)
     with pytest.raises(MethodNotAllowed, match="create not allowed while custom resource definition is terminating"):
-        rules.admit({}, None, Around())
-    assert rules.admit({"a": 1}, {}, Around()) == {"a": 1}
+        strategy.admit({}, None, FakeClusterReader())
+    assert strategy.admit({"a": 1}, {}, FakeClusterReader()) == {"a": 1}
 
 
 def test_the_first_namespaces_stay() -> None:
-    rules = rules_for(NAMESPACE)
+    strategy = strategy_for(NAMESPACE)
     for name in ("default", "kube-system", "kube-public"):
         with pytest.raises(Forbidden, match=f'namespaces "{name}" is forbidden: this namespace may not be deleted'):
-            rules.check_delete({"metadata": {"name": name}})
-    rules.check_delete({"metadata": {"name": "kube-node-lease"}})
+            strategy.check_delete({"metadata": {"name": name}})
+    strategy.check_delete({"metadata": {"name": "kube-node-lease"}})
 
 
 def test_a_namespace_stays_until_its_finalizers_are_gone() -> None:
-    rules = rules_for(NAMESPACE)
-    created = rules.prepare_create(rules.default({"metadata": {"name": "a"}}))
-    assert rules.holds(created)
-    doomed = rules.prepare_delete({**created, "metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0}})
+    strategy = strategy_for(NAMESPACE)
+    created = strategy.prepare_create(strategy.default({"metadata": {"name": "a"}}))
+    assert strategy.blocks_removal(created)
+    doomed = strategy.prepare_delete(
+        {**created, "metadata": {"deletionTimestamp": "t", "deletionGracePeriodSeconds": 0}}
+    )
     assert doomed["status"]["phase"] == "Terminating"
     assert "deletionGracePeriodSeconds" not in doomed["metadata"]
-    assert not rules.holds({**doomed, "spec": {}})
+    assert not strategy.blocks_removal({**doomed, "spec": {}})
 
 
 EVENT = st.fixed_dictionaries(

@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, NotAcceptable
 from sandpool.server.accept import Negotiated
 from sandpool.server.resources import Resource
-from sandpool.server.tables import answer_as, event_as
+from sandpool.server.tables import transform_event, transform_response
 
 Served = Callable[..., Resource]
 
@@ -29,23 +29,23 @@ def form(kind: str, version: str = "v1") -> Negotiated:
 
 
 def test_plain_answers_and_statuses_stay_what_they_are(served: Served, now: datetime) -> None:
-    assert answer_as(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
-    assert answer_as(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
-    assert event_as(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
-    assert event_as(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
+    assert transform_response(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
+    assert transform_response(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
+    assert transform_event(form("Table"), served(CONFIG_MAP), STATUS, now=now) is STATUS
+    assert transform_event(Negotiated(), served(CONFIG_MAP), OBJECT, now=now) is OBJECT
 
 
 def test_a_table_of_a_list_or_of_one_object(served: Served, now: datetime) -> None:
-    listed = answer_as(form("Table"), served(CONFIG_MAP), LIST, now=now)
+    listed = transform_response(form("Table"), served(CONFIG_MAP), LIST, now=now)
     assert listed["metadata"] == {"resourceVersion": "7", "continue": "c"}
-    one = answer_as(form("Table", "v1beta1"), served(CONFIG_MAP), OBJECT, now=now, include_object="None")
+    one = transform_response(form("Table", "v1beta1"), served(CONFIG_MAP), OBJECT, now=now, include_object="None")
     assert (one["apiVersion"], one["metadata"]) == ("meta.k8s.io/v1beta1", {"resourceVersion": "5"})
     assert one["rows"][0]["object"] is None
 
 
 def test_metadata_alone(served: Served, now: datetime) -> None:
-    assert answer_as(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
-    assert answer_as(form("PartialObjectMetadataList"), served(CONFIG_MAP), LIST, now=now) == {
+    assert transform_response(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
+    assert transform_response(form("PartialObjectMetadataList"), served(CONFIG_MAP), LIST, now=now) == {
         "kind": "PartialObjectMetadataList",
         "apiVersion": "meta.k8s.io/v1",
         "metadata": LIST["metadata"],
@@ -62,19 +62,19 @@ def test_metadata_alone(served: Served, now: datetime) -> None:
 )
 def test_metadata_of_the_wrong_number(served: Served, now: datetime, kind: str, answer: Object, message: str) -> None:
     with pytest.raises(NotAcceptable, match=message):
-        answer_as(form(kind), served(CONFIG_MAP), answer, now=now)
+        transform_response(form(kind), served(CONFIG_MAP), answer, now=now)
 
 
 def test_events_of_a_watch(served: Served, now: datetime) -> None:
-    first = event_as(form("Table"), served(CONFIG_MAP), OBJECT, now=now, first=True)
-    later = event_as(form("Table"), served(CONFIG_MAP), OBJECT, now=now)
+    first = transform_event(form("Table"), served(CONFIG_MAP), OBJECT, now=now, first=True)
+    later = transform_event(form("Table"), served(CONFIG_MAP), OBJECT, now=now)
     assert first["columnDefinitions"] is not None
     assert later["columnDefinitions"] is None
     assert first["rows"] == later["rows"]
     assert later["metadata"] == {"resourceVersion": "5"}
-    assert event_as(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
+    assert transform_event(form("PartialObjectMetadata"), served(CONFIG_MAP), OBJECT, now=now) == PARTIAL
 
 
 def test_a_wrong_include_object_is_refused(served: Served, now: datetime) -> None:
     with pytest.raises(BadRequest, match=r'includeObject: Invalid value: "Nope": must be'):
-        answer_as(form("Table"), served(CONFIG_MAP), OBJECT, now=now, include_object="Nope")
+        transform_response(form("Table"), served(CONFIG_MAP), OBJECT, now=now, include_object="Nope")

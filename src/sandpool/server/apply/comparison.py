@@ -23,13 +23,20 @@ import orjson
 
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import path_elements
-from sandpool.server.apply.blank import blank
-from sandpool.server.apply.fieldset import EMPTY, REMEMBERED, FieldSet, make
-from sandpool.server.apply.schema_paths import is_atomic, is_parted, item, item_element, items_by_element, part
+from sandpool.server.apply.fieldset import CACHE_SIZE, EMPTY, FieldSet, make
+from sandpool.server.apply.schema_paths import (
+    has_owned_parts,
+    is_atomic,
+    item_element,
+    items_by_element,
+    shape_of_field,
+    shape_of_item,
+)
+from sandpool.server.apply.zero_value import zero_value
 
-Sketch = tuple[Any, ...]
+PathTree = tuple[Any, ...]
 
-_NOTHING: Final[Sketch] = ()
+_NOTHING: Final[PathTree] = ()
 _TOO: Final = True  # the third item of a part
 
 
@@ -42,13 +49,13 @@ def compare(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> Changes:
     if old is new:
         return EMPTY, EMPTY
     written, removed = _compare_maps(old, new, shape)
-    return _drawn(written) if written else EMPTY, _drawn(removed) if removed else EMPTY
+    return _field_set(written) if written else EMPTY, _field_set(removed) if removed else EMPTY
 
 
 def created(new: dict[str, Any], shape: Shape) -> Changes:
     """What it takes to make ``new`` of nothing. Thousands of objects are made from one template, and what differs are
     their names: so specs that are the same are compared once. Raises BadItem."""
-    nothing = blank(shape)
+    nothing = zero_value(shape)
     if "spec" not in new:
         return compare(nothing, new, shape)
     written, removed = compare(_without_spec(nothing), _without_spec(new), shape)
@@ -58,7 +65,7 @@ def created(new: dict[str, Any], shape: Shape) -> Changes:
 
 @lru_cache(256)
 def _created_spec(text: bytes, shape: Shape) -> Changes:
-    nothing = blank(shape)
+    nothing = zero_value(shape)
     return compare({"spec": nothing["spec"]} if "spec" in nothing else {}, {"spec": orjson.loads(text)}, shape)
 
 
@@ -68,26 +75,26 @@ def _without_spec(object: dict[str, Any]) -> dict[str, Any]:
 
 def fields_of(value: Any, shape: Shape) -> FieldSet:
     """The fields an applier of this value owns. Raises BadItem."""
-    return _drawn(_sketch(value, shape))
+    return _field_set(_applied_tree(value, shape))
 
 
-@lru_cache(REMEMBERED)
-def _drawn(sketch: Sketch) -> FieldSet:
-    in_list = bool(sketch) and sketch[0] is None
+@lru_cache(CACHE_SIZE)
+def _field_set(tree: PathTree) -> FieldSet:
+    in_list = bool(tree) and tree[0] is None
     members: list[str] = []
     children: dict[str, FieldSet] = {}
-    for each in sketch[1:] if in_list else sketch:
+    for each in tree[1:] if in_list else tree:
         if isinstance(each, str):
             members.append(each if in_list else path_elements.field(each))
             continue
         name = each[0] if in_list else path_elements.field(each[0])
-        children[name] = _drawn(each[1])
+        children[name] = _field_set(each[1])
         if len(each) > 2:
             members.append(name)
     return make(members, children)
 
 
-def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tuple[Sketch, Sketch]:
+def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tuple[PathTree, PathTree]:
     # Every write passes through here. Most of what is met is unchanged, and most of what is not is text.
     before_of = old.get
     written: list[Any] = []
@@ -104,12 +111,12 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tup
         elif before is MISSING:
             added += 1
             if kind is dict or kind is list:
-                below = _added(after, shape.properties.get(name) or part(shape, name))
+                below = _added(after, shape.properties.get(name) or shape_of_field(shape, name))
                 written.append((name, below, _TOO) if below else name)
             else:
                 written.append(name)
         else:
-            inner = shape.properties.get(name) or part(shape, name)
+            inner = shape.properties.get(name) or shape_of_field(shape, name)
             touched, below, gone = _compare(before, after, inner)
             if below:
                 written.append((name, below, _TOO) if touched else (name, below))
@@ -120,17 +127,17 @@ def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tup
     if len(old) + added != len(new):
         for name, before in old.items():
             if name not in new:
-                gone = _added(before, part(shape, name))
+                gone = _added(before, shape_of_field(shape, name))
                 removed.append((name, gone, _TOO) if gone else name)
     return tuple(written), tuple(removed)
 
 
-def _compare_lists(old: list[Any], new: list[Any], shape: Shape) -> tuple[Sketch, Sketch]:
+def _compare_lists(old: list[Any], new: list[Any], shape: Shape) -> tuple[PathTree, PathTree]:
     before = items_by_element(shape, old)
     after = items_by_element(shape, new)
     if len(before) != len(old) or len(after) != len(new):
         return _compare_duplicates(_by_element(old, shape), _by_element(new, shape), shape)
-    inner = item(shape)
+    inner = shape_of_item(shape)
     written: list[Any] = [None]
     removed: list[Any] = [None]
     for element, value in after.items():
@@ -154,14 +161,14 @@ def _compare_lists(old: list[Any], new: list[Any], shape: Shape) -> tuple[Sketch
     return tuple(written) if len(written) > 1 else _NOTHING, tuple(removed) if len(removed) > 1 else _NOTHING
 
 
-def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, Sketch, Sketch]:
+def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, PathTree, PathTree]:
     """Whether the value itself counts as written, what is written below it, and what is gone below it."""
     kind = new.__class__
     if kind is dict and old.__class__ is dict and old and new and shape.map_type != "atomic":
         return False, *_compare_maps(old, new, shape)
-    old_parted, new_parted = is_parted(shape, old), is_parted(shape, new)
+    old_parted, new_parted = has_owned_parts(shape, old), has_owned_parts(shape, new)
     if not old_parted and not new_parted:
-        return not same(old, new), _NOTHING, _NOTHING
+        return not json_equal(old, new), _NOTHING, _NOTHING
     if old_parted and new_parted and kind is list and old.__class__ is list:
         return False, *_compare_lists(old, new, shape)
     # A container became empty, or was; or one kind of value took the place of another. Parts come and go, and the
@@ -173,9 +180,9 @@ def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, Sketch, Sketch]:
 
 def _compare_duplicates(
     before: dict[str, list[Any]], after: dict[str, list[Any]], shape: Shape
-) -> tuple[Sketch, Sketch]:
+) -> tuple[PathTree, PathTree]:
     """Items that share an element are owned together, as one value without parts."""
-    inner = item(shape)
+    inner = shape_of_item(shape)
     written: list[Any] = [None]
     removed: list[Any] = [None]
     for element in before.keys() | after.keys():
@@ -187,7 +194,7 @@ def _compare_duplicates(
             if gone:
                 removed.append((element, gone))
         elif len(earlier) > 1 and len(values) > 1:
-            if not same(earlier, values):
+            if not json_equal(earlier, values):
                 written.append(element)
         else:
             if values:
@@ -204,9 +211,9 @@ def _by_element(values: list[Any], shape: Shape) -> dict[str, list[Any]]:
     return found
 
 
-def _added(value: Any, shape: Shape) -> Sketch:
+def _added(value: Any, shape: Shape) -> PathTree:
     """What is written below a value that was not there before: everything in it."""
-    if not is_parted(shape, value):
+    if not has_owned_parts(shape, value):
         return _NOTHING
     found: list[Any] = []
     if value.__class__ is dict:
@@ -214,12 +221,12 @@ def _added(value: Any, shape: Shape) -> Sketch:
         for name, each in value.items():
             kind = each.__class__
             if kind is dict or kind is list:
-                below = _added(each, shape_of(name) or part(shape, name))
+                below = _added(each, shape_of(name) or shape_of_field(shape, name))
                 found.append((name, below, _TOO) if below else name)
             else:
                 found.append(name)
         return tuple(found)
-    inner = item(shape)
+    inner = shape_of_item(shape)
     found.append(None)
     for element, values in _by_element(value, shape).items():
         below = _added(values[0], inner) if len(values) == 1 else _NOTHING
@@ -227,9 +234,9 @@ def _added(value: Any, shape: Shape) -> Sketch:
     return tuple(found)
 
 
-def _sketch(value: Any, shape: Shape) -> Sketch:
+def _applied_tree(value: Any, shape: Shape) -> PathTree:
     """What an applier of this value owns below it."""
-    if not is_parted(shape, value):
+    if not has_owned_parts(shape, value):
         return _NOTHING
     found: list[Any] = []
     if value.__class__ is dict:
@@ -237,24 +244,24 @@ def _sketch(value: Any, shape: Shape) -> Sketch:
             declared = name in shape.properties
             kind = each.__class__
             if kind is dict or kind is list:
-                inner = part(shape, name)
-                if is_parted(inner, each):
-                    below = _sketch(each, inner)
+                inner = shape_of_field(shape, name)
+                if has_owned_parts(inner, each):
+                    below = _applied_tree(each, inner)
                     found.append((name, below) if declared else (name, below, _TOO))
                     continue
                 if declared and kind is list and not is_atomic(inner, list):
                     continue  # an empty set or keyed list has no items to own
             found.append(name)
         return tuple(found)
-    inner = item(shape)
+    inner = shape_of_item(shape)
     found.append(None)
     for element, values in _by_element(value, shape).items():
-        below = _sketch(values[0], inner) if len(values) == 1 else _NOTHING
+        below = _applied_tree(values[0], inner) if len(values) == 1 else _NOTHING
         found.append((element, below, _TOO) if below else element)
     return tuple(found)
 
 
-def same(a: Any, b: Any) -> bool:
+def json_equal(a: Any, b: Any) -> bool:
     """Whether two JSON values are equal. Numbers are compared as numbers, but unlike in Python a boolean is none."""
     return a is b or (a == b and _same_booleans(a, b))
 

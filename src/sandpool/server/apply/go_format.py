@@ -16,13 +16,13 @@ def json_text(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_SORT_KEYS).decode().translate(_HTML_SAFE)
 
 
-def verbose(value: Any) -> str:
+def go_syntax(value: Any) -> str:
     """A value as ``%#v`` prints it."""
     if isinstance(value, dict):
-        inner = ", ".join(f"{quoted(key)}:{verbose(value[key])}" for key in sorted(value))
+        inner = ", ".join(f"{quoted(key)}:{go_syntax(value[key])}" for key in sorted(value))
         return f"map[string]interface {{}}{{{inner}}}"
     if isinstance(value, list):
-        return "[]interface {}{" + ", ".join(map(verbose, value)) + "}"
+        return "[]interface {}{" + ", ".join(map(go_syntax, value)) + "}"
     if value is None:
         return "interface {}(nil)"
     return quoted(value) if isinstance(value, str) else scalar(value)

@@ -16,14 +16,14 @@ from sandpool.api.schema.shape import Shape
 from sandpool.server.apply.comparison import compare, fields_of
 from sandpool.server.apply.fieldset import EMPTY, FieldSet
 from sandpool.server.apply.go_format import json_text
-from sandpool.server.apply.validate import problems
+from sandpool.server.apply.validate import schema_errors
 
 KUBECTL: Final = "kubectl"
 LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 _MAX_ANNOTATIONS_SIZE: Final = 256 * 1024
 
 
-def forgiven(live: Object, shape: Shape, api_version: str) -> FieldSet:
+def fields_last_applied(live: Object, shape: Shape, api_version: str) -> FieldSet:
     """The fields kubectl may take from others without force: those that still are as it last applied them."""
     try:
         last = orjson.loads(_annotations(live).get(LAST_APPLIED) or "null")
@@ -31,13 +31,13 @@ def forgiven(live: Object, shape: Shape, api_version: str) -> FieldSet:
         return EMPTY
     if not isinstance(last, dict) or not last.get("kind") or last.get("apiVersion") != api_version:
         return EMPTY
-    if problems(last, shape) or problems(live, shape):
+    if schema_errors(last, shape) or schema_errors(live, shape):
         return EMPTY
     written, removed = compare(last, live, shape)
     return fields_of(last, shape) - written - removed
 
 
-def refresh(result: Object, applied: Object) -> Object:
+def update_annotation(result: Object, applied: Object) -> Object:
     """``result`` with the annotation, if it has one, saying what was applied just now."""
     annotations = _annotations(result)
     if not annotations.get(LAST_APPLIED):

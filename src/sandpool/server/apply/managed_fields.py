@@ -14,7 +14,7 @@ from typing import Any, Final
 import orjson
 
 from sandpool.api.resource import Object
-from sandpool.server.apply.fieldset import EMPTY, SELF, BadFields, FieldSet, decode
+from sandpool.server.apply.fieldset import EMPTY, SELF, FieldSet, InvalidFieldsV1, decode
 
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
@@ -28,7 +28,7 @@ Identity = tuple[str, str, str, str]
 _CANONICAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ").fullmatch
 
 
-class BadManagedFields(ValueError):
+class InvalidManagedFields(ValueError):
     """A managedFields value that cannot be read."""
 
 
@@ -62,15 +62,15 @@ def identifier(entry: Object) -> bytes:
     return orjson.dumps({name: value for name, value in names if value})
 
 
-def owned(entry: Object) -> FieldSet:
+def owned_fields(entry: Object) -> FieldSet:
     return decode(entry["fieldsV1"])
 
 
-def owning(entry: Object, fields: FieldSet) -> Object:
+def with_owned_fields(entry: Object, fields: FieldSet) -> Object:
     return {**entry, "fieldsV1": fields.fields}
 
 
-def since(entry: Object, time: str) -> Object:
+def with_time(entry: Object, time: str) -> Object:
     """The entry with another time; "" for none."""
     if time and "time" in entry:
         return entry if entry["time"] == time else {**entry, "time": time}
@@ -79,25 +79,25 @@ def since(entry: Object, time: str) -> Object:
 
 def _made_of(entry_: Object, time: str) -> Object:
     manager, operation, _, subresource = identity(entry_)
-    return entry(manager, operation, entry_["apiVersion"], subresource, time, owned(entry_))
+    return entry(manager, operation, entry_["apiVersion"], subresource, time, owned_fields(entry_))
 
 
-def order(entry: Object) -> tuple[str, str, str, str, str]:
+def sort_key(entry: Object) -> tuple[str, str, str, str, str]:
     """The sort key of kube-apiserver. Times have one format, so they are ordered as text; none is before all."""
     get = entry.get
     return entry["operation"], get("time", ""), get("manager", ""), entry["apiVersion"], get("subresource", "")
 
 
-def place(entries: list[Object], entry: Object) -> None:
+def insert_sorted(entries: list[Object], entry: Object) -> None:
     """Put an entry where it belongs among entries that are in order. A writer's belongs near the end."""
-    key = order(entry)
+    key = sort_key(entry)
     position = len(entries)
-    while position and order(entries[position - 1]) > key:
+    while position and sort_key(entries[position - 1]) > key:
         position -= 1
     entries.insert(position, entry)
 
 
-def meets(encoded: Object, fields: FieldSet) -> bool:
+def intersects(encoded: Object, fields: FieldSet) -> bool:
     """Whether an encoded set has some of these fields, or something below one of them."""
     for path, members in fields.branches:
         node: Object | None = encoded
@@ -108,7 +108,7 @@ def meets(encoded: Object, fields: FieldSet) -> bool:
     return False
 
 
-def covers(encoded: Object, fields: FieldSet) -> bool:
+def contains_all(encoded: Object, fields: FieldSet) -> bool:
     """Whether an encoded set has all of these fields."""
     for path, members in fields.branches:
         node: Object | None = encoded
@@ -126,29 +126,29 @@ def covers(encoded: Object, fields: FieldSet) -> bool:
 def read(entries: Any) -> list[Object]:
     """The entries as a client sent them, in order and at most one for each manager. Raises BadManagedFields."""
     if not isinstance(entries, list):
-        raise BadManagedFields("managedFields must be a list")
+        raise InvalidManagedFields("managedFields must be a list")
     found = {identity(each): each for each in map(_read_entry, entries, range(len(entries)))}
-    return sorted(found.values(), key=order)
+    return sorted(found.values(), key=sort_key)
 
 
 def _read_entry(given: Any, position: int) -> Object:
     if not isinstance(given, dict):
-        raise BadManagedFields("a managedFields entry must be an object")
+        raise InvalidManagedFields("a managedFields entry must be an object")
     operation, version, kind = given.get("operation"), given.get("apiVersion"), given.get("fieldsType")
     if operation not in (APPLY, UPDATE):
-        raise BadManagedFields("operation must be `Apply` or `Update`")
+        raise InvalidManagedFields("operation must be `Apply` or `Update`")
     if not version:
-        raise BadManagedFields("apiVersion must not be empty")
+        raise InvalidManagedFields("apiVersion must not be empty")
     if not kind:
-        raise BadManagedFields(f"missing fieldsType in managed fields entry {position}")
+        raise InvalidManagedFields(f"missing fieldsType in managed fields entry {position}")
     if kind != FIELDS_V1:
-        raise BadManagedFields(f'invalid fieldsType "{kind}" in managed fields entry {position}')
+        raise InvalidManagedFields(f'invalid fieldsType "{kind}" in managed fields entry {position}')
     fields = given.get("fieldsV1")
     try:
         decoded = EMPTY if fields is None else decode(fields)
         time = _read_time(given.get("time"))
-    except (BadFields, ValueError) as error:
-        raise BadManagedFields(f"error decoding versioned set: {error}") from None
+    except (InvalidFieldsV1, ValueError) as error:
+        raise InvalidManagedFields(f"error decoding versioned set: {error}") from None
     return entry(given.get("manager") or "", operation, version, given.get("subresource") or "", time, decoded)
 
 
@@ -156,7 +156,7 @@ def _read_time(time: Any) -> str:
     if not time:
         return ""
     if not isinstance(time, str):
-        raise BadManagedFields("time must be a string")
+        raise InvalidManagedFields("time must be a string")
     if _CANONICAL_TIME(time):
         return time
     return datetime.fromisoformat(time).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -168,7 +168,7 @@ def is_reset(entries: Any) -> bool:
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and not entries[0]))
 
 
-def capped(entries: list[Object]) -> list[Object]:
+def cap_updaters(entries: list[Object]) -> list[Object]:
     """``entries`` with the oldest update entries merged, by version, until there are few enough."""
     if len(entries) <= MAX_UPDATERS:
         return entries
@@ -187,13 +187,13 @@ def capped(entries: list[Object]) -> list[Object]:
         bucket = entry(ANCIENT, UPDATE, version, "", each.get("time", ""))
         if identity(bucket) not in left:
             left[identity(bucket)] = left.pop(identity(first))
-        left[identity(bucket)] = owning(bucket, owned(each) | owned(left[identity(bucket)]))
+        left[identity(bucket)] = with_owned_fields(bucket, owned_fields(each) | owned_fields(left[identity(bucket)]))
         # If this is the bucket of earlier times, with a younger time than another, it is gone. So kube-apiserver does.
         del left[identity(each)]
         excess -= 1
         if excess == 0:
             break
-    return sorted(left.values(), key=order)
+    return sorted(left.values(), key=sort_key)
 
 
 def with_managed_fields(object: Object, entries: list[Object]) -> Object:
@@ -208,7 +208,7 @@ def with_managed_fields(object: Object, entries: list[Object]) -> Object:
     return {**object, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
 
 
-def settled(old: Object, new: Object) -> Object:
+def ignore_time_only_change(old: Object, new: Object) -> Object:
     """``old`` if nothing but times in managedFields is different in ``new``: such a write has not taken place."""
     before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if not before or not after or before is after or list(map(_timeless, before)) != list(map(_timeless, after)):

@@ -19,7 +19,7 @@ from sandpool.server.apply.go_format import json_text, scalar
 _REMEMBERED: Final = 1 << 14
 
 
-class BadElement(ValueError):
+class InvalidPathElement(ValueError):
     """Text that claims to be a path element and is none."""
 
 
@@ -53,9 +53,9 @@ def canonical(text: str) -> str | None:
     """The one spelling of an element read from FieldsV1; None for a kind of element that is not known, which is to be
     ignored. Raises BadElement."""
     if len(text) < 2:
-        raise BadElement("key must be 2 characters long:")
+        raise InvalidPathElement("key must be 2 characters long:")
     if text[1] != ":":
-        raise BadElement(f"missing colon: {text}")
+        raise InvalidPathElement(f"missing colon: {text}")
     kind, rest = text[0], text[2:]
     if kind == "f":
         return text
@@ -64,18 +64,18 @@ def canonical(text: str) -> str | None:
     try:
         parsed = int(rest) if kind == "i" else orjson.loads(rest)
     except ValueError as error:
-        raise BadElement(f"{error}: {text}") from None
+        raise InvalidPathElement(f"{error}: {text}") from None
     if kind == "i":
         return index(parsed)
     if kind == "v":
         return "v:" + _json(parsed)
     if not isinstance(parsed, dict):
-        raise BadElement(f"keys must be an object: {text}")
+        raise InvalidPathElement(f"keys must be an object: {text}")
     return keys(parsed)
 
 
 @lru_cache(_REMEMBERED)
-def order(element: str) -> tuple[Any, ...]:
+def sort_key(element: str) -> tuple[Any, ...]:
     """A sort key: fields before keys before values before positions, each among themselves by what they name."""
     kind, rest = element[0], element[2:]
     if kind == "f":

@@ -8,7 +8,7 @@ from sandpool.api.resource import ResourceType
 from sandpool.server.apply.fieldset import FieldSet, of
 
 # Bookkeeping of the server and what identifies the object. Being there is not being owned.
-BOOKKEEPING: Final = of(
+SERVER_MANAGED: Final = of(
     ("f:apiVersion",),
     ("f:kind",),
     ("f:metadata",),

@@ -14,16 +14,16 @@ from sandpool.server.apply import path_elements
 ANYTHING: Final = Shape()
 
 
-class BadItem(ValueError):
+class InvalidListItem(ValueError):
     """An item of a list that cannot be told from the others: it lacks its keys, or is of the wrong type."""
 
 
-def part(shape: Shape, name: str) -> Shape:
+def shape_of_field(shape: Shape, name: str) -> Shape:
     """The shape of the value under ``name`` in an object or a map."""
     return shape.properties.get(name) or shape.additional or ANYTHING
 
 
-def item(shape: Shape) -> Shape:
+def shape_of_item(shape: Shape) -> Shape:
     return shape.items or ANYTHING
 
 
@@ -32,7 +32,7 @@ def is_atomic(shape: Shape, container: type) -> bool:
     return (shape.list_type if container is list else shape.map_type) == "atomic"
 
 
-def is_parted(shape: Shape, value: Any) -> bool:
+def has_owned_parts(shape: Shape, value: Any) -> bool:
     """Whether the parts of this value are owned one by one. Empty containers have no parts and are owned themselves."""
     kind = value.__class__
     if kind is dict:
@@ -47,17 +47,17 @@ def item_element(shape: Shape, value: Any) -> str:
         if isinstance(value, str | int | float):
             return path_elements.value(value)
         if value is None:
-            raise BadItem("associative list without keys has an element that's an explicit null")
+            raise InvalidListItem("associative list without keys has an element that's an explicit null")
         if isinstance(value, dict):
-            raise BadItem("associative list without keys has an element that's a map type")
-        raise BadItem("not supported: associative list with lists as elements")
+            raise InvalidListItem("associative list without keys has an element that's a map type")
+        raise InvalidListItem("not supported: associative list with lists as elements")
     if not isinstance(value, dict):
         what = "a null element" if value is None else "non-map elements"
-        raise BadItem(f"associative list with keys may not have {what}")
+        raise InvalidListItem(f"associative list with keys may not have {what}")
     try:
         return path_elements.key(keys, *[value[name] for name in keys])
     except (KeyError, TypeError):  # a key is left out, or is no scalar
-        return _unusual_key(shape, value)
+        return _key_with_defaults(shape, value)
 
 
 def items_by_element(shape: Shape, values: list[Any]) -> dict[str, Any]:
@@ -72,19 +72,19 @@ def items_by_element(shape: Shape, values: list[Any]) -> dict[str, Any]:
     return {item_element(shape, each): each for each in values}
 
 
-def _unusual_key(shape: Shape, value: dict[str, Any]) -> str:
+def _key_with_defaults(shape: Shape, value: dict[str, Any]) -> str:
     """Keys that are left out count with their defaults; those without one are no part of what the item is called."""
     found: dict[str, Any] = {}
     for name in shape.list_keys:
         if name in value:
             found[name] = value[name]
             continue
-        default = part(item(shape), name).default
+        default = shape_of_field(shape_of_item(shape), name).default
         if default is not MISSING and default is not None:
             found[name] = default
     if not found:
         listed = " ".join(f'"{name}"' for name in shape.list_keys)
-        raise BadItem(
+        raise InvalidListItem(
             f"associative list with keys has an element that omits all key fields [{listed}]"
             " (and doesn't have default values for any key fields)"
         )

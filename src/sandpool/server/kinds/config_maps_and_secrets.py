@@ -11,7 +11,7 @@ from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.copy_on_write import drop, fill_empty
 from sandpool.server.kinds.go_json import json_object_error
-from sandpool.server.kinds.strategy import KindRules
+from sandpool.server.kinds.strategy import KindStrategy
 
 SIZE_LIMIT: Final = 1024 * 1024
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
@@ -46,7 +46,7 @@ def _validate_frozen(new: Object, old: Object, fields: tuple[str, ...]) -> Itera
             yield forbidden(field, why)
 
 
-class ConfigMapRules(KindRules):
+class ConfigMapStrategy(KindStrategy):
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         found = list(_validate_frozen(new, old, ("data", "binaryData"))) if old is not None else []
         data, binary = new.get("data") or {}, new.get("binaryData") or {}
@@ -59,7 +59,7 @@ class ConfigMapRules(KindRules):
         return found
 
 
-class SecretRules(KindRules):
+class SecretStrategy(KindStrategy):
     field_labels = frozenset({"type"})
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
@@ -77,7 +77,7 @@ class SecretRules(KindRules):
             found += _validate_frozen(new, old, ("data",))
         return [*found, *_validate_secret(new)]
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         return {"type": obj.get("type") or ""}
 
 

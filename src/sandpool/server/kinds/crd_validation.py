@@ -68,16 +68,16 @@ def _validate_versions(spec: Object) -> Iterator[Cause]:
             if index == 0:
                 yield invalid("spec.version", name, ",".join(wrong))
         yield from _validate_warning(version, f"{at}.deprecationWarning")
-    for version, at in _described(versions, "schema", "validation"):
+    for version, at in _versions_with_path(versions, "schema", "validation"):
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         if schema is not None:
             yield from list(validate_schema(schema, f"{at}.openAPIV3Schema")) or _validate_rules(schema, at)
-    for version, at in _described(versions, "subresources"):
+    for version, at in _versions_with_path(versions, "subresources"):
         yield from _validate_scale((version.get("subresources") or {}).get("scale"), at)
-    for version, at in _described(versions, "additionalPrinterColumns"):
+    for version, at in _versions_with_path(versions, "additionalPrinterColumns"):
         for position, column in enumerate(version.get("additionalPrinterColumns") or ()):
             yield from _validate_column(column, f"{at}[{position}]")
-    for version, at in _described(versions, "selectableFields"):
+    for version, at in _versions_with_path(versions, "selectableFields"):
         schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
         yield from _validate_selectable(version.get("selectableFields") or [], schema, at)
     if len({version.get("name") for version in versions}) != len(versions):
@@ -86,7 +86,7 @@ def _validate_versions(spec: Object) -> Iterator[Cause]:
         yield invalid("spec.versions", versions or None, "must have exactly one version marked as storage version")
 
 
-def _described(versions: list[Object], field: str, shared: str = "") -> Iterator[tuple[Object, str]]:
+def _versions_with_path(versions: list[Object], field: str, shared: str = "") -> Iterator[tuple[Object, str]]:
     """The versions with the place where a field of theirs is found. What is the same in all versions is said once, at
     the place it had when a definition could have only one version."""
     if versions and all(version.get(field) == versions[0].get(field) for version in versions):

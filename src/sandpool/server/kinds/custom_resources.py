@@ -7,10 +7,10 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, MethodNotAllowed
-from sandpool.server.kinds.strategy import METADATA_FIELDS, Cluster, KindRules
+from sandpool.server.kinds.strategy import METADATA_FIELDS, ClusterReader, KindStrategy
 
 
-class CustomResourceRules(KindRules):
+class CustomResourceStrategy(KindStrategy):
     """The rules of one version of a custom resource. Everything else about it is in its schema."""
 
     spec_generation = True
@@ -24,12 +24,12 @@ class CustomResourceRules(KindRules):
         self.metadata_labels = METADATA_FIELDS if namespaced else frozenset({"metadata.name"})
         self.terminating = terminating  # its definition is on its way out, and all objects with it
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         if old is None and self.terminating:
             raise MethodNotAllowed("create not allowed while custom resource definition is terminating")
         return obj
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         return {label: _text(_at(obj, path)) for label, path in self._paths.items()}
 
     def check_field_labels(self, labels: Iterable[str]) -> None:

@@ -10,10 +10,10 @@ from sandpool.server import names
 from sandpool.server.kinds.containers import PROTOCOLS, default_port
 from sandpool.server.kinds.copy_on_write import each, inside
 from sandpool.server.kinds.ip_addresses import validate_address, validate_endpoint_address
-from sandpool.server.kinds.strategy import KindRules
+from sandpool.server.kinds.strategy import KindStrategy
 
 
-class EndpointsRules(KindRules):
+class EndpointsStrategy(KindStrategy):
     allow_create_on_update = True
 
     def default(self, obj: Object, old: Object | None = None) -> Object:

@@ -29,7 +29,7 @@ def is_zero(value: Any) -> bool:
     return _amount(value) == 0
 
 
-def validate_portion(value: Any, path: str, *, whole: bool = True) -> Iterator[Cause]:
+def validate_int_or_percent(value: Any, path: str, *, whole: bool = True) -> Iterator[Cause]:
     """``whole``: it cannot be more than everything."""
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):

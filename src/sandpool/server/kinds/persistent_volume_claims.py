@@ -15,7 +15,7 @@ from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, i
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.label_selectors import validate_label_selector
 from sandpool.server.kinds.resource_requirements import default_amounts, default_requirements
-from sandpool.server.kinds.strategy import Cluster, KindRules
+from sandpool.server.kinds.strategy import ClusterReader, KindStrategy
 
 ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 VOLUME_MODES: Final = ("Block", "Filesystem")
@@ -44,7 +44,7 @@ def default_claim_spec(spec: Object) -> Object:
     return inside(spec, "resources", default_requirements)
 
 
-def _settle_data_source(spec: Object, before: Object | None) -> Object:
+def _normalize_data_source(spec: Object, before: Object | None) -> Object:
     """A data source is written in two fields; the one that is given fills the other."""
     in_use = before is not None and (before.get("dataSource") or before.get("dataSourceRef"))
     reference = spec.get("dataSourceRef")
@@ -115,7 +115,7 @@ def _validate_data_source(source: Object, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.apiGroup", source["apiGroup"], why)
 
 
-def default_class(cluster: Cluster) -> str | None:
+def default_class(cluster: ClusterReader) -> str | None:
     """The storage class for claims that name none: of several marked as the default, the newest."""
     marked: list[tuple[str, str]] = [
         (storage_class["metadata"].get("creationTimestamp") or "", storage_class["metadata"]["name"])
@@ -131,7 +131,7 @@ def default_class(cluster: Cluster) -> str | None:
     return min(name for created, name in marked if created == newest)
 
 
-class PersistentVolumeClaimRules(KindRules):
+class PersistentVolumeClaimStrategy(KindStrategy):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
@@ -141,7 +141,7 @@ class PersistentVolumeClaimRules(KindRules):
             status = inside(status, field, default_amounts)
         return put(obj, "status", status)
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         if old is not None:
             _check_growth(obj, old, cluster)
             return obj
@@ -151,10 +151,10 @@ class PersistentVolumeClaimRules(KindRules):
         return inside(obj, "spec", lambda spec: put(spec, "storageClassName", name)) if name else obj
 
     def prepare_create(self, obj: Object) -> Object:
-        return {**obj, "spec": _settle_data_source(obj["spec"], None), "status": {"phase": "Pending"}}
+        return {**obj, "spec": _normalize_data_source(obj["spec"], None), "status": {"phase": "Pending"}}
 
     def prepare_update(self, new: Object, old: Object) -> Object:
-        return inside(new, "spec", lambda spec: _settle_data_source(spec, old["spec"]))
+        return inside(new, "spec", lambda spec: _normalize_data_source(spec, old["spec"]))
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         if old is None:
@@ -175,7 +175,7 @@ def _class_of(claim: Object) -> str:
     return _annotations(claim).get(_CLASS_ANNOTATION) or claim["spec"].get("storageClassName") or ""
 
 
-def _check_growth(new: Object, old: Object, cluster: Cluster) -> None:
+def _check_growth(new: Object, old: Object, cluster: ClusterReader) -> None:
     """A claim that has its volume can ask for more if the class of the volume can give more."""
     bound = (old.get("status") or {}).get("phase") == "Bound"
     if not bound or parse(_storage(new["spec"])).billionths <= parse(_storage(old["spec"])).billionths:

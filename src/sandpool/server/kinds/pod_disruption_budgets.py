@@ -9,16 +9,16 @@ from sandpool.api.causes import Cause, invalid, not_supported
 from sandpool.api.resource import Object
 from sandpool.server.kinds.conditions import validate_conditions
 from sandpool.server.kinds.copy_on_write import fill_absent
-from sandpool.server.kinds.int_or_percent import validate_portion
+from sandpool.server.kinds.int_or_percent import validate_int_or_percent
 from sandpool.server.kinds.label_selectors import validate_label_selector
-from sandpool.server.kinds.strategy import KindRules
+from sandpool.server.kinds.strategy import KindStrategy
 
 _EVICTION_POLICIES: Final = ("AlwaysAllow", "IfHealthyBudget")
 _COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 _NO_STATUS: Final = dict.fromkeys(_COUNTS, 0)
 
 
-class PodDisruptionBudgetRules(KindRules):
+class PodDisruptionBudgetStrategy(KindStrategy):
     spec_generation = True
     allow_unconditional_update = False
 
@@ -48,7 +48,7 @@ def _validate_spec(spec: Object) -> Iterator[Cause]:
     if len(portions) == 2:
         yield invalid("spec", spec, "minAvailable and maxUnavailable cannot be both set")
     for field, value in portions.items():
-        yield from validate_portion(value, f"spec.{field}")
+        yield from validate_int_or_percent(value, f"spec.{field}")
     if (selector := spec.get("selector")) is not None:
         yield from validate_label_selector(selector, "spec.selector")
     policy = spec.get("unhealthyPodEvictionPolicy")

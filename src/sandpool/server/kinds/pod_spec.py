@@ -10,7 +10,7 @@ from sandpool.api.causes import Cause, forbidden, invalid, not_supported, requir
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.containers import (
-    Surroundings,
+    ContainerContext,
     default_container,
     validate_containers,
     validate_ephemeral_containers,
@@ -57,7 +57,7 @@ def default_pod_spec(spec: Object) -> Object:
     return inside(spec, "overhead", default_amounts)
 
 
-def default_running_spec(spec: Object) -> Object:
+def default_own_pod_spec(spec: Object) -> Object:
     """What the spec of a Pod gets on top: a template leaves these open until a pod is made from it."""
     spec = fill_absent(spec, {"enableServiceLinks": True})
     for kind in ("containers", "initContainers"):
@@ -83,12 +83,12 @@ def validate_pod_spec(spec: Object, path: str, *, pod_name: str = "", pod: bool 
     """Everything wrong with a pod spec; ``pod`` when it is a Pod's own and not a template's."""
     volumes, wrong = validate_volumes(spec.get("volumes") or [], f"{path}.volumes", pod_name)
     yield from wrong
-    around = Surroundings(volumes, spec.get("terminationGracePeriodSeconds"), spec.get("hostUsers") is not False)
+    context = ContainerContext(volumes, spec.get("terminationGracePeriodSeconds"), spec.get("hostUsers") is not False)
     regular, init = spec.get("containers") or [], spec.get("initContainers") or []
-    yield from validate_containers(regular, around, f"{path}.containers")
-    yield from validate_init_containers(init, regular, around, f"{path}.initContainers")
+    yield from validate_containers(regular, context, f"{path}.containers")
+    yield from validate_init_containers(init, regular, context, f"{path}.initContainers")
     ephemeral = spec.get("ephemeralContainers") or []
-    yield from validate_ephemeral_containers(ephemeral, [*regular, *init], around, f"{path}.ephemeralContainers")
+    yield from validate_ephemeral_containers(ephemeral, [*regular, *init], context, f"{path}.ephemeralContainers")
     if (resources := spec.get("resources")) is not None:
         yield from validate_requirements(resources, f"{path}.resources", pod_level=True)
     yield from _validate_host_ports(spec, path, pod)

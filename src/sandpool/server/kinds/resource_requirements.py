@@ -119,7 +119,7 @@ def _may_overcommit(name: str) -> bool:
     return _is_native(name) and not name.startswith(HUGE_PAGES)
 
 
-def quality_of_service(spec: Object) -> str:
+def qos_class(spec: Object) -> str:
     """Guaranteed, Burstable or BestEffort: who is evicted first when a node runs short of memory."""
     pod_level = spec.get("resources")
     wanted = [pod_level] if pod_level and (pod_level.get("limits") or pod_level.get("requests")) else None

@@ -12,12 +12,12 @@ from sandpool.server.kinds.copy_on_write import inside
 from sandpool.server.kinds.metadata import validate_labels
 from sandpool.server.kinds.resource_requirements import default_amounts, validate_requirements
 from sandpool.server.kinds.scheduling import validate_tolerations
-from sandpool.server.kinds.strategy import KindRules
+from sandpool.server.kinds.strategy import KindStrategy
 
 _IDENTITY: Final = ("key", "operator", "value", "effect")
 
 
-class RuntimeClassRules(KindRules):
+class RuntimeClassStrategy(KindStrategy):
     allow_create_on_update = True
     allow_unconditional_update = False
 

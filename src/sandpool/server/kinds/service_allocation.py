@@ -21,7 +21,7 @@ from sandpool.kube.errors import invalid as refuse
 from sandpool.server.kinds.copy_on_write import put
 from sandpool.server.kinds.ip_addresses import read_address
 from sandpool.server.kinds.service_addresses import is_headless, needs_address
-from sandpool.server.kinds.strategy import Cluster
+from sandpool.server.kinds.strategy import ClusterReader
 
 SERVICE_RANGE: Final = ipaddress.IPv4Network("10.96.0.0/12")
 NODE_PORTS: Final = range(30000, 32768)
@@ -33,17 +33,17 @@ _OUT_OF_RANGE: Final = (
 )
 
 
-def wants_node_ports(spec: Object) -> bool:
+def allocates_node_ports(spec: Object) -> bool:
     """Whether a port without a number on the nodes is given one."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
 
-def needs_health_check(spec: Object) -> bool:
+def needs_health_check_port(spec: Object) -> bool:
     return spec.get("type") == "LoadBalancer" and spec.get("externalTrafficPolicy") == "Local"
 
 
-def allocate(service: Object, old: Object | None, cluster: Cluster) -> Object:
+def allocate(service: Object, old: Object | None, cluster: ClusterReader) -> Object:
     """The service with everything it needs and has not got. Raises Invalid for an address or port it cannot have."""
     allocation = _Allocation(service, cluster)
     spec, before = service["spec"], old["spec"] if old is not None else None
@@ -51,7 +51,7 @@ def allocate(service: Object, old: Object | None, cluster: Cluster) -> Object:
         spec = allocation.with_address(spec)
     if spec.get("type") in ("NodePort", "LoadBalancer"):
         spec = allocation.with_node_ports(spec, before)
-    if needs_health_check(spec) and (before is None or not needs_health_check(before)):
+    if needs_health_check_port(spec) and (before is None or not needs_health_check_port(before)):
         spec = allocation.with_health_check(spec)
     return put(service, "spec", spec)
 
@@ -59,7 +59,7 @@ def allocate(service: Object, old: Object | None, cluster: Cluster) -> Object:
 class _Allocation:
     """What one Service is given in one write."""
 
-    def __init__(self, service: Object, cluster: Cluster) -> None:
+    def __init__(self, service: Object, cluster: ClusterReader) -> None:
         metadata = service["metadata"]
         self.name = metadata.get("name") or ""
         self.namespace = metadata.get("namespace")
@@ -111,7 +111,7 @@ class _Allocation:
         ports = []
         for index, port in enumerate(spec.get("ports") or ()):
             number, asked = port.get("port"), port.get("nodePort") or 0
-            if not asked and not wants_node_ports(spec):
+            if not asked and not allocates_node_ports(spec):
                 ports.append(port)
                 continue
             if before is None and not asked:

@@ -18,7 +18,7 @@ from sandpool.server.kinds.ip_addresses import (
 from sandpool.server.kinds.metadata import validate_labels
 from sandpool.server.kinds.probes import validate_port
 from sandpool.server.kinds.service_addresses import is_headless, needs_address
-from sandpool.server.kinds.service_allocation import needs_health_check
+from sandpool.server.kinds.service_allocation import needs_health_check_port
 
 _TYPES: Final = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _MOST_AFFINITY_SECONDS: Final = 86400
@@ -159,7 +159,7 @@ def _validate_traffic(spec: Object) -> Iterator[Cause]:
             yield invalid("spec.externalTrafficPolicy", outside, "may only be set for externally-accessible services")
     elif outside not in ("Cluster", "Local"):
         yield not_supported("spec.externalTrafficPolicy", outside, ("Cluster", "Local"))
-    if not needs_health_check(spec) and spec.get("healthCheckNodePort"):
+    if not needs_health_check_port(spec) and spec.get("healthCheckNodePort"):
         why = "may only be set when `type` is 'LoadBalancer' and `externalTrafficPolicy` is 'Local'"
         yield invalid("spec.healthCheckNodePort", spec["healthCheckNodePort"], why)
     if inner is not None and inner not in ("Cluster", "Local"):
@@ -179,7 +179,7 @@ def validate_service_change(spec: Object, before: Object) -> Iterator[Cause]:
     name = spec.get("loadBalancerClass")
     if spec["type"] == before["type"] == "LoadBalancer" and name != before.get("loadBalancerClass"):
         yield invalid("spec.loadBalancerClass", name, "may not change once set")
-    checked = needs_health_check(spec) and needs_health_check(before)
+    checked = needs_health_check_port(spec) and needs_health_check_port(before)
     if checked and spec.get("healthCheckNodePort") != before.get("healthCheckNodePort"):
         yield forbidden("spec.healthCheckNodePort", "field is immutable")
 

@@ -1,7 +1,7 @@
 """The rules every kind follows unless it says otherwise.
 
 The registry knows how objects are stored, versioned and watched; it does not know what a Pod is. Whatever differs from
-kind to kind is asked of a ``KindRules``. All methods are pure and copy-on-write: they return the object they were
+kind to kind is asked of a ``KindStrategy``. All methods are pure and copy-on-write: they return the object they were
 given when nothing changes, and share every subtree they did not touch. ``new is old`` therefore means "unchanged", and
 rules use it to skip subtrees that were defaulted and validated when they were stored.
 
@@ -10,7 +10,7 @@ A write passes through them in this order, after the object was decoded and admi
     create   default -> admit -> prepare_create -> validate
     update   default -> admit -> prepare_update -> validate(new, old)
     status   default -> prepare_status_update -> validate_status(new, old)
-    delete   check_delete -> grace_period -> prepare_delete, and removed once no finalizer and not ``holds``
+    delete   check_delete -> grace_period -> prepare_delete, and removed once no finalizer and not ``blocks_removal``
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sandpool.kube.errors import BadRequest
 METADATA_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
-class Cluster(Protocol):
+class ClusterReader(Protocol):
     """What a rule may ask about the rest of the cluster while it admits one object. Answers come from memory."""
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None: ...
@@ -34,7 +34,7 @@ class Cluster(Protocol):
     def objects(self, group_resource: str) -> Iterable[Object]: ...
 
 
-class KindRules:
+class KindStrategy:
     """The behaviour of a kind. This class is an ordinary one with a spec and a status; kinds override what differs."""
 
     #: Which syntax ``metadata.name`` must have: a key of ``sandpool.server.names.FORMATS``.
@@ -43,9 +43,9 @@ class KindRules:
     allow_create_on_update: ClassVar[bool] = False
     #: A PUT without a resourceVersion overwrites whatever is there.
     allow_unconditional_update: ClassVar[bool] = True
-    #: ``metadata.generation`` exists: 1 at creation, one more whenever ``generation_moves``.
+    #: ``metadata.generation`` exists: 1 at creation, one more whenever ``bumps_generation``.
     spec_generation: ClassVar[bool] = False
-    #: Fields a field selector may name besides those of metadata; ``selectable`` gives a value for each.
+    #: Fields a field selector may name besides those of metadata; ``selectable_fields`` gives a value for each.
     field_labels: frozenset[str] = frozenset()
     metadata_labels: frozenset[str] = METADATA_FIELDS
 
@@ -53,7 +53,7 @@ class KindRules:
         """Fill in what the author left out. Subtrees shared with ``old`` were defaulted before."""
         return obj
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         """Fill in or refuse what depends on other objects; raises ApiError to refuse."""
         return obj
 
@@ -78,7 +78,7 @@ class KindRules:
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         return []
 
-    def generation_moves(self, new: Object, old: Object) -> bool:
+    def bumps_generation(self, new: Object, old: Object) -> bool:
         """Whether an update changes what ``metadata.generation`` counts."""
         spec, before = new.get("spec"), old.get("spec")
         return spec is not before and spec != before
@@ -94,11 +94,11 @@ class KindRules:
         """What changes besides metadata when the deletionTimestamp is set for the first time."""
         return obj
 
-    def holds(self, obj: Object) -> bool:
+    def blocks_removal(self, obj: Object) -> bool:
         """Whether an object marked for deletion has to stay although ``metadata.finalizers`` is empty."""
         return False
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         """The values of ``field_labels``."""
         return {}
 

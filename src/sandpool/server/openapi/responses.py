@@ -19,7 +19,7 @@ _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _ASKED_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 
 
-def answer_v2(resources: Iterable[Resource], accept: str) -> Response:
+def respond_v2(resources: Iterable[Resource], accept: str) -> Response:
     """``/openapi/v2`` in JSON or protobuf."""
     wanted = [clause.partition(";")[0].strip() for clause in accept.split(",")]
     for media_type in wanted:
@@ -41,7 +41,7 @@ def _protobuf_v2(resources: tuple[Resource, ...]) -> bytes:
     return gnostic.encode(v2.document(resources))
 
 
-def answer_v3(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:
+def respond_v3(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:
     """``/openapi/v3/<path>``; None if there is no such document. ``hash`` is the query parameter by which the index
     names one content of the document: under that address it never changes."""
     document = v3.document(resources, path)

@@ -14,7 +14,7 @@ from sandpool.server.tables.table import table
 _INCLUDE_OBJECT = ("Metadata", "Object", "None")
 
 
-def answer_as(
+def transform_response(
     form: Negotiated, resource: Resource, answer: Object, *, now: datetime, include_object: str = ""
 ) -> Object:
     """An object or a list of ``resource`` in the form that was asked for. ``include_object`` is the query parameter.
@@ -42,7 +42,7 @@ def answer_as(
     return partial_metadata_list(answer, form.version) if is_list else partial_metadata(answer, form.version)
 
 
-def event_as(
+def transform_event(
     form: Negotiated, resource: Resource, obj: Object, *, now: datetime, include_object: str = "", first: bool = False
 ) -> Object:
     """The object of a watch event in the form that was asked for. Only the ``first`` table has column definitions."""

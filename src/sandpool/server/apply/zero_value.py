@@ -16,24 +16,24 @@ from sandpool.api.schema.shape import Shape
 _ZEROS: Final = ("", 0, False)
 
 
-def blank(shape: Shape) -> Object:
+def zero_value(shape: Shape) -> Object:
     """The object of this shape with nothing set. A shape with a name is that of a built-in kind."""
-    return _blank(shape) if shape.name else {}
+    return _zero_value(shape) if shape.name else {}
 
 
 @lru_cache(None)
-def _blank(shape: Shape) -> Object:
+def _zero_value(shape: Shape) -> Object:
     found: Object = {}
     for name, inner in shape.properties.items():
         if inner.zero == "null":
             found[name] = None
         elif inner.default == {}:
-            found[name] = _blank(inner)
+            found[name] = _zero_value(inner)
         elif inner.default in _ZEROS and inner.zero != "omit":
             found[name] = inner.default
     return found
 
 
-def present(blank: Object) -> Object:
+def without_scalars(zero_value: Object) -> Object:
     """A blank object as it is written: without what is not there."""
-    return {name: present(value) for name, value in blank.items() if isinstance(value, dict)}
+    return {name: without_scalars(value) for name, value in zero_value.items() if isinstance(value, dict)}
