@@ -18,9 +18,9 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.server_process import ServerProcess

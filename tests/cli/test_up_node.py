@@ -19,7 +19,7 @@ from sandpool.cli.main import main
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.objects import new
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.tiny_image import copy_programs

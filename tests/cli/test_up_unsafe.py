@@ -22,7 +22,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.node.cgroups.marks import Marks
+from sandpool.node.cgroups.environment_groups import Marks
 from sandpool.testing.component import Component
 from sandpool.testing.watching import until
 

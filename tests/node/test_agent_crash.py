@@ -23,9 +23,9 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.node.pods.ledger import boot_id
-from sandpool.node.runtimes.record import SPEC
+from sandpool.node.runtimes.spec_codec import SPEC
 from sandpool.server import daemon
 from sandpool.testing.node_process import NodeProcess, Place
 from sandpool.testing.objects import new, pod

@@ -25,7 +25,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node
 from sandpool.node.assembly import Settings as NodeSettings
 from sandpool.node.door import NodeDoor
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.node.registration import Offer
 from sandpool.server.daemon import Daemon, Settings
 from sandpool.testing.kubectl import Kubectl, find_kubectls

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.real_node import RealNode, real_node
 from sandpool.testing.watching import until
 

@@ -22,24 +22,24 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent
 from sandpool.node.agent import NodeAgent, Parts
+from sandpool.node.cgroups.environment_groups import Marks
 from sandpool.node.cgroups.group import Groups
-from sandpool.node.cgroups.marks import Marks
-from sandpool.node.cgroups.members import Members
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
-from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.cgroups.pid_namespace_groups import Members
 from sandpool.node.door import NodeDoor
-from sandpool.node.images.images import Images
+from sandpool.node.images.resolver import Images
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.logs import Logs
 from sandpool.node.machine import read_machine
-from sandpool.node.network import network as networks
+from sandpool.node.network import routed as networks
 from sandpool.node.network.dns import name_servers
-from sandpool.node.network.held import HeldNetwork
-from sandpool.node.network.lonely import LonelyNetwork
+from sandpool.node.network.informers import Surroundings
+from sandpool.node.network.isolated import LonelyNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
-from sandpool.node.network.ranges import NoRangeLeft, check, choose
-from sandpool.node.network.surroundings import Surroundings
+from sandpool.node.network.pod_cidr import NoRangeLeft, check, choose
+from sandpool.node.network.rootless import HeldNetwork
 from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.host_users import FIRST
@@ -47,12 +47,12 @@ from sandpool.node.pods.workplace import PODS, Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
-from sandpool.node.runtimes.known import SUPPORTED, with_aliases, with_unsupported
+from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
-from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
+from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
 from sandpool.node.volumes.volumes import Volumes

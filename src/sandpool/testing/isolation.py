@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 
 from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from sandpool.node.network.links import raise_loopback
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.sdk.speaker import SdkProcess
 from sandpool.testing.server_process import ServerProcess
 

@@ -22,7 +22,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.node.assembly import Node, Settings
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.runtime import Container
 from sandpool.server.app import ApiServer

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.component import Component
 from sandpool.testing.rig import Rig
 

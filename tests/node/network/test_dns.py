@@ -11,8 +11,8 @@ from dnslib import QTYPE, RCODE, DNSRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.node.network.cluster_dns import NotOurs
 from sandpool.node.network.dns import DnsServer, name_servers
-from sandpool.node.network.names import NotOurs
 
 BOX = "box.default.svc.cluster.local"
 

@@ -21,7 +21,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.soak.town import Town

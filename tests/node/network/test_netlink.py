@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from sandpool.node.network import netlink
-from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.netlink import LOOPBACK, Netlink
+from sandpool.node.network.netns import Namespace
 
 pytestmark = pytest.mark.isolation
 

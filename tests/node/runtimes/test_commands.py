@@ -13,8 +13,8 @@ import pytest
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.process_tracker import depth, owner
 from sandpool.node.runtimes.runtime import Command, Container, NotExecutable, RuntimeFailure, Stdio
-from sandpool.node.runtimes.trace import depth, owner
 from sandpool.testing.isolation import Rig, alive
 from sandpool.testing.watching import until
 

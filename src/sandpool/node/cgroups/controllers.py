@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.cgroups.membership import PROCESSES
 from sandpool.node.cgroups.mounts import CONTROLLERS, Mounts
+from sandpool.node.cgroups.process_identity import PROCESSES
 
 # Microseconds over which a CPU limit holds, and the least that can be given of them.
 _PERIOD: Final = 100_000

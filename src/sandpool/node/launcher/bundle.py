@@ -15,7 +15,7 @@ import json
 import os
 from typing import Any, Final
 
-from sandpool.node.launcher.stage import CGROUPS, SANDBOX, Stage
+from sandpool.node.launcher.rootfs import CGROUPS, SANDBOX, Stage
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
 from sandpool.node.runtimes.seccomp import profile
 

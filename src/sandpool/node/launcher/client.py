@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from sandpool.node.launcher.exchange import Child, Exchange
+from sandpool.node.launcher.channel import Child, Exchange
 from sandpool.node.launcher.interpreter import unchangeable
-from sandpool.node.launcher.orders import Order, encode
+from sandpool.node.launcher.requests import Order, encode
 
 
 class LauncherClient:

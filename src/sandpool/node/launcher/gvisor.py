@@ -21,8 +21,8 @@ import stat
 from typing import Any, Final
 
 from sandpool.node.launcher.bundle import BUNDLE, NAME, STATE, oci_config
-from sandpool.node.launcher.root import make_read_only
-from sandpool.node.launcher.stage import SANDBOX, Stage
+from sandpool.node.launcher.root_directory import make_read_only
+from sandpool.node.launcher.rootfs import SANDBOX, Stage
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 
 #: What runsc calls what it knows of the container.

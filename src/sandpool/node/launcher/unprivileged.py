@@ -15,15 +15,15 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.membership import began
-from sandpool.node.launcher import kernel
+from sandpool.node.cgroups.process_identity import began
+from sandpool.node.launcher import syscalls
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _NS_GET_USERNS: Final = 0xB701
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP_RUNNING: Final = 0x1 | 0x40
 _SWITCHES: Final = (
-    "see the settings user.max_user_namespaces, kernel.unprivileged_userns_clone and "
+    "see the settings user.max_user_namespaces, syscalls.unprivileged_userns_clone and "
     "kernel.apparmor_restrict_unprivileged_userns"
 )
 _CONNECTING: Final = 5.0  # seconds
@@ -67,7 +67,7 @@ def become_holder(order: Hold, report: int) -> None:
     os.setsid()
     with open(order.record, "w") as file:
         json.dump([order.address, os.getpid(), began(os.getpid())], file)
-    _new_user_namespace(kernel.CLONE_NEWNET)
+    _new_user_namespace(syscalls.CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anything:
         fcntl.ioctl(anything, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
     os.chdir("/")
@@ -89,8 +89,8 @@ def become_dialer(order: Dial, report: int) -> None:
 def _enter(netns: str) -> None:
     network = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     users = fcntl.ioctl(network, _NS_GET_USERNS)
-    kernel.setns(users, kernel.CLONE_NEWUSER)
-    kernel.setns(network, kernel.CLONE_NEWNET)
+    syscalls.setns(users, syscalls.CLONE_NEWUSER)
+    syscalls.setns(network, syscalls.CLONE_NEWNET)
     os.close(users)
     os.close(network)
 
@@ -99,7 +99,7 @@ def _new_user_namespace(more: int) -> None:
     """In which we are who we are, and nobody else is anybody."""
     uid, gid = os.geteuid(), os.getegid()
     try:
-        kernel.unshare(kernel.CLONE_NEWUSER | more)
+        syscalls.unshare(syscalls.CLONE_NEWUSER | more)
     except OSError as error:
         raise RuntimeFailure(f"this user may make no user namespaces ({error.strerror}); {_SWITCHES}") from error
     for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):

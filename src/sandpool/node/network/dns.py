@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSRecord
 
-from sandpool.node.network.names import NotOurs
+from sandpool.node.network.cluster_dns import NotOurs
 
 _log = logging.getLogger(__name__)
 

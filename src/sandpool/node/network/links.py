@@ -23,8 +23,8 @@ from threading import Lock
 from typing import Final
 
 from sandpool.node.network import netlink
-from sandpool.node.network.namespaces import Namespace, open_namespace
 from sandpool.node.network.netlink import LOOPBACK, Netlink
+from sandpool.node.network.netns import Namespace, open_namespace
 
 #: What a pod calls its end.
 POD_LINK: Final = "eth0"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.network.places import THIS_HOST, Places
+from sandpool.node.network.unrouted import THIS_HOST, Places
 from sandpool.node.pods.parts import Attachment
 
 #: The type of the condition that says so.

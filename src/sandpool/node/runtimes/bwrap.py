@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.group import Group
-from sandpool.node.launcher.birth import BWRAP
+from sandpool.node.launcher.spawn_container import BWRAP
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
-from sandpool.node.runtimes.trace import BwrapTrace, Trace
+from sandpool.node.runtimes.process_tracker import BwrapTrace, Trace
 
 # From this one on the system's own is preferred.
 _RECENT: Final = (0, 12)

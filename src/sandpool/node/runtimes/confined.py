@@ -10,14 +10,14 @@ from pathlib import Path
 
 from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.group import Groups
-from sandpool.node.cgroups.members import MemberGroup
-from sandpool.node.cgroups.membership import MEMBERS, began
 from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.launcher.birth import Birth
+from sandpool.node.cgroups.pid_namespace_groups import MemberGroup
+from sandpool.node.cgroups.process_identity import MEMBERS, began
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.entry import Entry
-from sandpool.node.launcher.porter import Errand
-from sandpool.node.launcher.porters import Porters
+from sandpool.node.launcher.enter import Entry
+from sandpool.node.launcher.exec_agent import Errand
+from sandpool.node.launcher.exec_agent_pool import Porters
+from sandpool.node.launcher.spawn_container import Birth
 from sandpool.node.runtimes import selftest
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime

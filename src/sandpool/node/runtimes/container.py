@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 from sandpool.node.cgroups.events import OutOfMemory
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
-from sandpool.node.launcher.exchange import Child
-from sandpool.node.runtimes import once
-from sandpool.node.runtimes.record import SPEC, spec_to_json
+from sandpool.node.launcher.channel import Child
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.spec_codec import SPEC, spec_to_json
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LaunchedContainer(ABC):
     def make(self) -> None:
         self.directory.mkdir(mode=0o700)
         (self.directory / SPEC).write_text(json.dumps(spec_to_json(self.spec)))
-        stdin = [once.STDIN] * self.spec.stdin + [once.HELD] * self.spec.stdin_once
+        stdin = [stdin_once.STDIN] * self.spec.stdin + [stdin_once.HELD] * self.spec.stdin_once
         for name in ("stdout", "stderr", *stdin):
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
@@ -98,8 +98,8 @@ class LaunchedContainer(ABC):
         elif not self.trace.status.exists():
             await self.cgroup.kill()  # it may have been about to
             return False
-        if self.spec.stdin_once and once.is_taken(self.directory):
-            once.end(self.directory)
+        if self.spec.stdin_once and stdin_once.is_taken(self.directory):
+            stdin_once.end(self.directory)
         self._keep()
         self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
         return True
@@ -259,16 +259,16 @@ class LaunchedContainer(ABC):
         if self.spec.stdin_once:
             stdin = await self._open_stdin_once()
         elif self.spec.stdin:
-            stdin = os.open(self.directory / once.STDIN, both)
+            stdin = os.open(self.directory / stdin_once.STDIN, both)
         else:
             stdin = os.open("/dev/null", os.O_RDONLY)
         return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
 
     async def _open_stdin_once(self) -> int:
         """Held open by somebody else from here on."""
-        ends = once.open_ends(self.directory)
+        ends = stdin_once.open_ends(self.directory)
         try:
-            (await self.runtime.launcher.launch(once.holder(self.pod, self.cgroup, ends))).close()
+            (await self.runtime.launcher.launch(stdin_once.holder(self.pod, self.cgroup, ends))).close()
         except BaseException:
             os.close(ends.reader)
             raise

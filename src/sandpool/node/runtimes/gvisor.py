@@ -22,17 +22,17 @@ from typing import Any, Final
 from sandpool.node.cgroups.group import Group
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
-from sandpool.node.launcher.birth import GVISOR
 from sandpool.node.launcher.bundle import NAME
-from sandpool.node.launcher.call import Call
-from sandpool.node.launcher.exchange import Child
+from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.gvisor import STATE_FILE, runsc
-from sandpool.node.launcher.stage import PROGRAMS
+from sandpool.node.launcher.rootfs import PROGRAMS
+from sandpool.node.launcher.runsc_call import Call
+from sandpool.node.launcher.spawn_container import GVISOR
 from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.container import KILLED, LaunchedContainer, LaunchedProcess
+from sandpool.node.runtimes.process_tracker import Trace
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, NotExecutable, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
-from sandpool.node.runtimes.trace import Trace
 
 #: Names runsc where it is not in PATH, as for other programs that use it.
 RUNSC_PATH: Final = "RUNSC_PATH"

@@ -13,11 +13,11 @@ from typing import Final
 
 from sandpool.node.cgroups.group import Group
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.launcher.birth import CRUN, RUNC, Birth
+from sandpool.node.launcher.spawn_container import CRUN, RUNC, Birth
 from sandpool.node.runtimes.confined import ConfinedContainer, ConfinedRuntime, Confiner, Unusable
 from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.process_tracker import OciTrace, Trace
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
-from sandpool.node.runtimes.trace import OciTrace, Trace
 
 #: Names runc where the one in PATH is not the one to use.
 RUNC_PATH: Final = "RUNC_PATH"

@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from sandpool.node.cgroups.environment_groups import marking
 from sandpool.node.cgroups.group import Group
-from sandpool.node.cgroups.marks import marking
 from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.launcher.plain import Plain
+from sandpool.node.launcher.unconfined import Plain
 from sandpool.node.runtimes import selftest
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.process_tracker import PlainTrace, Trace
 from sandpool.node.runtimes.runtime import (
     Bind,
     Command,
@@ -33,7 +34,6 @@ from sandpool.node.runtimes.runtime import (
     Stdio,
 )
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
-from sandpool.node.runtimes.trace import PlainTrace, Trace
 
 PROCESS: Final = "process"
 #: What is said wherever it is used.

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from sandpool.engine.clock import SystemClock
-from sandpool.node.cgroups.members import Members
+from sandpool.node.cgroups.pid_namespace_groups import Members
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.network.held import HeldNetwork
+from sandpool.node.network.rootless import HeldNetwork
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.runtime import (
     Bind,

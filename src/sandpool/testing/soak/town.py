@@ -24,9 +24,9 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import Namespace
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.soak.asking import Router
 from sandpool.testing.soak.ledger import Broken
