@@ -266,7 +266,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     try:
         try:
             if isinstance(kind, ConfinedRuntime):
-                kind.find_confiner()
+                kind.find_binary()
         except Unusable as error:
             raise NotHere(str(error)) from error
         yield made

@@ -63,7 +63,7 @@ def group(cgroups: Cgroups) -> Cgroup:
 
 def run(group: Cgroup, *argv: str) -> subprocess.Popen[str]:
     """Start a program in the cgroup."""
-    enter = "".join(f"echo 0 > {file} && " for file in group.entrances()) + 'exec "$@"'
+    enter = "".join(f"echo 0 > {file} && " for file in group.join_files()) + 'exec "$@"'
     return subprocess.Popen(
         ["sh", "-c", enter, "sh", *argv], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
@@ -108,7 +108,7 @@ async def test_what_is_frozen_does_nothing_and_can_be_killed(group: Cgroup) -> N
 
 async def test_running_out_of_memory_is_counted_and_told(group: Cgroup) -> None:
     told = asyncio.Event()
-    watch = group.watch_memory(told.set)
+    watch = group.watch_oom(told.set)
     process = run(group, "python3", "-c", HOG)
     await asyncio.to_thread(ended, process)
     assert process.returncode == -signal.SIGKILL

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.cgroups.pid_namespace_groups import MemberGroup, Members
-from sandpool.node.cgroups.process_identity import stat_of, write_down
+from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroup, PidNamespaceGroups
+from sandpool.node.cgroups.process_identity import append_member, proc_stat
 
 pytestmark = pytest.mark.isolation
 
@@ -39,7 +39,7 @@ def watcher() -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()
-    while "Z" not in (stat_of(pid)[0] for pid in below(process.pid)):
+    while "Z" not in (proc_stat(pid)[0] for pid in below(process.pid)):
         time.sleep(0.01)
     yield process
     with suppress(FileNotFoundError):
@@ -50,25 +50,25 @@ def watcher() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture
-def group(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> MemberGroup:
-    group = Members(tmp_path).group("pod", "main")
+def group(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> PidNamespaceGroup:
+    group = PidNamespaceGroups(tmp_path).group("pod", "main")
     group.create(Limits())
-    (entrance,) = group.entrances()
-    write_down(str(entrance), watcher.pid)
+    (entrance,) = group.join_files()
+    append_member(str(entrance), watcher.pid)
     return group
 
 
-async def test_who_is_in_it(group: MemberGroup, watcher: subprocess.Popen[bytes], tmp_path: Path) -> None:
+async def test_who_is_in_it(group: PidNamespaceGroup, watcher: subprocess.Popen[bytes], tmp_path: Path) -> None:
     found = group.processes()
     assert watcher.pid in found and len(found) == 4  # the shell is the first, and has two
-    assert sorted(Members(tmp_path).group("pod").processes()) == sorted(found)
-    assert Members(tmp_path).group().children() == ["pod"]
+    assert sorted(PidNamespaceGroups(tmp_path).group("pod").processes()) == sorted(found)
+    assert PidNamespaceGroups(tmp_path).group().children() == ["pod"]
     assert group.usage().pids == 4
     await group.kill()
     assert group.processes() == []
 
 
-async def test_to_stop_and_go_on(group: MemberGroup) -> None:
+async def test_to_stop_and_go_on(group: PidNamespaceGroup) -> None:
     assert not group.is_frozen()
     await group.freeze()
     assert group.is_frozen()
@@ -80,20 +80,20 @@ async def test_to_stop_and_go_on(group: MemberGroup) -> None:
 
 
 async def test_those_are_found_whose_watcher_was_killed(
-    group: MemberGroup, watcher: subprocess.Popen[bytes], tmp_path: Path
+    group: PidNamespaceGroup, watcher: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
     assert len(group.processes()) == 4
     watcher.kill()
     watcher.wait()
-    again = Members(tmp_path).group("pod", "main")
+    again = PidNamespaceGroups(tmp_path).group("pod", "main")
     assert len(again.processes()) == 3
     await again.kill()
     assert again.processes() == []
 
 
 def test_a_number_that_is_somebody_elses_by_now(tmp_path: Path, watcher: subprocess.Popen[bytes]) -> None:
-    group = Members(tmp_path).group("pod", "main")
+    group = PidNamespaceGroups(tmp_path).group("pod", "main")
     group.create(Limits())
-    (entrance,) = group.entrances()
+    (entrance,) = group.join_files()
     entrance.write_text(f"{watcher.pid} 1\n")
     assert group.processes() == []

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from sandpool.node.launcher.channel import Child, Exchange
-from sandpool.node.launcher.messages import answer, receive_order
+from sandpool.node.launcher.channel import Child, ProcessChannel
+from sandpool.node.launcher.messages import answer, receive_request
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 
@@ -18,7 +18,9 @@ class Desk:
     def __init__(self) -> None:
         ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.unwanted: list[int] = []
-        self.exchange = Exchange(ours, on_end=lambda: None, unwanted=lambda child: self.unwanted.append(child.pid))
+        self.exchange = ProcessChannel(
+            ours, on_end=lambda: None, unwanted=lambda child: self.unwanted.append(child.pid)
+        )
         asyncio.get_running_loop().remove_reader(ours)
 
     async def asked(self) -> asyncio.Task[Child]:
@@ -27,7 +29,7 @@ class Desk:
         return task
 
     def reply(self, **what: object) -> None:
-        order = receive_order(self.theirs)
+        order = receive_request(self.theirs)
         assert order is not None
         answer(self.theirs, {"order": order.number, **what})
         self.exchange._receive()

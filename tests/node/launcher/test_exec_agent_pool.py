@@ -15,19 +15,19 @@ from sandpool.node.descriptors import readable
 from sandpool.node.launcher import exec_agent_pool as module
 from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.enter import Entry
-from sandpool.node.launcher.exec_agent import Errand
-from sandpool.node.launcher.exec_agent_pool import CROWD, LOST, MOST, MOST_LOST, STAY, Porters
-from sandpool.node.launcher.messages import answer, receive_order
-from sandpool.node.launcher.requests import Order
+from sandpool.node.launcher.enter import EnterRequest
+from sandpool.node.launcher.exec_agent import ExecRequest
+from sandpool.node.launcher.exec_agent_pool import CROWD, LOST, MOST, MOST_LOST, STAY, ExecAgentPool
+from sandpool.node.launcher.messages import answer, receive_request
+from sandpool.node.launcher.requests import LaunchRequest
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 from sandpool.testing.clock import ManualClock
 
-TRUE = Errand(["true"], {}, "/", False)
+TRUE = ExecRequest(["true"], {}, "/", False)
 
 
-def entry(since: int = 0) -> Entry:
-    return Entry(1, "", since, [], 1000, 1000, 64, [], b"")
+def entry(since: int = 0) -> EnterRequest:
+    return EnterRequest(1, "", since, [], 1000, 1000, 64, [], b"")
 
 
 class Inside:
@@ -39,7 +39,7 @@ class Inside:
     async def starts(self, pid: int | None = None, **said: object) -> int:
         """Wait for an errand and say what came of it; the number of the errand."""
         await readable(self.agent.fileno())
-        order = receive_order(self.agent)
+        order = receive_request(self.agent)
         assert order is not None
         for descriptor in order.descriptors:
             os.close(descriptor)
@@ -57,13 +57,13 @@ class Inside:
 
     async def is_told_to_go(self) -> bool:
         await readable(self.agent.fileno())
-        return receive_order(self.agent) is None
+        return receive_request(self.agent) is None
 
     def dies(self) -> None:
         self.agent.close()
 
 
-class Stage(LauncherClient):
+class Rootfs(LauncherClient):
     """A launcher of which every porter is played by the test."""
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Stage(LauncherClient):
         self.arrived = asyncio.Event()  # what they are told when they are inside
         self.arrived.set()
 
-    async def launch(self, order: Order, on_sent: Callable[[], object] = lambda: None) -> Child:
+    async def launch(self, order: LaunchRequest, on_sent: Callable[[], object] = lambda: None) -> Child:
         if self.refusal is not None:
             raise RuntimeFailure(self.refusal)
         self.inside.append(Inside(socket.socket(fileno=os.dup(order.stdio[0]))))
@@ -85,12 +85,12 @@ class Stage(LauncherClient):
 class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.stage = Stage()
-        self.porters = Porters(self.stage, self.clock)
+        self.stage = Rootfs()
+        self.exec_agents = ExecAgentPool(self.stage, self.clock)
 
     def send(self, container: str = "box", since: int = 0) -> asyncio.Task[Child]:
         nothing = [0, 0, 0]
-        return asyncio.create_task(self.porters.send(container, TRUE, nothing, lambda: entry(since)))
+        return asyncio.create_task(self.exec_agents.send(container, TRUE, nothing, lambda: entry(since)))
 
     async def run(self, container: str = "box", since: int = 0) -> None:
         """A command from its beginning to its end, by the last porter that came in."""
@@ -108,7 +108,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     made = World()
     yield made
-    made.porters.close()
+    made.exec_agents.close()
     await made.clock.settle()
     for inside in made.stage.inside:
         inside.dies()
@@ -161,7 +161,7 @@ async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> No
 
 async def test_one_that_could_not_be_told_goes_after_a_while_as_well(world: World) -> None:
     with pytest.raises(OSError, match="descriptor"):
-        await world.porters.send("box", TRUE, [-1, -1, -1], entry)
+        await world.exec_agents.send("box", TRUE, [-1, -1, -1], entry)
     await world.clock.advance(STAY)
     assert await world.stage.inside[0].is_told_to_go()
 
@@ -228,7 +228,7 @@ async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World
     await first.starts()
     (await sending).close()
     first.ends(number)
-    world.porters.close()
+    world.exec_agents.close()
     await asyncio.gather(*sent, return_exceptions=True)
 
 
@@ -304,7 +304,7 @@ async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World)
 async def test_when_a_container_is_deleted_its_porter_goes(world: World) -> None:
     await world.run("one")
     await world.run("two")
-    world.porters.dismiss("one")
+    world.exec_agents.dismiss("one")
     assert await world.stage.inside[0].is_told_to_go()
     sending = world.send("two")
     await world.stage.inside[1].starts()

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandpool.node.launcher.messages import receive, send_order
+from sandpool.node.launcher.messages import receive, send_request
 from sandpool.node.launcher.requests import encode
-from sandpool.node.launcher.unprivileged import Dial
+from sandpool.node.launcher.unprivileged import DialRequest
 
-NOWHERE = encode(Dial("/no/such/network", "127.0.0.1", 1, stdio=[], filter=b""))
+NOWHERE = encode(DialRequest("/no/such/network", "127.0.0.1", 1, stdio=[], filter=b""))
 PATIENCE = 30.0
 
 
@@ -29,7 +29,7 @@ class Process:
 
     def ask(self, number: int) -> None:
         """For what cannot be done, and wait until it was answered."""
-        send_order(self.ours, number, NOWHERE, [])
+        send_request(self.ours, number, NOWHERE, [])
         assert select.select([self.ours], [], [], PATIENCE)[0]
 
     def end(self) -> tuple[int, str]:

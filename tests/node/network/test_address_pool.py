@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.node.network.address_pool import Addresses, NoAddressLeft
+from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
 
 SMALL = IPv4Network("10.0.0.0/28")
 
@@ -14,7 +14,7 @@ SMALL = IPv4Network("10.0.0.0/28")
 def test_the_first_addresses_and_the_last_are_the_nodes() -> None:
     addresses = Addresses(SMALL, reserved=8)
     assert [str(addresses.take()) for _ in range(7)] == [f"10.0.0.{n}" for n in range(8, 15)]
-    with pytest.raises(NoAddressLeft, match=r"all addresses of 10\.0\.0\.0/28 are in use"):
+    with pytest.raises(NoAddressAvailable, match=r"all addresses of 10\.0\.0\.0/28 are in use"):
         addresses.take()
 
 
@@ -62,7 +62,7 @@ def test_nobody_shares_an_address(steps: list[int]) -> None:
         else:
             try:
                 address = addresses.take()
-            except NoAddressLeft:
+            except NoAddressAvailable:
                 assert len(taken) == 28
             else:
                 assert address not in taken

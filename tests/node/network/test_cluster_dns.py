@@ -2,24 +2,24 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.node.network.cluster_dns import NamedPod, NamedService, NotOurs, resolve, search_domains
+from sandpool.node.network.cluster_dns import DnsPod, DnsService, OutsideClusterDomain, resolve, search_domains
 
 PODS = (
-    NamedPod("default", "one", "10.0.0.1", {"app": "box"}, ready=True, hostname="one", subdomain="box"),
-    NamedPod("default", "two", "10.0.0.2", {"app": "box"}, ready=False),
-    NamedPod("other", "three", "10.0.0.3", {"app": "box"}, ready=True),
+    DnsPod("default", "one", "10.0.0.1", {"app": "box"}, ready=True, hostname="one", subdomain="box"),
+    DnsPod("default", "two", "10.0.0.2", {"app": "box"}, ready=False),
+    DnsPod("other", "three", "10.0.0.3", {"app": "box"}, ready=True),
 )
 SERVICES = {
     (service.namespace, service.name): service
     for service in (
-        NamedService("default", "box", {"app": "box"}),
-        NamedService("default", "all", {"app": "box"}, publishes_not_ready=True),
-        NamedService("default", "none", {}),
+        DnsService("default", "box", {"app": "box"}),
+        DnsService("default", "all", {"app": "box"}, publishes_not_ready=True),
+        DnsService("default", "none", {}),
     )
 }
 
 
-def find(namespace: str, name: str) -> NamedService | None:
+def find(namespace: str, name: str) -> DnsService | None:
     return SERVICES.get((namespace, name))
 
 
@@ -46,7 +46,7 @@ def test_a_name_of_the_cluster(name: str, addresses: list[str] | None) -> None:
 
 @pytest.mark.parametrize("name", ["example.com.", "notcluster.local", "."])
 def test_other_names_are_somebody_elses(name: str) -> None:
-    with pytest.raises(NotOurs):
+    with pytest.raises(OutsideClusterDomain):
         resolve(name, find, PODS)
 
 

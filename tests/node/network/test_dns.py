@@ -11,7 +11,7 @@ from dnslib import QTYPE, RCODE, DNSRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.node.network.cluster_dns import NotOurs
+from sandpool.node.network.cluster_dns import OutsideClusterDomain
 from sandpool.node.network.dns import DnsServer, name_servers
 
 BOX = "box.default.svc.cluster.local"
@@ -19,7 +19,7 @@ BOX = "box.default.svc.cluster.local"
 
 def known(name: str) -> list[str] | None:
     if not name.endswith("cluster.local."):
-        raise NotOurs(name)
+        raise OutsideClusterDomain(name)
     return ["10.0.0.1", "10.0.0.2"] if name == f"{BOX}." else None
 
 

@@ -12,7 +12,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.network.enforcer import Enforcer
-from sandpool.node.network.informers import Surroundings
+from sandpool.node.network.informers import NetworkInformers
 from sandpool.node.network.policy import OPEN, Endpoint
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new
@@ -28,8 +28,8 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @pytest_asyncio.fixture
-async def surroundings(client: Client) -> AsyncIterator[Surroundings]:
-    surroundings = Surroundings(client, SystemClock(), Random(1), "node")
+async def surroundings(client: Client) -> AsyncIterator[NetworkInformers]:
+    surroundings = NetworkInformers(client, SystemClock(), Random(1), "node")
     running = asyncio.create_task(surroundings.run())
     await surroundings.synced()
     yield surroundings
@@ -47,7 +47,7 @@ async def pod(client: Client, name: str, address: str, **labels: str) -> Object:
     return made
 
 
-async def test_a_service_has_the_addresses_of_its_pods(client: Client, surroundings: Surroundings) -> None:
+async def test_a_service_has_the_addresses_of_its_pods(client: Client, surroundings: NetworkInformers) -> None:
     await pod(client, "one", "10.231.0.9", app="box")
     spec = {"selector": {"app": "box"}, "clusterIP": "None"}
     await client.create(SERVICE, new(SERVICE, "box", spec=spec), "default")
@@ -58,7 +58,7 @@ async def test_a_service_has_the_addresses_of_its_pods(client: Client, surroundi
     assert await until(known) == ["10.231.0.9"]
 
 
-async def test_policies_follow_the_labels_of_pods(client: Client, surroundings: Surroundings) -> None:
+async def test_policies_follow_the_labels_of_pods(client: Client, surroundings: NetworkInformers) -> None:
     async def run(script: str) -> None:
         scripts.append(script)
 

@@ -10,15 +10,15 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.resource import Object
-from sandpool.node.network.isolated import LonelyNetwork
-from sandpool.node.network.netns import Namespace
+from sandpool.node.network.isolated import IsolatedNetwork
+from sandpool.node.network.netns import NetworkNamespace
 
 pytestmark = pytest.mark.isolation
 
 
 @pytest_asyncio.fixture
-async def network(tmp_path: Path) -> AsyncIterator[LonelyNetwork]:
-    network = LonelyNetwork(tmp_path / "network", "nft is not installed")
+async def network(tmp_path: Path) -> AsyncIterator[IsolatedNetwork]:
+    network = IsolatedNetwork(tmp_path / "network", "nft is not installed")
     await network.start()
     yield network
     await network.stop()
@@ -29,13 +29,13 @@ def pod(uid: str) -> Object:
     return {"metadata": {"uid": uid}}
 
 
-async def test_pods_are_alone_and_the_node_can_visit(network: LonelyNetwork) -> None:
+async def test_pods_are_alone_and_the_node_can_visit(network: IsolatedNetwork) -> None:
     one, two = await network.attach(pod("1")), await network.attach(pod("2"))
     assert one.netns is not None
     assert one.addresses != two.addresses
     assert await network.attach(pod("1")) == one
     address = (one.addresses[0], 8080)
-    with closing(Namespace(one.netns).call(lambda: socket.create_server(address))):
+    with closing(NetworkNamespace(one.netns).call(lambda: socket.create_server(address))):
         (await network.dial("1", 8080)).close()
         with pytest.raises(ConnectionRefusedError):
             await network.dial("2", 8080, one.addresses[0])
@@ -43,9 +43,9 @@ async def test_pods_are_alone_and_the_node_can_visit(network: LonelyNetwork) -> 
         await network.dial("3", 8080)
 
 
-async def test_the_next_process_finds_them(network: LonelyNetwork) -> None:
+async def test_the_next_process_finds_them(network: IsolatedNetwork) -> None:
     before = await network.attach(pod("1-a_b"))
-    again = LonelyNetwork(network.directory, "")
+    again = IsolatedNetwork(network.directory, "")
     await again.start()
     assert await again.attached() == {"1-a_b"}
     assert await again.attach(pod("1-a_b")) == before
@@ -54,7 +54,7 @@ async def test_the_next_process_finds_them(network: LonelyNetwork) -> None:
     await again.detach("2")
 
 
-async def test_what_is_missing_is_said(network: LonelyNetwork) -> None:
+async def test_what_is_missing_is_said(network: IsolatedNetwork) -> None:
     assert network.weaknesses == {
         "SandboxNetworkUnavailable": "sandboxes have no network: nft is not installed",
     }

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.network.links import raise_loopback
-from sandpool.node.network.netns import Namespace, connect_inside
+from sandpool.node.network.links import set_up_loopback
+from sandpool.node.network.netns import NetworkNamespace, connect_inside
 
 pytestmark = pytest.mark.isolation
 
 
 async def test_a_connection_is_made_inside_by_a_thread_that_stays_outside(tmp_path: Path) -> None:
-    namespace, _ = Namespace.make(tmp_path / "net", raise_loopback)
+    namespace, _ = NetworkNamespace.make(tmp_path / "net", set_up_loopback)
     try:
         listening = namespace.call(lambda: socket.create_server(("127.0.0.1", 0)))
         before, threads = os.readlink("/proc/thread-self/ns/net"), threading.active_count()
@@ -34,5 +34,5 @@ async def test_a_connection_is_made_inside_by_a_thread_that_stays_outside(tmp_pa
 async def test_where_there_is_no_namespace_nothing_changes(tmp_path: Path) -> None:
     before = os.readlink("/proc/thread-self/ns/net")
     with pytest.raises(FileNotFoundError):
-        await connect_inside(Namespace(tmp_path / "none"), ("127.0.0.1", 1))
+        await connect_inside(NetworkNamespace(tmp_path / "none"), ("127.0.0.1", 1))
     assert os.readlink("/proc/thread-self/ns/net") == before

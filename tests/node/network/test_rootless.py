@@ -11,12 +11,12 @@ import pytest
 import pytest_asyncio
 
 from sandpool.api.resource import Object
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.unprivileged import Hold
+from sandpool.node.launcher.unprivileged import HoldNamespacesRequest
 from sandpool.node.network import rootless
-from sandpool.node.network.rootless import HeldNetwork
+from sandpool.node.network.rootless import RootlessNetwork
 from sandpool.node.pods.parts import NetworkFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
@@ -34,9 +34,9 @@ class Launcher:
         if self.fails:
             raise RuntimeFailure("no")
         process = self._start()
-        assert isinstance(order, Hold)
+        assert isinstance(order, HoldNamespacesRequest)
         # As who holds the namespaces does it.
-        _write(order.record, [order.address, process.pid, began(process.pid)])
+        _write(order.record, [order.address, process.pid, start_time(process.pid)])
         return Child(process.pid, os.pidfd_open(process.pid))
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -61,16 +61,16 @@ async def launcher() -> AsyncIterator[Launcher]:
 
 
 @pytest_asyncio.fixture
-async def network(tmp_path: Path, launcher: Launcher) -> HeldNetwork:
-    network = HeldNetwork(tmp_path / "addresses", cast(LauncherClient, launcher))
+async def network(tmp_path: Path, launcher: Launcher) -> RootlessNetwork:
+    network = RootlessNetwork(tmp_path / "addresses", cast(LauncherClient, launcher))
     await network.start()
     return network
 
 
-async def test_a_pod_stays_where_it_is(network: HeldNetwork, launcher: Launcher, tmp_path: Path) -> None:
+async def test_a_pod_stays_where_it_is(network: RootlessNetwork, launcher: Launcher, tmp_path: Path) -> None:
     first = await network.attach(POD)
     assert await network.attach(POD) == first
-    later = HeldNetwork(tmp_path / "addresses", cast(LauncherClient, launcher))
+    later = RootlessNetwork(tmp_path / "addresses", cast(LauncherClient, launcher))
     await later.start()
     assert await later.attach(POD) == first
     assert len(launcher.started) == 1
@@ -79,22 +79,22 @@ async def test_a_pod_stays_where_it_is(network: HeldNetwork, launcher: Launcher,
 
 
 async def test_who_has_the_pid_of_a_holder_that_was_killed_is_left_alone(
-    network: HeldNetwork, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
+    network: RootlessNetwork, launcher: Launcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = await network.attach(POD)
-    monkeypatch.setattr(rootless, "began", lambda pid: 1)  # another process, that is
+    monkeypatch.setattr(rootless, "start_time", lambda pid: 1)  # another process, that is
     with pytest.raises(ConnectionRefusedError):
         await network.dial("1", 80)
     await network.detach("1")
     assert launcher.started[0].poll() is None
     monkeypatch.undo()
     await network.attach(POD)
-    monkeypatch.setattr(rootless, "began", lambda pid: 1)
+    monkeypatch.setattr(rootless, "start_time", lambda pid: 1)
     assert (await network.attach(POD)).netns != first.netns
     assert len(launcher.started) == 3
 
 
-async def test_a_pod_whose_holder_was_killed_is_given_another(network: HeldNetwork, launcher: Launcher) -> None:
+async def test_a_pod_whose_holder_was_killed_is_given_another(network: RootlessNetwork, launcher: Launcher) -> None:
     first = await network.attach(POD)
     launcher.end(0)
     second = await network.attach(POD)
@@ -102,7 +102,7 @@ async def test_a_pod_whose_holder_was_killed_is_given_another(network: HeldNetwo
     assert second.netns == Path(f"/proc/{launcher.started[1].pid}/ns/net")
 
 
-async def test_an_address_that_could_not_be_used_is_given_back(network: HeldNetwork, launcher: Launcher) -> None:
+async def test_an_address_that_could_not_be_used_is_given_back(network: RootlessNetwork, launcher: Launcher) -> None:
     launcher.fails = True
     taken = network.addresses._taken.copy()
     with pytest.raises(NetworkFailure, match="no"):

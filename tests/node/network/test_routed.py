@@ -23,7 +23,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
-from sandpool.node.network.netns import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.network.routed import Network, NetworkUnavailable, Settings
 from sandpool.testing.watching import until
 
@@ -37,7 +37,7 @@ PORT = 8080
 class Yard:
     """A node with a network, its policies, and the pods that are attached to it."""
 
-    def __init__(self, directory: Path, host: Namespace) -> None:
+    def __init__(self, directory: Path, host: NetworkNamespace) -> None:
         self.directory = directory
         self.host = host
         self.policies: Cache[Object] = Cache(lambda obj: obj, name="policies")
@@ -54,12 +54,12 @@ class Yard:
         )
         return Network(settings, self.policies, self.namespaces, SystemClock())
 
-    async def pod(self, name: str, **labels: str) -> Namespace:
+    async def pod(self, name: str, **labels: str) -> NetworkNamespace:
         """Attach a pod that listens."""
         attachment = await self.network.attach(pod(name, **labels))
         assert attachment.netns is not None
         self.addresses[name] = attachment.addresses[0]
-        namespace = Namespace(attachment.netns)
+        namespace = NetworkNamespace(attachment.netns)
         listening = namespace.call(lambda: socket.create_server((attachment.addresses[0], PORT)))
         self.listening.append(listening)
         return namespace
@@ -67,7 +67,7 @@ class Yard:
     def address(self, name: str) -> str:
         return self.addresses[name]
 
-    def dial(self, source: Namespace, target: str, port: int = PORT) -> str:
+    def dial(self, source: NetworkNamespace, target: str, port: int = PORT) -> str:
         return source.call(lambda: dial(target, port))
 
     async def policy(self, name: str, spec: Object) -> None:
@@ -103,8 +103,8 @@ def tools(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Iterator[Namespace]:
-    namespace, _ = Namespace.make(
+def host(tmp_path: Path) -> Iterator[NetworkNamespace]:
+    namespace, _ = NetworkNamespace.make(
         tmp_path / "host", lambda: subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
     )
     yield namespace
@@ -112,7 +112,7 @@ def host(tmp_path: Path) -> Iterator[Namespace]:
 
 
 @pytest_asyncio.fixture
-async def yard(tmp_path: Path, host: Namespace) -> AsyncIterator[Yard]:
+async def yard(tmp_path: Path, host: NetworkNamespace) -> AsyncIterator[Yard]:
     yard = Yard(tmp_path / "network", host)
     await yard.network.start()
     yield yard
@@ -185,7 +185,7 @@ async def test_the_default_policy_of_templates_reaches_no_private_address(yard: 
             "egress": [{"to": internet}],
         },
     )
-    world, _ = Namespace.make(yard.directory.parent / "world", lambda: None)
+    world, _ = NetworkNamespace.make(yard.directory.parent / "world", lambda: None)
     try:
         connect_world(yard, world)
         with closing(world.call(lambda: socket.create_server(("198.51.100.1", PORT)))):
@@ -259,7 +259,7 @@ async def test_a_new_process_finds_the_pods_and_their_policies(yard: Yard) -> No
     assert yard.dial(one, yard.address("two")) == REFUSED
 
 
-async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: Namespace) -> None:
+async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: NetworkNamespace) -> None:
     before = traces(host, tmp_path)
     yard = Yard(tmp_path / "network", host)
     await yard.network.start()
@@ -302,7 +302,9 @@ async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
     assert not yard.network.addresses._taken
 
 
-async def test_a_machine_without_nft_says_so(tmp_path: Path, host: Namespace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_machine_without_nft_says_so(
+    tmp_path: Path, host: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
     yard = Yard(tmp_path / "network", host)
     with pytest.raises(NetworkUnavailable, match="nft is not installed"):
@@ -359,7 +361,7 @@ def udp(address: str) -> socket.socket:
     return sock
 
 
-def connect_world(yard: Yard, world: Namespace) -> None:
+def connect_world(yard: Yard, world: NetworkNamespace) -> None:
     """A wire from the node to somewhere public. (The addresses are of those reserved for documentation.)"""
     with world.path.open() as handle:
         make = f"ip link add world type veth peer name eth0 netns /proc/{os.getpid()}/fd/{handle.fileno()}"
@@ -372,7 +374,7 @@ def connect_world(yard: Yard, world: Namespace) -> None:
     world.call(lambda: subprocess.run(inside, shell=True, check=True))
 
 
-def traces(host: Namespace, directory: Path) -> tuple[object, ...]:
+def traces(host: NetworkNamespace, directory: Path) -> tuple[object, ...]:
     """What a network could leave behind: links, rules and settings of the node, mounts in its directory, open files."""
 
     def on_node() -> tuple[str, str]:

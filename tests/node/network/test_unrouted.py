@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.node.network.isolated import LonelyNetwork
-from sandpool.node.network.netns import Namespace
-from sandpool.node.network.unrouted import Places
+from sandpool.node.network.isolated import IsolatedNetwork
+from sandpool.node.network.netns import NetworkNamespace
+from sandpool.node.network.unrouted import UnroutedNetwork
 from sandpool.node.pods.parts import NetworkFailure
 
 POD: Object = {"metadata": {"uid": "1"}}
 
 
-class Seats(Places[str]):
+class Seats(UnroutedNetwork[str]):
     """Of which there are three."""
 
     def __init__(self, directory: Path) -> None:
@@ -61,9 +61,9 @@ async def test_a_namespace_that_could_not_be_made_takes_no_address(
     def fail(*about: object) -> None:
         raise OSError("no more namespaces")
 
-    network = LonelyNetwork(tmp_path / "network", "")
+    network = IsolatedNetwork(tmp_path / "network", "")
     taken = network.addresses._taken.copy()
-    monkeypatch.setattr(Namespace, "make", fail)
+    monkeypatch.setattr(NetworkNamespace, "make", fail)
     with pytest.raises(NetworkFailure, match="no more namespaces"):
         await network.attach(POD)
     assert network.addresses._taken == taken

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sandpool.engine.clock import SystemClock
-from sandpool.node.cgroups.environment_groups import MARK, Marks
+from sandpool.node.cgroups.environment_groups import MARK, EnvironmentGroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes import stdin_once
@@ -32,7 +32,7 @@ async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     with TemporaryDirectory() as name:
         directory = Path(name)
         os.chmod(directory, 0o711)  # the self-test has a user of its own if it can
-        launcher, marks = LauncherClient(), Marks(directory / "processes")
+        launcher, marks = LauncherClient(), EnvironmentGroups(directory / "processes")
         runtime = ProcessRuntime(marks, launcher, SystemClock(), directory=directory)
         made = Rig("marks", directory, marks, launcher, runtime)  # type: ignore[arg-type]
         made.uids = range(os.geteuid(), os.geteuid() + 1)
@@ -169,7 +169,7 @@ async def test_what_is_optional_is_left_out(boxes: Rig) -> None:
 
 async def test_a_mark_is_that_of_one_group(tmp_path: Path) -> None:
     """Not of one whose name begins alike, and a pod has those of its containers."""
-    marks = Marks(tmp_path)
+    marks = EnvironmentGroups(tmp_path)
     one, other = marks.group("pod", "one"), marks.group("pod", "one-more")
     one.create(Limits())
     process = await asyncio.create_subprocess_exec("sleep", "1000", env={"PATH": os.defpath, MARK: one.mark})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.limits import Limits, Usage
-from sandpool.node.cgroups.process_identity import stat_of
+from sandpool.node.cgroups.process_identity import proc_stat
 from sandpool.node.descriptors import readable
 
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
@@ -24,7 +24,7 @@ _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _STOPPED: Final = "T"
 
 
-class Gathered(ABC):
+class EmulatedGroup(ABC):
     """``directory`` holds a directory for every group in this one."""
 
     def __init__(self, path: str, directory: Path) -> None:
@@ -45,7 +45,7 @@ class Gathered(ABC):
     def limit(self, limits: Limits) -> None:  # noqa: B027 - nothing is limited
         pass
 
-    def entrances(self) -> list[Path]:
+    def join_files(self) -> list[Path]:
         return []
 
     def children(self) -> list[str]:
@@ -54,7 +54,7 @@ class Gathered(ABC):
         return []
 
     def is_frozen(self) -> bool:
-        states = [fields[0] for pid in self.programs() if (fields := stat_of(pid))]
+        states = [fields[0] for pid in self.programs() if (fields := proc_stat(pid))]
         return bool(states) and all(state == _STOPPED for state in states)
 
     async def freeze(self) -> None:
@@ -65,7 +65,7 @@ class Gathered(ABC):
     async def thaw(self) -> None:
         _signal(self.programs(), signal.SIGCONT)
 
-    def strike(self) -> None:
+    def kill_nowait(self) -> None:
         _signal(self.processes(), signal.SIGKILL)
 
     async def kill(self) -> None:
@@ -76,7 +76,7 @@ class Gathered(ABC):
 
     def usage(self) -> Usage:
         """Of those that run: what those have used that have ended nobody knows."""
-        found = [fields for pid in self.processes() if (fields := stat_of(pid))]
+        found = [fields for pid in self.processes() if (fields := proc_stat(pid))]
         memory = sum(int(fields[21]) for fields in found) * _PAGE
         ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
         return Usage(ticks * 10**9 // _TICKS, memory, memory, sum(int(fields[17]) for fields in found))
@@ -84,7 +84,7 @@ class Gathered(ABC):
     def oom_kills(self) -> int:
         return 0  # nobody counts them
 
-    def watch_memory(self, callback: Callable[[], None]) -> None:
+    def watch_oom(self, callback: Callable[[], None]) -> None:
         return None
 
     async def remove(self) -> None:

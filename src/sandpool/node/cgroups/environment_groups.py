@@ -12,14 +12,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.cgroups.emulated_group import Gathered
+from sandpool.node.cgroups.emulated_group import EmulatedGroup
 from sandpool.node.cgroups.group import Group
 
 #: The variable that holds the mark.
 MARK: Final = "SANDPOOL_PROCESSES"
 
 
-class Marks:
+class EnvironmentGroups:
     """``directory`` is where is kept which groups there are; its own path is part of every mark, so that nobody else
     has the same."""
 
@@ -29,15 +29,15 @@ class Marks:
     def check(self) -> None:
         pass  # anybody can do this
 
-    def group(self, *path: str) -> Marked:
-        return Marked(self, "/".join(path))
+    def group(self, *path: str) -> EnvironmentGroup:
+        return EnvironmentGroup(self, "/".join(path))
 
     def close(self) -> None:
         pass
 
 
-class Marked(Gathered):
-    def __init__(self, marks: Marks, path: str) -> None:
+class EnvironmentGroup(EmulatedGroup):
+    def __init__(self, marks: EnvironmentGroups, path: str) -> None:
         super().__init__(path, marks.directory / path)
         self.mark = str(self.directory)
 
@@ -55,6 +55,6 @@ class Marked(Gathered):
         return False
 
 
-def marking(group: Group) -> dict[str, str]:
+def group_environment(group: Group) -> dict[str, str]:
     """What must be in the environment of a process that is to be in the group; nothing if it is one of the kernel's."""
-    return {MARK: group.mark} if isinstance(group, Marked) else {}
+    return {MARK: group.mark} if isinstance(group, EnvironmentGroup) else {}

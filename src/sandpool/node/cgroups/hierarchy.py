@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.controllers import Controllers, Hybrid, controllers_of, remove_tree
-from sandpool.node.cgroups.events import Changes, OutOfMemory
+from sandpool.node.cgroups.events import Changes, OomWatch
 from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.cgroups.mounts import Mounts, NoCgroups
 from sandpool.node.cgroups.process_identity import PROCESSES
@@ -72,10 +72,10 @@ class Cgroup:
     def exists(self) -> bool:
         return self.directory.is_dir()
 
-    def entrances(self) -> list[Path]:
+    def join_files(self) -> list[Path]:
         """The files a process with one thread writes 0 to in order to be in it, in this order. The unified hierarchy is
         the first, so that whoever is in any of them can be killed."""
-        return [self.directory / PROCESSES, *self.cgroups.controllers.entrances(self.path)]
+        return [self.directory / PROCESSES, *self.cgroups.controllers.join_files(self.path)]
 
     def children(self) -> list[str]:
         with suppress(FileNotFoundError):
@@ -106,14 +106,14 @@ class Cgroup:
         (self.directory / "cgroup.freeze").write_text("0")
         await self.cgroups.changes.until(self._events, lambda text: "frozen 0" in text)
 
-    def strike(self) -> None:
+    def kill_nowait(self) -> None:
         """Kill every process in it and in those below, frozen or forking, and do not wait for it."""
         with suppress(FileNotFoundError):
             (self.directory / "cgroup.kill").write_text("1")
 
     async def kill(self) -> None:
-        """As ``strike``, and return when there is none."""
-        self.strike()
+        """As ``kill_nowait``, and return when there is none."""
+        self.kill_nowait()
         await self.empty()
 
     async def empty(self) -> None:
@@ -142,12 +142,10 @@ class Cgroup:
             return self.cgroups.controllers.oom_kills(self.path)
         return 0
 
-    def watch_memory(self, callback: Callable[[], None]) -> OutOfMemory | None:
+    def watch_oom(self, callback: Callable[[], None]) -> OomWatch | None:
         """Be told when memory runs out. None where the kernel ends everything by itself."""
         controllers = self.cgroups.controllers
-        return (
-            OutOfMemory(controllers.roots["memory"] / self.path, callback) if isinstance(controllers, Hybrid) else None
-        )
+        return OomWatch(controllers.roots["memory"] / self.path, callback) if isinstance(controllers, Hybrid) else None
 
     async def remove(self) -> None:
         """Kill what is in it and remove it and those below. Does nothing if it is gone."""

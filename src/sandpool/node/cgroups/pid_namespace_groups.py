@@ -13,15 +13,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.cgroups.emulated_group import Gathered
-from sandpool.node.cgroups.process_identity import MEMBERS, began, stat_of
+from sandpool.node.cgroups.emulated_group import EmulatedGroup
+from sandpool.node.cgroups.process_identity import MEMBERS, proc_stat, start_time
 
 _ENDED: Final = ("Z", "X")
 # A file with the first process of the PID namespace, when that began, and the namespace.
 _INIT: Final = "init"
 
 
-class Members:
+class PidNamespaceGroups:
     """``directory`` is where is kept who is in which group."""
 
     def __init__(self, directory: Path) -> None:
@@ -30,19 +30,19 @@ class Members:
     def check(self) -> None:
         pass  # whether there are namespaces is for the runtime to find out
 
-    def group(self, *path: str) -> MemberGroup:
-        return MemberGroup(self, "/".join(path))
+    def group(self, *path: str) -> PidNamespaceGroup:
+        return PidNamespaceGroup(self, "/".join(path))
 
     def close(self) -> None:
         pass
 
 
-class MemberGroup(Gathered):
-    def __init__(self, members: Members, path: str) -> None:
+class PidNamespaceGroup(EmulatedGroup):
+    def __init__(self, members: PidNamespaceGroups, path: str) -> None:
         super().__init__(path, members.directory / path)
         self._members = members
 
-    def entrances(self) -> list[Path]:
+    def join_files(self) -> list[Path]:
         return [self.directory / MEMBERS]
 
     def processes(self) -> list[int]:
@@ -60,7 +60,7 @@ class MemberGroup(Gathered):
         """Those who have written themselves down and are still there."""
         with suppress(FileNotFoundError):
             entries = [line.split() for line in (self.directory / MEMBERS).read_text().splitlines()]
-            return [int(pid) for pid, since in entries if began(int(pid)) == int(since) and _runs(int(pid))]
+            return [int(pid) for pid, since in entries if start_time(int(pid)) == int(since) and _runs(int(pid))]
         return []
 
     def _inside(self, entered: list[int]) -> list[int]:
@@ -76,14 +76,14 @@ class MemberGroup(Gathered):
         with suppress(FileNotFoundError, ValueError):
             pid, since, namespace = json.loads((self.directory / _INIT).read_text())
             # Numbers of namespaces are given again; this process at this time is not.
-            return str(namespace) if began(pid) == since else None
+            return str(namespace) if start_time(pid) == since else None
         ours = namespace_of(os.getpid())
         for pid in entered:
             with suppress(OSError):
                 for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
                     namespace = namespace_of(child)
                     if namespace not in (None, ours):
-                        (self.directory / _INIT).write_text(json.dumps([child, began(child), namespace]))
+                        (self.directory / _INIT).write_text(json.dumps([child, start_time(child), namespace]))
                         return namespace
         return None
 
@@ -97,7 +97,7 @@ def namespace_of(pid: int) -> str | None:
 
 def _runs(pid: int) -> bool:
     """Whether it has not ended. One that has, and was not fetched by its parent, can neither be stopped nor killed."""
-    fields = stat_of(pid)
+    fields = proc_stat(pid)
     return bool(fields) and fields[0] not in _ENDED
 
 

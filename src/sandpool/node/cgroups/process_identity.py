@@ -13,20 +13,20 @@ PROCESSES: Final = "cgroup.procs"
 MEMBERS: Final = "members"
 
 
-def began(pid: int) -> int | None:
+def start_time(pid: int) -> int | None:
     """When a process began, in ticks since the machine did: a PID may be somebody else's by now, both together not."""
-    fields = stat_of(pid)
+    fields = proc_stat(pid)
     return int(fields[19]) if fields else None
 
 
-def stat_of(pid: int) -> list[str]:
+def proc_stat(pid: int) -> list[str]:
     """What the kernel says of a process, from its state on; empty if it has gone."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []
 
 
-def write_down(file: str, pid: int) -> None:
+def append_member(file: str, pid: int) -> None:
     descriptor = os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    os.write(descriptor, b"%d %d\n" % (pid, began(pid) or 0))
+    os.write(descriptor, b"%d %d\n" % (pid, start_time(pid) or 0))
     os.close(descriptor)

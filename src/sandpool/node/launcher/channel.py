@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Final, NamedTuple
 
 from sandpool.node.descriptors import writable
-from sandpool.node.launcher.messages import receive, send_order
+from sandpool.node.launcher.messages import receive, send_request
 from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable, RuntimeFailure
 
 _KINDS: Final = {kind.__name__: kind for kind in (NoSuchCommand, NotExecutable)}
@@ -38,7 +38,7 @@ class _Waiting(NamedTuple):
     since: float
 
 
-class Exchange:
+class ProcessChannel:
     """``on_end`` is called when the other side is gone; to close this one then is up to the caller. ``on_idle`` is
     called when the last of what was ordered has ended, or could not be ordered. ``unwanted`` gets every process that
     is started after who asked for it has gone."""
@@ -122,7 +122,7 @@ class Exchange:
 
     def _sent(self, number: int, data: bytes, descriptors: Sequence[int]) -> bool:
         try:
-            send_order(self.connection, number, data, descriptors)
+            send_request(self.connection, number, data, descriptors)
         except BlockingIOError:  # many at once: it takes one after the other
             return False
         return True

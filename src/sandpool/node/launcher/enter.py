@@ -14,9 +14,9 @@ import socket
 import sys
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.launcher import syscalls
-from sandpool.node.launcher.exec_agent import Porter
+from sandpool.node.launcher.exec_agent import ExecAgent
 from sandpool.node.launcher.spawn_container import arrange, enter_cgroups, limit_resources
 from sandpool.node.launcher.unprivileged import is_unprivileged
 
@@ -33,11 +33,11 @@ _NAMESPACES: Final = (
 _AGENT, _NOWHERE = 3, 4
 
 
-class Entry(NamedTuple):
+class EnterRequest(NamedTuple):
     pid: int  # of a process of the container, on the host
     cgroup: str  # its path in the unified hierarchy, by which the process is known to be the container's
     since: int  # when the process began, by which it is known where there are no cgroups; otherwise 0
-    entrances: list[str]
+    join_files: list[str]
     uid: int  # inside
     gid: int
     nofile: int
@@ -45,12 +45,12 @@ class Entry(NamedTuple):
     filter: bytes
 
 
-def become_porter(order: Entry, report: int) -> None:
+def become_exec_agent(order: EnterRequest, report: int) -> None:
     """Does not return. ``report`` is closed when it is inside."""
     target = os.pidfd_open(order.pid)
-    if not (began(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
+    if not (start_time(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
         raise ProcessLookupError("the container does not run")
-    enter_cgroups(order.entrances)
+    enter_cgroups(order.join_files)
     limit_resources(order.nofile)
     syscalls.hide()
     if not is_unprivileged():
@@ -69,7 +69,7 @@ def become_porter(order: Entry, report: int) -> None:
     syscalls.no_new_privileges()
     syscalls.filter_system_calls(order.filter)
     os.close(report)
-    Porter(socket.socket(fileno=_AGENT), _NOWHERE).serve()
+    ExecAgent(socket.socket(fileno=_AGENT), _NOWHERE).serve()
     os._exit(0)
 
 

@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from sandpool.node.launcher.messages import answer, complaint, receive_order
+from sandpool.node.launcher.messages import answer, error_reply, receive_request
 from sandpool.node.launcher.spawn import spawn
 from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable, RuntimeFailure
 
@@ -32,7 +32,7 @@ _NOBODY: Final = (0, 0)  # has ended
 _NO_PROCESS: Final = (errno.EAGAIN, errno.ENOMEM)
 
 
-class Errand(NamedTuple):
+class ExecRequest(NamedTuple):
     """A command to be executed."""
 
     argv: list[str]
@@ -44,11 +44,11 @@ class Errand(NamedTuple):
         return json.dumps(self).encode()
 
     @classmethod
-    def decode(cls, data: bytes) -> Errand:
+    def decode(cls, data: bytes) -> ExecRequest:
         return cls(*json.loads(data))
 
 
-class Porter:
+class ExecAgent:
     """``nowhere`` is what it has as standard input, output and error while it waits.
 
     It waits for no child in particular. A child that has ended may be kept by another process that traces it, for as
@@ -75,23 +75,23 @@ class Porter:
                     return
 
     def _take_errand(self) -> bool:
-        order = receive_order(self.agent)
+        order = receive_request(self.agent)
         if order is None:
             return False
         try:
-            self._began(order.number, self._execute(Errand.decode(order.data), order.descriptors))
+            self._began(order.number, self._execute(ExecRequest.decode(order.data), order.descriptors))
         except Exception as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and the next may do better
-            answer(self.agent, {"order": order.number, **complaint(error)})
+            answer(self.agent, {"order": order.number, **error_reply(error)})
         finally:
             for descriptor in order.descriptors:
                 os.close(descriptor)
         return True
 
-    def _execute(self, errand: Errand, stdio: list[int]) -> int:
+    def _execute(self, request: ExecRequest, stdio: list[int]) -> int:
         for number, descriptor in zip(_STANDARD, stdio, strict=True):
             os.dup2(descriptor, number)
         try:
-            return execute(errand)
+            return execute(request)
         finally:
             for number in _STANDARD:
                 os.dup2(self.nowhere, number)
@@ -130,18 +130,18 @@ def _hear_of_children() -> int:
     return reader
 
 
-def execute(errand: Errand) -> int:
+def execute(request: ExecRequest) -> int:
     """The PID of a command, with the standard descriptors and the user that we have."""
-    _check_words(errand)
-    program = errand.argv[0]
+    _check_words(request)
+    program = request.argv[0]
     try:
-        os.chdir(errand.cwd)
+        os.chdir(request.cwd)
     except OSError as error:
-        raise NoSuchCommand(f"no such working directory: {errand.cwd}") from error
+        raise NoSuchCommand(f"no such working directory: {request.cwd}") from error
     refused: OSError | None = None
-    for path in _candidates(program, errand.env):
+    for path in _candidates(program, request.env):
         try:
-            return spawn(path, errand.argv, errand.env, terminal=errand.tty)
+            return spawn(path, request.argv, request.env, terminal=request.tty)
         except OSError as error:
             if error.errno in _NO_PROCESS:
                 raise RuntimeFailure(f"no process can be started: {error.strerror}") from error
@@ -161,8 +161,8 @@ def _candidates(program: str, env: Mapping[str, str]) -> list[str]:
     return [path for each in directories if os.path.exists(path := os.path.join(each, program))]
 
 
-def _check_words(errand: Errand) -> None:
-    if any("\0" in word for word in (*errand.argv, *errand.env, *errand.env.values(), errand.cwd)):
+def _check_words(request: ExecRequest) -> None:
+    if any("\0" in word for word in (*request.argv, *request.env, *request.env.values(), request.cwd)):
         raise RuntimeFailure("neither arguments nor variables nor paths may contain a zero byte")
-    if any("=" in name for name in errand.env):
+    if any("=" in name for name in request.env):
         raise RuntimeFailure("no variable may have a name with an equals sign in it")

@@ -20,10 +20,10 @@ from functools import partial
 from typing import Final
 
 from sandpool.engine.clock import Clock
-from sandpool.node.launcher.channel import Child, Exchange
+from sandpool.node.launcher.channel import Child, ProcessChannel
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.enter import Entry
-from sandpool.node.launcher.exec_agent import Errand
+from sandpool.node.launcher.enter import EnterRequest
+from sandpool.node.launcher.exec_agent import ExecRequest
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 # Seconds for which a porter stays that has nothing to do, and how many of those there may be.
@@ -38,22 +38,22 @@ MOST_LOST: Final = 8
 CROWD: Final = 24
 
 
-class Porter:
+class ExecAgentConnection:
     """One that is in its container, or on its way there. ``on_rest`` is called when it has nothing more to do, and
     ``on_end`` once, when it is gone or sent away."""
 
     def __init__(
         self,
         launcher: LauncherClient,
-        entry: Entry,
-        on_rest: Callable[[Porter], None],
-        on_end: Callable[[Porter], None],
+        entry: EnterRequest,
+        on_rest: Callable[[ExecAgentConnection], None],
+        on_end: Callable[[ExecAgentConnection], None],
     ) -> None:
         # Where a container is no cgroup, nobody would end the porter with it.
         self.may_stay = not entry.since
         self._on_end = on_end
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._exchange = Exchange(ours, self._lost, lambda: on_rest(self), _kill)
+        self._exchange = ProcessChannel(ours, self._lost, lambda: on_rest(self), _kill)
         self._left = False
         self._coming = asyncio.create_task(self._come(launcher, entry, theirs), name="porter on its way")
 
@@ -69,9 +69,9 @@ class Porter:
         """Whether there is no hope that it will take another errand."""
         return now - self._exchange.unanswered_since > LOST
 
-    async def run(self, errand: Errand, stdio: list[int], now: float) -> Child:
+    async def run(self, request: ExecRequest, stdio: list[int], now: float) -> Child:
         """Raises as ``Exchange.order`` does."""
-        return await self._exchange.order(errand.encode(), stdio, now)
+        return await self._exchange.order(request.encode(), stdio, now)
 
     def leave(self, why: str = "nobody is let in any more", ended: int | None = None) -> None:
         """What it has started lives on. ``ended`` is how that has ended, if it has."""
@@ -84,7 +84,7 @@ class Porter:
         """Nobody ends a porter but who ends everything in its container."""
         self.leave("the container does not run", signal.SIGKILL)
 
-    async def _come(self, launcher: LauncherClient, entry: Entry, theirs: socket.socket) -> None:
+    async def _come(self, launcher: LauncherClient, entry: EnterRequest, theirs: socket.socket) -> None:
         with theirs:
             try:
                 # As long as we have their end as well, nobody hears that they are gone.
@@ -95,65 +95,69 @@ class Porter:
                 child.close()
 
 
-class Porters:
+class ExecAgentPool:
     """Those of many containers, each known by whatever stands for it."""
 
     def __init__(self, launcher: LauncherClient, clock: Clock) -> None:
         self.launcher = launcher
         self.clock = clock
-        self._inside: dict[object, list[Porter]] = {}
+        self._inside: dict[object, list[ExecAgentConnection]] = {}
         # Those of them that have nothing to do, and since when; the longest first.
-        self._resting: dict[Porter, float] = {}
+        self._resting: dict[ExecAgentConnection, float] = {}
         self._ageing: asyncio.Task[None] | None = None
 
-    async def send(self, container: object, errand: Errand, stdio: list[int], entry: Callable[[], Entry]) -> Child:
+    async def send(
+        self, container: object, request: ExecRequest, stdio: list[int], entry: Callable[[], EnterRequest]
+    ) -> Child:
         """Have a command executed. ``entry`` says how to get in, if nobody is there. Raises ``NoSuchCommand``, and
         ``RuntimeFailure`` if anything else is in the way."""
         while True:
-            porter = self._free(container) or self._enter(container, entry())
-            self._resting.pop(porter, None)
+            agent = self._free(container) or self._enter(container, entry())
+            self._resting.pop(agent, None)
             try:
-                return await porter.run(errand, stdio, self.clock.monotonic())
+                return await agent.run(request, stdio, self.clock.monotonic())
             except ConnectionError:  # it is gone, and has not got this
-                porter.leave()
+                agent.leave()
 
     def dismiss(self, container: object) -> None:
         """Everything in it was killed."""
-        for porter in list(self._inside.get(container, ())):
-            porter.leave(ended=signal.SIGKILL)
+        for agent in list(self._inside.get(container, ())):
+            agent.leave(ended=signal.SIGKILL)
 
     def close(self) -> None:
         """What was started lives on."""
-        for porter in [porter for inside in self._inside.values() for porter in inside]:
-            porter.leave()
+        for agent in [agent for inside in self._inside.values() for agent in inside]:
+            agent.leave()
         if self._ageing is not None:
             self._ageing.cancel()
 
-    def _free(self, container: object) -> Porter | None:
+    def _free(self, container: object) -> ExecAgentConnection | None:
         now = self.clock.monotonic()
-        return next((porter for porter in self._inside.get(container, ()) if porter.is_free(now)), None)
+        return next((agent for agent in self._inside.get(container, ()) if agent.is_free(now)), None)
 
-    def _enter(self, container: object, entry: Entry) -> Porter:
+    def _enter(self, container: object, entry: EnterRequest) -> ExecAgentConnection:
         now = self.clock.monotonic()
-        if sum(porter.is_lost(now) for porter in self._inside.get(container, ())) >= MOST_LOST:
+        if sum(agent.is_lost(now) for agent in self._inside.get(container, ())) >= MOST_LOST:
             raise RuntimeFailure("commands do not begin in the container any more: something in it stops them")
-        porter = Porter(self.launcher, entry, partial(self._rest, container), partial(self._forget, container))
-        self._inside.setdefault(container, []).append(porter)
-        return porter
+        agent = ExecAgentConnection(
+            self.launcher, entry, partial(self._rest, container), partial(self._forget, container)
+        )
+        self._inside.setdefault(container, []).append(agent)
+        return agent
 
-    def _forget(self, container: object, porter: Porter) -> None:
+    def _forget(self, container: object, agent: ExecAgentConnection) -> None:
         inside = self._inside[container]
-        inside.remove(porter)
+        inside.remove(agent)
         if not inside:
             del self._inside[container]
-        self._resting.pop(porter, None)
+        self._resting.pop(agent, None)
 
-    def _rest(self, container: object, porter: Porter) -> None:
-        others = [other for other in self._inside[container] if other is not porter]
-        if not porter.may_stay or any(other.is_idle for other in others):
-            porter.leave()
+    def _rest(self, container: object, agent: ExecAgentConnection) -> None:
+        others = [other for other in self._inside[container] if other is not agent]
+        if not agent.may_stay or any(other.is_idle for other in others):
+            agent.leave()
             return
-        self._resting[porter] = self.clock.monotonic()
+        self._resting[agent] = self.clock.monotonic()
         if len(self._resting) > MOST:
             next(iter(self._resting)).leave()
         if self._ageing is None:
@@ -161,11 +165,11 @@ class Porters:
 
     async def _age(self) -> None:
         while self._resting:
-            porter, since = next(iter(self._resting.items()))
+            agent, since = next(iter(self._resting.items()))
             if (left := since + STAY - self.clock.monotonic()) > 0:
                 await self.clock.sleep(left)
             else:
-                porter.leave()
+                agent.leave()
         self._ageing = None
 
 

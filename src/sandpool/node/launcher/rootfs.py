@@ -57,7 +57,7 @@ _DIRECTORIES: Final = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run"
 _WORLD: Final = ("tmp", "var/tmp")
 
 
-class Stage:
+class Rootfs:
     """Use once, in a process that was forked for one container: it changes what the process has as root."""
 
     def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path, cgroup: Path | None = None) -> None:

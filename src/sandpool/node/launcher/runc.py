@@ -26,7 +26,7 @@ _ENVIRONMENT: Final = {"GOMAXPROCS": "1"}
 _FAILED: Final = 1
 
 
-def watch_over(program: str, status: int, report: int) -> NoReturn:
+def run_and_watch(program: str, status: int, report: int) -> NoReturn:
     """``report`` is closed when runc is executed. What that complains about is on standard error."""
     syscalls.adopt_orphans()
     runc = os.fork()

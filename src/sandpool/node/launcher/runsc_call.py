@@ -13,32 +13,32 @@ from typing import Any, NamedTuple
 
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.enter import belongs
-from sandpool.node.launcher.messages import in_memory
+from sandpool.node.launcher.messages import memfd
 from sandpool.node.launcher.root_directory import Root
 from sandpool.node.launcher.rootfs import SANDBOX
 from sandpool.node.launcher.spawn_container import arrange, enter_cgroups, limit_resources, take_terminal
 from sandpool.node.runtimes.runtime import NoSuchCommand
 
 
-class Call(NamedTuple):
+class RunscCallRequest(NamedTuple):
     """``process`` is what shall be executed, as an OCI runtime is told it; it is the file after the last of ``stdio``.
     Empty if nothing is executed."""
 
     pid: int  # of the container's watcher, on the host
     cgroup: str  # by which that is known to be the container's
-    entrances: list[str]
+    join_files: list[str]
     argv: list[str]  # of the program that confines
     process: dict[str, Any]
     stdio: list[int]
     filter: bytes  # not used: the program that confines has its own
 
 
-def become_call(order: Call, report: int) -> None:
+def become_runsc_call(order: RunscCallRequest, report: int) -> None:
     """Does not return. ``report`` is closed when the program that confines is executed."""
     target = os.pidfd_open(order.pid)
     if not belongs(order.pid, order.cgroup):
         raise ProcessLookupError("the container does not run")
-    enter_cgroups(order.entrances)
+    enter_cgroups(order.join_files)
     os.setsid()
     os.umask(0o022)
     limit_resources()
@@ -48,7 +48,7 @@ def become_call(order: Call, report: int) -> None:
         _check(order.process)
         if order.process["terminal"]:
             take_terminal(order.stdio[0])
-        descriptors.append(in_memory(json.dumps(order.process).encode()))
+        descriptors.append(memfd(json.dumps(order.process).encode()))
     arrange(descriptors, report)
     os.execve(order.argv[0], order.argv, {})
 

@@ -22,13 +22,13 @@ from typing import NoReturn
 
 from sandpool.node.cgroups.process_identity import PROCESSES
 from sandpool.node.launcher import syscalls
-from sandpool.node.launcher.enter import Entry, become_porter
-from sandpool.node.launcher.messages import answer, complaint, receive_order
-from sandpool.node.launcher.requests import Order, decode
-from sandpool.node.launcher.runsc_call import Call, become_call
-from sandpool.node.launcher.spawn_container import Birth, become_container
-from sandpool.node.launcher.unconfined import Plain, become_plain
-from sandpool.node.launcher.unprivileged import Dial, Hold, become_dialer, become_holder
+from sandpool.node.launcher.enter import EnterRequest, become_exec_agent
+from sandpool.node.launcher.messages import answer, error_reply, receive_request
+from sandpool.node.launcher.requests import LaunchRequest, decode
+from sandpool.node.launcher.runsc_call import RunscCallRequest, become_runsc_call
+from sandpool.node.launcher.spawn_container import ContainerRequest, become_container
+from sandpool.node.launcher.unconfined import UnconfinedRequest, become_unconfined
+from sandpool.node.launcher.unprivileged import DialRequest, HoldNamespacesRequest, dial_in_namespace, hold_namespaces
 from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
@@ -73,7 +73,7 @@ class Launcher:
                     self._bury(key.fd, *key.data)
 
     def _take_order(self) -> bool:
-        received = receive_order(self.agent)
+        received = receive_request(self.agent)
         if received is None:
             return False
         try:
@@ -90,7 +90,7 @@ class Launcher:
                 os.close(pipe)
             self._selector.register(listening, selectors.EVENT_READ, _Child(received.number, pid, listening))
         except OSError as error:
-            answer(self.agent, {"order": received.number, **complaint(error)})
+            answer(self.agent, {"order": received.number, **error_reply(error)})
         finally:
             for descriptor in received.descriptors:
                 os.close(descriptor)
@@ -118,13 +118,17 @@ class Launcher:
         answer(self.agent, {"order": order, "ended": status})
 
 
-def _fork(order: Order, pipe: int) -> int:
+def _fork(order: LaunchRequest, pipe: int) -> int:
     """The PID of the child who carries it out."""
     pid = None
-    if not isinstance(order, Hold | Dial) and order.entrances and os.path.basename(order.entrances[0]) == PROCESSES:
-        pid = _fork_into(os.path.dirname(order.entrances[0]))
+    if (
+        not isinstance(order, HoldNamespacesRequest | DialRequest)
+        and order.join_files
+        and os.path.basename(order.join_files[0]) == PROCESSES
+    ):
+        pid = _fork_into(os.path.dirname(order.join_files[0]))
         if pid == 0:
-            order = order._replace(entrances=order.entrances[1:])
+            order = order._replace(join_files=order.join_files[1:])
     if pid is None:
         pid = os.fork()
     if pid == 0:
@@ -143,25 +147,25 @@ def _fork_into(directory: str) -> int | None:
         os.close(cgroup)
 
 
-def _child(order: Order, pipe: int) -> NoReturn:
+def _child(order: LaunchRequest, pipe: int) -> NoReturn:
     try:
         for number in _NOT_MEANT_FOR_US:
             signal.signal(number, signal.SIG_DFL)
         match order:
-            case Birth():
+            case ContainerRequest():
                 become_container(order, pipe)
-            case Entry():
-                become_porter(order, pipe)
-            case Plain():
-                become_plain(order, pipe)
-            case Call():
-                become_call(order, pipe)
-            case Hold():
-                become_holder(order, pipe)
-            case Dial():
-                become_dialer(order, pipe)
+            case EnterRequest():
+                become_exec_agent(order, pipe)
+            case UnconfinedRequest():
+                become_unconfined(order, pipe)
+            case RunscCallRequest():
+                become_runsc_call(order, pipe)
+            case HoldNamespacesRequest():
+                hold_namespaces(order, pipe)
+            case DialRequest():
+                dial_in_namespace(order, pipe)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
         with suppress(OSError):
-            os.write(pipe, json.dumps(complaint(error)).encode())
+            os.write(pipe, json.dumps(error_reply(error)).encode())
     finally:
         os._exit(1)

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.process_identity import MEMBERS, write_down
+from sandpool.node.cgroups.process_identity import MEMBERS, append_member
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
 from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
-from sandpool.node.launcher.messages import in_memory
-from sandpool.node.launcher.rootfs import PROGRAMS, SANDBOX, Stage
-from sandpool.node.launcher.runc import watch_over
+from sandpool.node.launcher.messages import memfd
+from sandpool.node.launcher.rootfs import PROGRAMS, SANDBOX, Rootfs
+from sandpool.node.launcher.runc import run_and_watch
 from sandpool.node.launcher.unprivileged import is_unprivileged, own_namespaces
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
 
@@ -40,10 +40,10 @@ _SACRIFICE: Final = "500"
 _EVERY_DESCRIPTOR: Final = (1 << 31) - 1
 
 
-class Birth(NamedTuple):
+class ContainerRequest(NamedTuple):
     pod: PodSandbox
     spec: ContainerSpec
-    entrances: list[str]  # of its cgroups
+    join_files: list[str]  # of its cgroups
     programs: Path  # a directory with the program that confines, and its libraries
     program: str  # where it is in that directory
     kind: str  # BWRAP, CRUN, RUNC or GVISOR
@@ -54,7 +54,7 @@ class Birth(NamedTuple):
     filter: bytes  # for system calls
 
 
-def become_container(order: Birth, report: int) -> None:
+def become_container(order: ContainerRequest, report: int) -> None:
     """Does not return. Raises if something fails before bwrap is executed; ``report`` is closed when it is."""
     pod, spec = order.pod, order.spec
     if pod.host_uid == 0 or pod.host_gid == 0:
@@ -62,13 +62,13 @@ def become_container(order: Birth, report: int) -> None:
     check_words(spec)
     os.umask(0o022)
     os.setsid()
-    enter_cgroups(order.entrances)
+    enter_cgroups(order.join_files)
     if is_unprivileged():
         own_namespaces(pod.netns)
     elif pod.netns is not None:
         enter_network(pod.netns)
     status = os.open(order.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    stage = Stage(pod, spec, order.programs, Path(order.cgroup) if order.cgroup else None)
+    stage = Rootfs(pod, spec, order.programs, Path(order.cgroup) if order.cgroup else None)
     stage.build()
     stage.check()
     if spec.tty:
@@ -84,10 +84,10 @@ def become_container(order: Birth, report: int) -> None:
         if order.kind == RUNC:
             arrange([*order.stdio, status], report)
             os.setgroups([])
-            watch_over(program, _STATUS, report)
+            run_and_watch(program, _STATUS, report)
         _become_script(crun_script(program), [*order.stdio, status], report)
-    arguments = in_memory(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
-    arrange([*order.stdio, status, arguments, in_memory(order.filter)], report)
+    arguments = memfd(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
+    arrange([*order.stdio, status, arguments, memfd(order.filter)], report)
     if not is_unprivileged():  # who has the others' groups, and may not give them up
         os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
@@ -101,7 +101,7 @@ def _become_script(script: str, descriptors: Sequence[int], report: int) -> None
     os.execve("/bin/sh", ["sh", "-c", script], {})
 
 
-def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> list[str]:
+def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> list[str]:
     """Given in a file, not on the command line: that can be read in the sandbox, as the first process's."""
     arguments = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--unshare-cgroup"]
     if pod.netns is None:
@@ -133,10 +133,10 @@ def check_words(spec: ContainerSpec) -> None:
         raise RuntimeFailure("neither arguments nor variables nor paths may contain a zero byte")
 
 
-def enter_cgroups(entrances: Sequence[str]) -> None:
-    for entrance in entrances:
+def enter_cgroups(join_files: Sequence[str]) -> None:
+    for entrance in join_files:
         if os.path.basename(entrance) == MEMBERS:
-            write_down(entrance, os.getpid())
+            append_member(entrance, os.getpid())
             continue
         descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)
         os.write(descriptor, b"0")

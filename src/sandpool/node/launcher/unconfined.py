@@ -11,20 +11,20 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.spawn_container import arrange, enter_cgroups, enter_network, limit_resources, take_terminal
 from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable
 
 
-class Plain(NamedTuple):
+class UnconfinedRequest(NamedTuple):
     """``status`` is the file its end is written to, by a process that stays for that; empty for a command in a
     container, whose end is the launcher's to tell."""
 
     uid: int
     gid: int
     netns: str  # empty: the one we are in
-    entrances: list[str]  # of its cgroups, if it has any
+    join_files: list[str]  # of its cgroups, if it has any
     argv: list[str]
     env: dict[str, str]
     cwd: str
@@ -35,11 +35,11 @@ class Plain(NamedTuple):
     filter: bytes  # not used: nothing is forbidden
 
 
-def become_plain(order: Plain, report: int) -> None:
+def become_unconfined(order: UnconfinedRequest, report: int) -> None:
     """Does not return. ``report`` is closed when the program is executed."""
     os.umask(0o022)
     os.setsid()
-    enter_cgroups(order.entrances)
+    enter_cgroups(order.join_files)
     if order.netns:
         enter_network(Path(order.netns))
     if order.status:
@@ -73,7 +73,7 @@ def _leave_watcher(status: str, report: int) -> None:
         os.setsid()
         return
     arrange([file], report)
-    _write(0, {"watcher": [os.getpid(), began(os.getpid())], "program": [pid, began(pid)]})
+    _write(0, {"watcher": [os.getpid(), start_time(os.getpid())], "program": [pid, start_time(pid)]})
     os.close(report)
     _, ended = os.waitpid(pid, 0)
     _write(0, {"exit-code": os.WEXITSTATUS(ended) if os.WIFEXITED(ended) else 128 + os.WTERMSIG(ended)})

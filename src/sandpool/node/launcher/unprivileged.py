@@ -15,7 +15,7 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.launcher import syscalls
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
@@ -29,7 +29,7 @@ _SWITCHES: Final = (
 _CONNECTING: Final = 5.0  # seconds
 
 
-class Hold(NamedTuple):
+class HoldNamespacesRequest(NamedTuple):
     """Namespaces for a pod: of users, and a network with nothing in it but a loopback interface that is up. Who holds
     them writes down to ``record`` the pod's address, its own PID and when it began, so that it is found again whatever
     becomes of who asked."""
@@ -40,7 +40,7 @@ class Hold(NamedTuple):
     filter: bytes  # not used
 
 
-class Dial(NamedTuple):
+class DialRequest(NamedTuple):
     """A connection to something in a network namespace, which is passed through the first of ``stdio``, a socket."""
 
     netns: str
@@ -62,11 +62,11 @@ def own_namespaces(netns: Path | None) -> None:
         _enter(str(netns))
 
 
-def become_holder(order: Hold, report: int) -> None:
+def hold_namespaces(order: HoldNamespacesRequest, report: int) -> None:
     """Does not return."""
     os.setsid()
     with open(order.record, "w") as file:
-        json.dump([order.address, os.getpid(), began(os.getpid())], file)
+        json.dump([order.address, os.getpid(), start_time(os.getpid())], file)
     _new_user_namespace(syscalls.CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anything:
         fcntl.ioctl(anything, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
@@ -76,7 +76,7 @@ def become_holder(order: Hold, report: int) -> None:
     os.execve("/bin/sleep", ["sleep", "infinity"], {})
 
 
-def become_dialer(order: Dial, report: int) -> None:
+def dial_in_namespace(order: DialRequest, report: int) -> None:
     """Does not return."""
     _enter(order.netns)
     with socket.create_connection((order.host, order.port), _CONNECTING) as connection:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from ipaddress import IPv4Address, IPv4Network
 
 
-class NoAddressLeft(Exception):
+class NoAddressAvailable(Exception):
     """Every address of the network is taken."""
 
 
@@ -31,7 +31,7 @@ class Addresses:
             if address not in self._taken:  # else it was kept
                 return self._given(address)
         if not self._returned:
-            raise NoAddressLeft(f"all addresses of {self.network} are in use; choose a larger network for pods")
+            raise NoAddressAvailable(f"all addresses of {self.network} are in use; choose a larger network for pods")
         return self._given(self._returned.popitem(last=False)[0])
 
     def keep(self, address: IPv4Address) -> None:

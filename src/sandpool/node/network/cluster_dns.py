@@ -14,7 +14,7 @@ DOMAIN: Final = "cluster.local"
 
 
 @dataclass(frozen=True, slots=True)
-class NamedPod:
+class DnsPod:
     """``hostname`` and ``subdomain`` are of the pod's spec."""
 
     namespace: str
@@ -27,14 +27,14 @@ class NamedPod:
 
 
 @dataclass(frozen=True, slots=True)
-class NamedService:
+class DnsService:
     namespace: str
     name: str
     selector: Mapping[str, str]
     publishes_not_ready: bool = False
 
 
-class NotOurs(Exception):
+class OutsideClusterDomain(Exception):
     """The name is not in the cluster's domain: somebody else may know it."""
 
 
@@ -42,7 +42,7 @@ def search_domains(namespace: str) -> list[str]:
     return [f"{namespace}.svc.{DOMAIN}", f"svc.{DOMAIN}", DOMAIN]
 
 
-def resolve(name: str, find: Callable[[str, str], NamedService | None], pods: Iterable[NamedPod]) -> list[str] | None:
+def resolve(name: str, find: Callable[[str, str], DnsService | None], pods: Iterable[DnsPod]) -> list[str] | None:
     """The addresses of a name; None if there is no such name, which differs from a name without addresses. ``find``
     is given the namespace and the name of a Service."""
     match _inside(name):
@@ -64,16 +64,16 @@ def resolve(name: str, find: Callable[[str, str], NamedService | None], pods: It
 def _inside(name: str) -> list[str]:
     lowered = name.lower().rstrip(".")
     if lowered != DOMAIN and not lowered.endswith(f".{DOMAIN}"):
-        raise NotOurs(name)
+        raise OutsideClusterDomain(name)
     return lowered.removesuffix(DOMAIN).rstrip(".").split(".")
 
 
-def _addresses(service: NamedService | None, pods: Iterable[NamedPod]) -> list[str] | None:
+def _addresses(service: DnsService | None, pods: Iterable[DnsPod]) -> list[str] | None:
     behind = _behind(service, pods)
     return None if behind is None else [pod.address for pod in behind]
 
 
-def _behind(service: NamedService | None, pods: Iterable[NamedPod]) -> list[NamedPod] | None:
+def _behind(service: DnsService | None, pods: Iterable[DnsPod]) -> list[DnsPod] | None:
     if service is None:
         return None
     if not service.selector:
@@ -87,6 +87,6 @@ def _behind(service: NamedService | None, pods: Iterable[NamedPod]) -> list[Name
     ]
 
 
-def _hostname(pod: NamedPod, service: str) -> str:
+def _hostname(pod: DnsPod, service: str) -> str:
     """A pod has a name of its own below a Service if its spec says so."""
     return pod.hostname if pod.subdomain == service else ""

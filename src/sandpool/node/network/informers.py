@@ -14,11 +14,11 @@ from sandpool.engine.cache import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
-from sandpool.node.network.cluster_dns import NamedPod, NamedService, resolve
+from sandpool.node.network.cluster_dns import DnsPod, DnsService, resolve
 from sandpool.node.network.enforcer import Enforcer
 
 
-class Surroundings:
+class NetworkInformers:
     """Keeps the caches a network reads. ``run`` is to be started as a task; ``synced`` waits until all is known."""
 
     def __init__(self, client: Client, clock: Clock, random: Random, node: str) -> None:
@@ -46,7 +46,7 @@ class Surroundings:
     def tell(self, enforcer: Enforcer) -> None:
         """Have policies follow the labels of pods: a claim may change them."""
 
-        def changed(key: Key, old: tuple[str, NamedPod] | None, new: tuple[str, NamedPod] | None) -> None:
+        def changed(key: Key, old: tuple[str, DnsPod] | None, new: tuple[str, DnsPod] | None) -> None:
             if new is not None:
                 enforcer.relabel(new[0], dict(new[1].labels))
 
@@ -76,9 +76,9 @@ def _identity(obj: Object) -> Object:
     return {"metadata": {"name": metadata["name"], "labels": metadata.get("labels") or {}}}
 
 
-def _service(service: Object) -> NamedService:
+def _service(service: Object) -> DnsService:
     metadata, spec = service["metadata"], service.get("spec") or {}
-    return NamedService(
+    return DnsService(
         metadata["namespace"],
         metadata["name"],
         spec.get("selector") or {},
@@ -86,11 +86,11 @@ def _service(service: Object) -> NamedService:
     )
 
 
-def _pod(pod: Object) -> tuple[str, NamedPod]:
+def _pod(pod: Object) -> tuple[str, DnsPod]:
     """With its UID."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ready = find_condition(status.get("conditions") or [], READY)
-    named = NamedPod(
+    named = DnsPod(
         metadata["namespace"],
         metadata["name"],
         status.get("podIP") or "",

@@ -13,13 +13,13 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from sandpool.api.resource import Object
-from sandpool.node.network.links import raise_loopback
-from sandpool.node.network.netns import Namespace, connect_inside
-from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, Places, refused
+from sandpool.node.network.links import set_up_loopback
+from sandpool.node.network.netns import NetworkNamespace, connect_inside
+from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, UnroutedNetwork, refused
 from sandpool.node.pods.parts import Attachment
 
 
-class LonelyNetwork(Places[tuple[IPv4Address, Namespace]]):
+class IsolatedNetwork(UnroutedNetwork[tuple[IPv4Address, NetworkNamespace]]):
     """``why`` is what kept us from more. Namespaces are kept under ``directory``, named by UID and address."""
 
     def __init__(self, directory: Path, why: str) -> None:
@@ -28,7 +28,7 @@ class LonelyNetwork(Places[tuple[IPv4Address, Namespace]]):
     async def start(self) -> None:
         for path in self.directory.iterdir() if self.directory.exists() else ():
             uid, _, text = path.name.rpartition("_")
-            namespace = Namespace(path)
+            namespace = NetworkNamespace(path)
             if uid and namespace.exists:
                 self.addresses.keep(IPv4Address(text))
                 self._places[uid] = IPv4Address(text), namespace
@@ -41,7 +41,7 @@ class LonelyNetwork(Places[tuple[IPv4Address, Namespace]]):
             with self._new_address() as address:
                 path = self.directory / f"{uid}_{address}"
                 try:
-                    namespace, _ = await asyncio.to_thread(Namespace.make, path, raise_loopback)
+                    namespace, _ = await asyncio.to_thread(NetworkNamespace.make, path, set_up_loopback)
                 except OSError as error:
                     raise refused(error) from error
             self._places[uid] = address, namespace

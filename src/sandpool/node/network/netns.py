@@ -24,14 +24,14 @@ T = TypeVar("T")
 _MINE: Final = "/proc/thread-self/ns/net"
 
 
-class Namespace:
+class NetworkNamespace:
     """A network namespace that lives as long as its file at ``path`` is a mount."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def make(cls, path: Path, prepare: Callable[[], T]) -> tuple[Namespace, T]:
+    def make(cls, path: Path, prepare: Callable[[], T]) -> tuple[NetworkNamespace, T]:
         """A new one, after ``prepare`` has run inside it. If that fails, there is none."""
         path.parent.mkdir(parents=True, exist_ok=True)
         namespace = cls(path)
@@ -84,7 +84,7 @@ class Namespace:
         self.path.unlink(missing_ok=True)
 
 
-async def connect_inside(namespace: Namespace, address: tuple[str, int]) -> socket.socket:
+async def connect_inside(namespace: NetworkNamespace, address: tuple[str, int]) -> socket.socket:
     """A connected, non-blocking socket: made inside, usable anywhere."""
     sock = _socket_inside(namespace)
     sock.setblocking(False)
@@ -96,7 +96,7 @@ async def connect_inside(namespace: Namespace, address: tuple[str, int]) -> sock
     return sock
 
 
-def _socket_inside(namespace: Namespace) -> socket.socket:
+def _socket_inside(namespace: NetworkNamespace) -> socket.socket:
     """By the calling thread, which is back when this returns: a thread of its own would take fifty times as long, and
     wait for its turn with the others twice."""
     home = os.open(_MINE, os.O_RDONLY | os.O_CLOEXEC)

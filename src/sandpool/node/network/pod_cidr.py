@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.network.netns import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 
 #: In the order in which they are tried. Several nodes on one machine have one each.
 RANGES: Final = tuple(IPv4Network(f"10.{second}.0.0/16") for second in range(231, 247))
@@ -18,7 +18,7 @@ _CHOSEN: Final = "addresses"
 _ROUTES: Final = Path("/proc/thread-self/net/route")
 
 
-class NoRangeLeft(Exception):
+class NoPodCidrAvailable(Exception):
     """The machine has a route for each of them, or for the one that is wanted."""
 
 
@@ -33,19 +33,23 @@ def choose(directory: Path, host: Path | None) -> IPv4Network:
             directory.mkdir(parents=True, exist_ok=True)
             kept.write_text(f"{candidate}\n")
             return candidate
-    raise NoRangeLeft(f"this machine uses all of {RANGES[0]} to {RANGES[-1]}; choose a range with --pod-cidr")
+    raise NoPodCidrAvailable(f"this machine uses all of {RANGES[0]} to {RANGES[-1]}; choose a range with --pod-cidr")
 
 
 def check(wanted: IPv4Network, host: Path | None, own: str) -> None:
-    """Raise ``NoRangeLeft`` if the machine reaches somebody else in a range that was asked for. ``own`` is the link
-    through which it reaches pods. A wider route may go elsewhere: that of the pods takes precedence."""
+    """Raise ``NoPodCidrAvailable`` if the machine routes part of the requested range to another interface.
+
+    ``own`` is the interface through which the machine reaches pods. A wider route may lead elsewhere: the pods' own
+    route is more specific and takes precedence."""
     for network, interface in _taken(host):
         if network.subnet_of(wanted) and interface != own:
-            raise NoRangeLeft(f"this machine reaches {network} through {interface}; choose another range than {wanted}")
+            raise NoPodCidrAvailable(
+                f"this machine reaches {network} through {interface}; choose another range than {wanted}"
+            )
 
 
 def _taken(host: Path | None) -> list[tuple[IPv4Network, str]]:
-    return _routes() if host is None else Namespace(host).call(_routes)
+    return _routes() if host is None else NetworkNamespace(host).call(_routes)
 
 
 def _routes() -> list[tuple[IPv4Network, str]]:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sandpool.api.resource import Object
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.messages import receive
-from sandpool.node.launcher.unprivileged import Dial, Hold
-from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, Places, refused
+from sandpool.node.launcher.unprivileged import DialRequest, HoldNamespacesRequest
+from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, UnroutedNetwork, refused
 from sandpool.node.pods.parts import Attachment
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
@@ -36,14 +36,14 @@ class _Place(NamedTuple):
 
     @property
     def is_held(self) -> bool:
-        return self.since is not None and began(self.holder) == self.since
+        return self.since is not None and start_time(self.holder) == self.since
 
     @property
     def namespace(self) -> Path:
         return Path(f"/proc/{self.holder}/ns/net")
 
 
-class HeldNetwork(Places[_Place]):
+class RootlessNetwork(UnroutedNetwork[_Place]):
     """Who holds which pod's namespaces is kept under ``directory``."""
 
     def __init__(self, directory: Path, launcher: LauncherClient) -> None:
@@ -85,7 +85,7 @@ class HeldNetwork(Places[_Place]):
             raise ConnectionRefusedError(f"pod {uid} is not connected")
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            order = Dial(str(place.namespace), host or str(place.address), port, [theirs.fileno()] * 3, b"")
+            order = DialRequest(str(place.namespace), host or str(place.address), port, [theirs.fileno()] * 3, b"")
             try:
                 child = await self.launcher.launch(order)
             except RuntimeFailure as error:
@@ -109,12 +109,14 @@ class HeldNetwork(Places[_Place]):
             holder = await self._hold(uid, address)
         except RuntimeFailure as error:
             raise refused(error) from error
-        return _Place(address, holder, began(holder))
+        return _Place(address, holder, start_time(holder))
 
     async def _hold(self, uid: str, address: IPv4Address) -> int:
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
-            child = await self.launcher.launch(Hold(str(self.directory / uid), str(address), [nothing] * 3, b""))
+            child = await self.launcher.launch(
+                HoldNamespacesRequest(str(self.directory / uid), str(address), [nothing] * 3, b"")
+            )
         finally:
             os.close(nothing)
         child.close()

@@ -26,10 +26,10 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
-from sandpool.node.network.address_pool import Addresses, NoAddressLeft
+from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
 from sandpool.node.network.dns import Address, DnsServer, Resolve
 from sandpool.node.network.enforcer import Enforcer
-from sandpool.node.network.netns import Namespace, connect_inside
+from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.pod_cidr import RANGES
 from sandpool.node.network.policy import Endpoint, Port
 from sandpool.node.pods.parts import Attachment, NetworkFailure
@@ -96,10 +96,10 @@ class Network:
         self.addresses = Addresses(settings.pods)
         self.enforcer = Enforcer(self._filter, policies, namespaces, clock)
         self.dns = None if settings.resolve is None else DnsServer(settings.resolve, settings.name_servers)
-        self._switchyard = Namespace(settings.directory / _SWITCHYARD)
+        self._switchyard = NetworkNamespace(settings.directory / _SWITCHYARD)
         self._inside: ThreadPoolExecutor | None = None  # the thread in the switchyard
         self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="network")
-        self._board: links.Switchboard | None = None
+        self._board: links.RouterLinks | None = None
         self._places: dict[str, _Place] = {}  # of pods, by UID
 
     @property
@@ -158,7 +158,7 @@ class Network:
         try:
             place = self._places.get(uid) or await self._connect(uid)
             await self.enforcer.add(uid, endpoint_of(pod, place.address))
-        except (OSError, NoAddressLeft) as error:
+        except (OSError, NoAddressAvailable) as error:
             raise NetworkFailure(f"the pod could not be connected: {error}") from error
         return place.attachment
 
@@ -179,7 +179,7 @@ class Network:
         place = self._places.get(uid)
         if place is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        return await connect_inside(Namespace(place.namespace), (host or str(place.address), port))
+        return await connect_inside(NetworkNamespace(place.namespace), (host or str(place.address), port))
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
@@ -212,7 +212,7 @@ class Network:
         for directory in pods.iterdir() if pods.exists() else ():
             with contextlib.suppress(OSError, ValueError):
                 address = IPv4Address((directory / _ADDRESS).read_text())
-                if Namespace(directory / _NAMESPACE).exists:
+                if NetworkNamespace(directory / _NAMESPACE).exists:
                     self.addresses.keep(address)
                     self._places[directory.name] = _Place(address, directory / _NAMESPACE)
                     continue
@@ -220,7 +220,7 @@ class Network:
 
     def _forget(self, uid: str) -> None:
         directory = self._directory(uid)
-        Namespace(directory / _NAMESPACE).remove()
+        NetworkNamespace(directory / _NAMESPACE).remove()
         shutil.rmtree(directory, ignore_errors=True)
 
     def _directory(self, uid: str) -> Path:
@@ -233,13 +233,13 @@ class Network:
             # Without it no pod of ours is connected to anything.
             self._on_node(lambda: links.disconnect_node(self.plan))
             shutil.rmtree(self.settings.directory / _PODS, ignore_errors=True)
-            links.make_switchyard(self._switchyard.path, self.plan, self.settings.host)
+            links.make_router_netns(self._switchyard.path, self.plan, self.settings.host)
             self._on_node(lambda: links.connect_node(self.plan))
             (self.settings.directory / _FORWARDING).write_text(self._on_node(lambda: links.set_forwarding("1")))
         rules = ruleset.node_rules(self.settings.table, self.plan.uplink, self.settings.pods, self.settings.uid)
         self._on_node(lambda: _nft(rules))
         self._inside = self._switchyard.executor()
-        self._board = self._inside.submit(links.Switchboard, self.plan).result()
+        self._board = self._inside.submit(links.RouterLinks, self.plan).result()
 
     def _close(self) -> None:
         self._on_node(lambda: links.disconnect_node(self.plan))
@@ -251,7 +251,7 @@ class Network:
         shutil.rmtree(self.settings.directory, ignore_errors=True)
 
     def _on_node(self, function: Callable[[], T]) -> T:
-        return function() if self.settings.host is None else Namespace(self.settings.host).call(function)
+        return function() if self.settings.host is None else NetworkNamespace(self.settings.host).call(function)
 
     def _dns_sockets(self) -> tuple[socket.socket, socket.socket]:
         bound = []
@@ -262,7 +262,7 @@ class Network:
             bound.append(sock)
         return bound[0], bound[1]
 
-    def _require_board(self) -> links.Switchboard:
+    def _require_board(self) -> links.RouterLinks:
         assert self._board is not None, "start first"
         return self._board
 

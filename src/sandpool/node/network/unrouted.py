@@ -13,7 +13,7 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from sandpool.node.network.address_pool import Addresses, NoAddressLeft
+from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
 from sandpool.node.pods.parts import NetworkFailure
 
 #: The type of the condition that says that pods are alone.
@@ -27,7 +27,7 @@ THIS_HOST: Final = "127.0.0.1"
 P = TypeVar("P")
 
 
-class Places(ABC, Generic[P]):
+class UnroutedNetwork(ABC, Generic[P]):
     """``weaknesses`` are what a pod lacks here."""
 
     nameservers: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ class Places(ABC, Generic[P]):
         """One that is given back if the pod cannot be given its place. Raises ``NetworkFailure``."""
         try:
             address = self.addresses.take()
-        except NoAddressLeft as error:
+        except NoAddressAvailable as error:
             raise refused(error) from error
         try:
             yield address

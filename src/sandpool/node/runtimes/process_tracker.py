@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandpool.node.cgroups.group import Group
-from sandpool.node.cgroups.process_identity import began
+from sandpool.node.cgroups.process_identity import start_time
 
 
-class Trace(ABC):
+class ProcessTracker(ABC):
     def __init__(self, status: Path, cgroup: Group) -> None:
         self.status = status
         self.cgroup = cgroup
@@ -58,7 +58,7 @@ class Trace(ABC):
         return None
 
 
-class BwrapTrace(Trace):
+class BwrapProcessTracker(ProcessTracker):
     """bwrap is the watcher and, in another process, init, which reaps orphans; the program is the second process of
     the PID namespace."""
 
@@ -103,7 +103,7 @@ class BwrapTrace(Trace):
         return False
 
 
-class OciTrace(Trace):
+class OciProcessTracker(ProcessTracker):
     """The program is init; above it is the runtime, which waits for it, and above that the shell that writes down what
     the runtime says."""
 
@@ -134,7 +134,7 @@ class OciTrace(Trace):
         return next((pid for pid in outside if parent(pid) not in processes), None)
 
 
-class PlainTrace(Trace):
+class UnconfinedProcessTracker(ProcessTracker):
     """The watcher is a process of the launcher's that stays, and the program its child. When each began is in the
     status: who has the PID when another agent looks need not be one of ours, and there may be no cgroup to tell."""
 
@@ -152,7 +152,7 @@ class PlainTrace(Trace):
 
     def _alive(self, who: str) -> int | None:
         pid, since = self._reported(who) or (None, None)
-        return pid if pid is not None and since is not None and began(pid) == since else None
+        return pid if pid is not None and since is not None and start_time(pid) == since else None
 
 
 def parent(pid: int) -> int | None:

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.environment_groups import marking
+from sandpool.node.cgroups.environment_groups import group_environment
 from sandpool.node.cgroups.group import Group
-from sandpool.node.launcher.unconfined import Plain
+from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes.runtime import PodSandbox
 
 #: The FIFO that is read by the container.
@@ -47,15 +47,15 @@ def open_ends(directory: Path) -> Ends:
     return Ends(reader, writer, os.open(directory / HELD, os.O_RDWR | os.O_CLOEXEC))
 
 
-def holder(pod: PodSandbox, cgroup: Group, ends: Ends) -> Plain:
+def holder(pod: PodSandbox, cgroup: Group, ends: Ends) -> UnconfinedRequest:
     """The order for it. It is the pod's user's, as everything in the cgroup is that is not the container's watcher."""
-    return Plain(
+    return UnconfinedRequest(
         uid=pod.host_uid,
         gid=pod.host_gid,
         netns="",
-        entrances=[str(file) for file in cgroup.entrances()],
+        join_files=[str(file) for file in cgroup.join_files()],
         argv=list(_WAIT),
-        env=marking(cgroup),
+        env=group_environment(cgroup),
         cwd="/",
         tty=False,
         nofile=_FILES,
