@@ -23,7 +23,7 @@ from sandpool.api.resource import Object
 from sandpool.bench.data_exec import abandoned, exec_path
 from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node, NodeOptions
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.registration import RegistrationOptions
 from sandpool.server.daemon import Daemon, Settings
@@ -66,7 +66,7 @@ class Rig:
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     directory = tmp_path_factory.mktemp("door")
     os.chmod(directory, 0o755)
-    host, _ = Namespace.make(directory / "host", lambda: None)
+    host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     daemon = Daemon(Settings(directory / "api", port=0))
     await daemon.start()
     offer = NodeOptions(

@@ -14,7 +14,7 @@ from sandpool.cli.nodes import Choice, Running
 from sandpool.cli.serving import node_directory
 from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.registration import RegistrationOptions
-from sandpool.node.runtimes.known import tried
+from sandpool.node.runtimes.handlers import tried
 from sandpool.node.runtimes.process import PROCESS
 from sandpool.server.app import ApiServer
 

@@ -46,7 +46,7 @@ from sandpool.node.pods.state import Moment, PodState, Problem
 from sandpool.node.pods.unsupported_fields import REASON, find_unsupported, message
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.registration import KubeletEndpoint, NodeCapabilities, RegistrationOptions, allocatable
-from sandpool.node.runtimes.known import DESCRIPTIONS
+from sandpool.node.runtimes.handlers import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
 from sandpool.node.runtimes.simulated import SIMULATED
 

@@ -23,7 +23,7 @@ from sandpool.kube.errors import NotFound
 from sandpool.server.backlog import Backlog
 from sandpool.server.crd_names import accept_names, status_of
 from sandpool.server.kinds.crds import FINALIZER, has_condition, set_condition
-from sandpool.server.kinds.custom import CustomResourceRules
+from sandpool.server.kinds.custom_resources import CustomResourceStrategy
 from sandpool.server.ownership import Ref
 from sandpool.server.resources import Resource, ScalePaths
 
@@ -82,7 +82,7 @@ def _resource(definition: Object, version: Object, storage: str) -> Resource:
     resource = Resource(
         type,
         partial(_shape, (version.get("schema") or {}).get("openAPIV3Schema") or {}),
-        CustomResourceRules(selectable, namespaced=type.namespaced, terminating=terminating),
+        CustomResourceStrategy(selectable, namespaced=type.namespaced, terminating=terminating),
         columns=from_printer_columns(version.get("additionalPrinterColumns") or ()),
         custom=True,
         deprecation_warning=_warning(type, version),

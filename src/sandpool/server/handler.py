@@ -23,7 +23,7 @@ from sandpool.server.bodies import Body
 from sandpool.server.builtin import STREAMED_SUBRESOURCES
 from sandpool.server.documents import Documents
 from sandpool.server.exchange import Response, ServerRequest, User
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.large_yaml import LARGE, LargeYaml
 from sandpool.server.options import (
     WriteOptions,
@@ -53,7 +53,7 @@ _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _SCALE = Resource(
     ResourceType("autoscaling", "v1", "Scale", "scales"),
     partial(definition, "io.k8s.api.autoscaling.v1.Scale"),
-    KindRules(),
+    KindStrategy(),
 )
 
 

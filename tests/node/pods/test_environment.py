@@ -10,7 +10,13 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, SECRET
 from sandpool.api.resource import Object
 from sandpool.node.pods.downward import PodPlacement
-from sandpool.node.pods.environment import ConfigError, EnvironmentSources, Source, environment, sources_of
+from sandpool.node.pods.environment import (
+    ConfigError,
+    EnvironmentSources,
+    Source,
+    environment,
+    sources_of,
+)
 from sandpool.testing.objects import pod
 
 SETTINGS, KEYS = Source(CONFIG_MAP, "settings"), Source(SECRET, "keys")
