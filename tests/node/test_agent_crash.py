@@ -26,7 +26,7 @@ from sandpool.kube.http import HttpTransport
 from sandpool.node.network.namespaces import Namespace
 from sandpool.node.pods.ledger import boot_id
 from sandpool.node.runtimes.record import SPEC
-from sandpool.server import daemon
+from sandpool.server.serving import daemon
 from sandpool.testing.node_process import NodeProcess, Place
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE

@@ -19,7 +19,7 @@ from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.guards import ScopedTokens
 from sandpool.router.router import Guard, everybody
 from sandpool.router.tokens import Tokens
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 

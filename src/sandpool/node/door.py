@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible
+from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible
 from sandpool.node.agent import NodeAgent
 from sandpool.node.attached import Output
 from sandpool.node.descriptors import readable, writable

@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible, PodDoor
+from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible, PodAccess
 from sandpool.router.presence import PORT
 
 _ONLY_A_PORT = "it is part of the API server's process: only its port can be forwarded"
@@ -17,7 +17,7 @@ class RouterDoor:
     which is None if nothing here runs pods."""
 
     def __init__(
-        self, own: Container[str], connect: Callable[[], Awaitable[socket.socket]], other: PodDoor | None
+        self, own: Container[str], connect: Callable[[], Awaitable[socket.socket]], other: PodAccess | None
     ) -> None:
         self.own = own
         self.connect = connect
@@ -42,7 +42,7 @@ class RouterDoor:
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         return self._door(pod).logs(pod, query)
 
-    def _door(self, pod: Object) -> PodDoor:
+    def _door(self, pod: Object) -> PodAccess:
         metadata = pod["metadata"]
         if metadata["uid"] in self.own:
             raise NotPossible(f'pod "{metadata["name"]}" is the router: {_ONLY_A_PORT}')

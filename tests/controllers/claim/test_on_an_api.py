@@ -24,7 +24,7 @@ from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.claims import ready_status
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
