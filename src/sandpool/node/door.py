@@ -23,7 +23,7 @@ from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
 from sandpool.node.pods.worker import PodWorker
-from sandpool.node.runtimes import once
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, resize
 
@@ -285,11 +285,11 @@ async def _type_into(running: Container, client: Conversation) -> None:
                 await _write(running.terminal, data)
         return
     if running.spec.stdin_once:
-        descriptor = once.take(running.directory)
+        descriptor = stdin_once.take(running.directory)
         if descriptor is None:
             return
     else:
-        descriptor = os.open(running.directory / once.STDIN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(running.directory / stdin_once.STDIN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         with suppress(OSError):
             while data := await client.receive():
@@ -297,7 +297,7 @@ async def _type_into(running: Container, client: Conversation) -> None:
     finally:
         os.close(descriptor)
         if running.spec.stdin_once:
-            once.end(running.directory)
+            stdin_once.end(running.directory)
 
 
 async def _resizing(terminal: int, client: Conversation) -> None:

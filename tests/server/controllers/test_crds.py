@@ -18,10 +18,10 @@ from sandpool.server.controllers.crd_names import accept_names, status_of
 from sandpool.server.controllers.crds import CrdController, from_crd
 from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.crds import FINALIZER
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import strategy_for
 from sandpool.server.resources import Resource
 
-RULES = rules_for(CUSTOM_RESOURCE_DEFINITION)
+STRATEGY = strategy_for(CUSTOM_RESOURCE_DEFINITION)
 DEFINITIONS = CUSTOM_RESOURCE_DEFINITION.group_resource
 NOW = "2026-01-01T00:00:00Z"
 
@@ -44,20 +44,20 @@ def definition(
             "versions": versions or [version("v1", storage=True)],
         },
     }
-    return RULES.prepare_create(RULES.default(obj))
+    return STRATEGY.prepare_create(STRATEGY.default(obj))
 
 
 # What is served -----------------------------------------------------------------------------------------------------
 
 
 def test_our_own_kinds_are_served_as_they_are_defined() -> None:
-    (sandbox,) = from_crd(RULES.default(crd(SANDBOX)))
+    (sandbox,) = from_crd(STRATEGY.default(crd(SANDBOX)))
     assert sandbox.type == SANDBOX
     assert sandbox.custom
     assert [column.name for column in sandbox.columns] == ["Ready", "Reason", "Age"]
     assert "spec" in sandbox.shape.properties
     assert sandbox.from_stored is None and sandbox.to_stored is None
-    (pool,) = from_crd(RULES.default(crd(SANDBOX_WARM_POOL)))
+    (pool,) = from_crd(STRATEGY.default(crd(SANDBOX_WARM_POOL)))
     assert pool.type == SANDBOX_WARM_POOL
     assert pool.scale is not None
     assert (pool.scale.spec, pool.scale.status) == (".spec.replicas", ".status.replicas")
@@ -242,7 +242,7 @@ class Memory:
 
     def doom(self, ref: Ref) -> None:
         obj = merge_patch(self.objects[ref], {"metadata": {"deletionTimestamp": NOW}})
-        self.put(ref, RULES.prepare_delete(obj))
+        self.put(ref, STRATEGY.prepare_delete(obj))
 
     def conditions(self, ref: Ref) -> dict[str, tuple[str, str]]:
         return {c["type"]: (c["status"], c["reason"]) for c in self.objects[ref]["status"]["conditions"]}
@@ -341,22 +341,22 @@ async def test_a_crash_anywhere_heals_at_the_next_start(steps: int) -> None:
 
 def test_the_first_request_to_delete_only_marks_it() -> None:
     fresh = definition()
-    assert RULES.holds(fresh)
-    marked = RULES.prepare_delete({**fresh, "metadata": {"name": "x", "deletionTimestamp": NOW}})
+    assert STRATEGY.blocks_removal(fresh)
+    marked = STRATEGY.prepare_delete({**fresh, "metadata": {"name": "x", "deletionTimestamp": NOW}})
     assert marked["metadata"]["finalizers"] == [FINALIZER]
     assert marked["status"]["conditions"][-1]["reason"] == "InstanceDeletionPending"
-    assert not RULES.holds(marked)
+    assert not STRATEGY.blocks_removal(marked)
 
 
 def test_storage_versions_stay_on_record() -> None:
     old = definition()
     new = {**old, "spec": {**old["spec"], "versions": [version("v1"), version("v2", storage=True)]}}
-    assert RULES.prepare_update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
+    assert STRATEGY.prepare_update(new, old)["status"]["storedVersions"] == ["v1", "v2"]
 
 
 def test_a_conversion_webhook_is_refused_in_so_many_words() -> None:
     hooked = definition()
     hooked["spec"] = {**hooked["spec"], "conversion": {"strategy": "Webhook", "webhook": {}}}
-    (cause,) = RULES.validate(hooked, None)
+    (cause,) = STRATEGY.validate(hooked, None)
     assert cause.field == "spec.conversion.strategy"
     assert "conversion webhooks are not supported" in cause.message

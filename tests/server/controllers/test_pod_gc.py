@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import NODE, POD
 from sandpool.cli.nodes import Choice, nodeless
 from sandpool.kube.client import Client, MergePatch
-from sandpool.router import presence
+from sandpool.router import registration
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod
@@ -110,4 +110,4 @@ async def test_without_being_told_nothing_is_removed(tmp_path: Path, clock: Manu
 
 def test_what_has_no_node_on_one_machine() -> None:
     choice = Choice(2, False, 1000, None, None, False, False, False)
-    assert nodeless(choice) == {presence.NODE, "simulated-1", "simulated-2"}
+    assert nodeless(choice) == {registration.NODE, "simulated-1", "simulated-2"}

@@ -7,7 +7,7 @@ import pytest
 
 from sandpool.api.resource import ResourceType
 from sandpool.api.schema.shape import Shape
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.request import discovery
 from sandpool.server.resources import Resource
 
@@ -39,7 +39,7 @@ def no_shape() -> Shape:
 
 
 def stored(type: ResourceType, **more: Any) -> Resource:
-    return Resource(type, no_shape, KindRules(), **more)
+    return Resource(type, no_shape, KindStrategy(), **more)
 
 
 def converted(type: ResourceType, **more: Any) -> Resource:

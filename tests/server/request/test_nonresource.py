@@ -6,7 +6,7 @@ import pytest
 from sandpool.api.kinds import DEPLOYMENT, POD
 from sandpool.api.schema import core
 from sandpool.kube.errors import NotFound
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.request.messages import Response, ServerRequest, User
 from sandpool.server.request.nonresource import NonResourceHandler
 from sandpool.server.resources import Resource, ResourceTable
@@ -17,8 +17,8 @@ AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryLi
 @pytest.fixture
 def resources() -> ResourceTable:
     table = ResourceTable()
-    table.add(Resource(POD, lambda: core.shape_of(POD), KindRules()))
-    table.add(Resource(DEPLOYMENT, lambda: core.shape_of(DEPLOYMENT), KindRules()))
+    table.add(Resource(POD, lambda: core.shape_of(POD), KindStrategy()))
+    table.add(Resource(DEPLOYMENT, lambda: core.shape_of(DEPLOYMENT), KindStrategy()))
     return table
 
 

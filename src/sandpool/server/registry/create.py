@@ -43,10 +43,10 @@ async def create(
         context.check_namespace(resource, obj["metadata"])
     if obj["metadata"].get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
-    obj = resource.rules.default(obj)
+    obj = resource.strategy.default(obj)
     if not applied:
         obj = tracked(context, resource, None, obj, options)
-    obj = resource.rules.admit(obj, None, context.neighbours)
+    obj = resource.strategy.admit(obj, None, context.neighbours)
     obj = new_object(context, resource, obj)
     if options.guard is not None:
         options.guard(obj, None)
@@ -55,10 +55,10 @@ async def create(
             obj,
             None,
             namespaced=resource.type.namespaced,
-            name_format=resource.rules.name_format,
+            name_format=resource.strategy.name_format,
             custom=resource.custom,
         )
-        causes += resource.rules.validate(obj, None)
+        causes += resource.strategy.validate(obj, None)
     refuse_invalid(resource, obj, causes)
     key = (namespace, obj["metadata"]["name"])
     await _check_free(context, resource, key)
@@ -102,10 +102,10 @@ def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Obj
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}
     metadata = {**metadata, "uid": str(uuid.UUID(int=context.random.getrandbits(128), version=4))}
     metadata["creationTimestamp"] = context.now()
-    if resource.rules.spec_generation or resource.custom:
+    if resource.strategy.spec_generation or resource.custom:
         metadata["generation"] = 1
     # Last, because some of what a kind sets follows from the name and the time.
-    return resource.rules.prepare_create({**obj, "metadata": metadata})
+    return resource.strategy.prepare_create({**obj, "metadata": metadata})
 
 
 def _free_name(context: RegistryContext, resource: Resource, metadata: Object) -> str:

@@ -46,7 +46,7 @@ def _accepted(
     """Everything is decided and with the store when this returns; what is returned waits until it is durable."""
     old = context.current(resource, namespace, name)
     _check_preconditions(resource, old, options)
-    resource.rules.check_delete(old)
+    resource.strategy.check_delete(old)
     doomed = _doomed(context, resource, old, options)
     if not _is_held(resource, doomed):
         graceful = resource.storage in _GRACEFUL
@@ -83,7 +83,7 @@ async def _told(outcome: Outcome) -> Outcome:
 def _is_held(resource: Resource, doomed: Object) -> bool:
     metadata = doomed["metadata"]
     held = metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds")
-    return bool(held or resource.rules.holds(doomed))
+    return bool(held or resource.strategy.blocks_removal(doomed))
 
 
 def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions) -> None:
@@ -103,7 +103,7 @@ def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions
 def _doomed(context: RegistryContext, resource: Resource, old: Object, options: DeleteOptions) -> Object:
     """The object marked for deletion."""
     metadata = old["metadata"]
-    grace = max(resource.rules.grace_period(old, options.grace_period), 0)
+    grace = max(resource.strategy.grace_period(old, options.grace_period), 0)
     finalizers = _finalizers(metadata, options)
     already = metadata.get("deletionTimestamp")
     if already:
@@ -121,7 +121,7 @@ def _doomed(context: RegistryContext, resource: Resource, old: Object, options: 
         marked["deletionTimestamp"] = _end(context.clock.now(), grace)
         marked["deletionGracePeriodSeconds"] = grace
     doomed = {**old, "metadata": marked}
-    return doomed if already else resource.rules.prepare_delete(doomed)
+    return doomed if already else resource.strategy.prepare_delete(doomed)
 
 
 def _end(now: datetime, grace: int) -> str:

@@ -13,7 +13,7 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import ResourceType
 from sandpool.kube.errors import ApiError, BadRequest, Expired, ServerTimeout, invalid, not_found
 from sandpool.kube.selectors import FieldSelector, LabelSelector
-from sandpool.server.kinds.kind import METADATA_FIELDS
+from sandpool.server.kinds.strategy import METADATA_FIELDS
 from sandpool.server.registry.context import RegistryContext, filled
 from sandpool.server.request.options import ListOptions
 from sandpool.server.resources import Resource
@@ -60,7 +60,7 @@ class Selection:
         self, context: RegistryContext, resource: Resource, labels: LabelSelector | None, fields: FieldSelector | None
     ) -> None:
         if fields is not None:
-            resource.rules.check_field_labels(fields.names)
+            resource.strategy.check_field_labels(fields.names)
         self._context = context
         self._resource = resource
         self._labels = labels
@@ -78,7 +78,7 @@ class Selection:
     def _values(self, entry: Entry) -> Mapping[str, str]:
         values = {"metadata.namespace": entry.key[0], "metadata.name": entry.key[1]}
         if self._looks_inside:
-            values.update(self._resource.rules.selectable(self._context.read(self._resource, entry)))
+            values.update(self._resource.strategy.selectable_fields(self._context.read(self._resource, entry)))
         return values
 
 

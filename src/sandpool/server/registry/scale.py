@@ -9,7 +9,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.server.apply import track_update
-from sandpool.server.apply.managed import with_managed_fields
+from sandpool.server.apply.managed_fields import with_managed_fields
 from sandpool.server.apply.scale import SCALE_VERSION, scale_managed_fields, scaled_managed_fields
 from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.decoding import expect_kind, expect_name, fit

@@ -19,7 +19,7 @@ from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFoun
 from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.apply import manager_from_user_agent, validate_manager
 from sandpool.server.builtin import STREAMED_SUBRESOURCES
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.registry import read
 from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.create import create
@@ -53,7 +53,7 @@ _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 _SCALE = Resource(
     ResourceType("autoscaling", "v1", "Scale", "scales"),
     partial(definition, "io.k8s.api.autoscaling.v1.Scale"),
-    KindRules(),
+    KindStrategy(),
 )
 
 

@@ -85,11 +85,11 @@ class NonResourceHandler:
             case ["apis", group, version]:
                 return _json(discovery.resource_list(resources, group, version))
             case ["openapi", "v2"]:
-                return openapi.answer_v2(resources, accept)
+                return openapi.respond_v2(resources, accept)
             case ["openapi", "v3"]:
                 return _json(openapi.index(resources))
             case ["openapi", "v3", *rest]:
-                document = openapi.answer_v3(resources, "/".join(rest), hash)
+                document = openapi.respond_v3(resources, "/".join(rest), hash)
                 if document is not None:
                     return document
         raise NotFound(NOT_THERE)

@@ -13,7 +13,7 @@ from sandpool.api.schema.core import definition
 from sandpool.kube.errors import BadRequest
 from sandpool.server.auth.token_request import TOKEN_REQUEST
 from sandpool.server.kinds.pods import bind
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.registry.context import RegistryContext
 from sandpool.server.registry.decoding import expect_name, fit
 from sandpool.server.registry.delete import delete
@@ -24,14 +24,16 @@ from sandpool.server.resources import Resource
 
 # What is sent to these subresources is never stored, but it is decoded like everything else.
 _BINDING = Resource(
-    ResourceType("", "v1", "Binding", "bindings"), partial(definition, "io.k8s.api.core.v1.Binding"), KindRules()
+    ResourceType("", "v1", "Binding", "bindings"), partial(definition, "io.k8s.api.core.v1.Binding"), KindStrategy()
 )
 _EVICTION = Resource(
     ResourceType("policy", "v1", "Eviction", "evictions"),
     partial(definition, "io.k8s.api.policy.v1.Eviction"),
-    KindRules(),
+    KindStrategy(),
 )
-_TOKEN_REQUEST = Resource(TOKEN_REQUEST, partial(definition, "io.k8s.api.authentication.v1.TokenRequest"), KindRules())
+_TOKEN_REQUEST = Resource(
+    TOKEN_REQUEST, partial(definition, "io.k8s.api.authentication.v1.TokenRequest"), KindStrategy()
+)
 
 # Gives the object of a TokenRequest with its token, for a service account.
 TokenIssuer = Callable[[Object, Object], Object]

@@ -14,7 +14,7 @@ from sandpool.server.request.messages import Response
 from sandpool.server.request.negotiation import negotiate
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Entry
-from sandpool.server.tables import answer_as, check_include_object, event_as
+from sandpool.server.tables import check_include_object, transform_event, transform_response
 
 
 class View:
@@ -77,7 +77,7 @@ class View:
         def render(obj: Object) -> Object:
             nonlocal first
             now = self._context.clock.now()
-            shown = event_as(self._form, self._resource, obj, now=now, include_object=self._include, first=first)
+            shown = transform_event(self._form, self._resource, obj, now=now, include_object=self._include, first=first)
             first = False
             return shown
 
@@ -85,7 +85,7 @@ class View:
 
     def _shown(self, answer: Object) -> Object:
         now = self._context.clock.now()
-        return answer_as(self._form, self._resource, answer, now=now, include_object=self._include)
+        return transform_response(self._form, self._resource, answer, now=now, include_object=self._include)
 
 
 def warning(text: str) -> tuple[str, str]:
