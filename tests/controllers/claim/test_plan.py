@@ -227,7 +227,7 @@ def test_r8_under_recreate_without_template_there_is_nothing_to_ask_for() -> Non
     assert error(decide(scene)) == ("TemplateNotFound", 'SandboxTemplate "python" not found')
 
 
-@pytest.mark.parametrize(("age", "patience"), [(0, 2), (0.5, 1.5), (2, 0), (60, 0)])
+@pytest.mark.parametrize(("age", "grace"), [(0, 2), (0.5, 1.5), (2, 0), (60, 0)])
 def test_e33_it_waits_for_what_is_on_its_way_until_it_is_two_seconds_old(age: float, grace: float) -> None:
     decision = decide(observed(age=age))
     assert isinstance(decision, RequestWarm)

@@ -66,7 +66,7 @@ def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "seconds", "is_failure"),
+    ("error", "seconds", "is_failure"),
     [
         (errors.pool_not_found("p"), 60, False),
         (errors.template_not_found("t"), 60, False),
@@ -149,7 +149,7 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
 
 
 def test_e49_without_observability_annotations_the_claim_is_measured_all_the_same() -> None:
-    scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", is_observability_noted=False)
+    scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", annotate_observability=False)
     ended = finish(scene, compute_status(scene, box()).status, box())
     assert ended.patch is not None
     assert ended.patch.body["metadata"]["annotations"].keys() == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}

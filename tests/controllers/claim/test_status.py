@@ -61,7 +61,7 @@ def condition(status: ClaimStatus, type: str = "Ready") -> Condition | None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason", "message"),
+    ("error", "reason", "message"),
     [
         (errors.template_not_found("t"), "TemplateNotFound", 'SandboxTemplate "t" not found'),
         (errors.pool_not_found("p"), "WarmPoolNotFound", 'SandboxWarmPool "p" not found'),

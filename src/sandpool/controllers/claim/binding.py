@@ -30,7 +30,7 @@ class Binder:
         self.performer = performer
 
     async def bind(self, observed: Observed, adoption: Adopt) -> SandboxView:
-        """Adopt the sandbox and return it. Raises ``ClaimError`` if the claim cannot have it. If the API does not answer,
+        """Adopt the sandbox and return it. Raises ``ClaimError`` if the claim cannot have it. Without an answer
         the failure is raised as it is, and the sandbox may or may not be the claim's."""
         claim, name = observed.claim, adoption.sandbox.name
         for _ in range(_ATTEMPTS):

@@ -1,7 +1,7 @@
 """What to do about a claim: every look at one begins here.
 
-``decide`` chooses one thing to do. Most decisions end the matter after one write. ``RequestWarm`` needs the assigner and
-goes on with ``adopt`` if the assigner has a sandbox, else with ``make``. ``settling`` computes the status.
+``decide`` chooses one thing to do. Most decisions end the matter after one write. ``RequestWarm`` needs the assigner
+and goes on with ``adopt`` if the assigner has a sandbox, else with ``make``. ``settling`` computes the status.
 
 A warm claim is thus one patch of the Sandbox, one of the claim's status, and one of its metadata off the path.
 """

@@ -11,11 +11,11 @@ gets the same one. Nothing is lost: a sandbox that was offered is free, on its w
 forgotten. Claims that wait are served in the order in which they came, and nobody overtakes them: a sandbox is never
 free while a claim waits that could have it. There is no capacity at which anything is dropped.
 
-**What it costs.** ``take``, ``candidate``, ``forget`` and the end of a lease are O(1) in the number of sandboxes, nodes and
-waiting claims; see ``free_list`` and ``waiting``. An entry takes some 300 bytes.
+**What it costs.** ``take``, ``update``, ``forget`` and the end of a lease are O(1) in sandboxes, nodes and
+waiting claims; see ``free_list`` and ``wait_queue``. An entry takes about 300 bytes.
 
-**How a sandbox moves.** ``candidate`` tells the stage it has reached: COMING without an address, BOOTING with one, READY.
-Only READY ones are handed out, except to who asks for a booting one rather than none. A lease ends in one of three
+**How a sandbox moves.** ``update`` sets the stage it has reached: PENDING without an address, STARTING with one, READY.
+Only READY ones are handed out, unless the caller passes ``starting=True``. A lease ends in one of three
 ways: ``done`` when the Sandbox has been written, ``give_back`` when it has not, ``forget`` when the sandbox turns out
 to be gone or another's. After ``done`` the entry stays, as taken, until the watch has shown the new owner and the
 sandbox is forgotten: an event from before the write, arriving late, would otherwise offer it a second time.
@@ -173,8 +173,8 @@ class Assigner:
 
     def take(self, *requests: SandboxRequest, starting: bool = False) -> Lease | None:
         """A sandbox for a claim, of whose wishes the best comes first: the one it has already or was promised, if that
-        fulfils any of them, or a free one; with ``starting`` also one that has an address and is not ready yet, if there
-        is no other. None if there is none.
+        fulfils any of them, or a free one; with ``starting`` also one that has an address and is not ready yet, if no
+        other is there. None if there is none.
 
         What it has is not exchanged for something better. It may have been written to the API without our knowing; and
         what was promised to it would be promised to the next in line, who would do the same, and so on in circles."""
