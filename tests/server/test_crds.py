@@ -299,7 +299,7 @@ async def test_a_definition_goes_after_its_objects() -> None:
         memory.thing(name)
     stuck = memory.thing("stuck", "example.com/hold")
     memory.doom(ref)
-    assert memory.served["things.example.com"][0].rules.terminating  # type: ignore[attr-defined]
+    assert memory.served["things.example.com"][0].strategy.terminating  # type: ignore[attr-defined]
     await memory.settle()
     assert {each.name for each in memory.objects} == {"things.example.com", "stuck"}
     assert memory.conditions(ref)["Terminating"] == ("True", "InstanceDeletionInProgress")
