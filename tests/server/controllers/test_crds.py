@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import pytest
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
-from typing import Any
-
-import pytest
-
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import crd
@@ -20,6 +17,7 @@ from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.crds import FINALIZER
 from sandpool.server.kinds.strategies import strategy_for
 from sandpool.server.resources import Resource
+from typing import Any
 
 STRATEGY = strategy_for(CUSTOM_RESOURCE_DEFINITION)
 DEFINITIONS = CUSTOM_RESOURCE_DEFINITION.group_resource
@@ -299,7 +297,7 @@ async def test_a_definition_goes_after_its_objects() -> None:
         memory.thing(name)
     stuck = memory.thing("stuck", "example.com/hold")
     memory.doom(ref)
-    assert memory.served["things.example.com"][0].rules.terminating  # type: ignore[attr-defined]
+    assert memory.served["things.example.com"][0].strategy.terminating  # type: ignore[attr-defined]
     await memory.settle()
     assert {each.name for each in memory.objects} == {"things.example.com", "stuck"}
     assert memory.conditions(ref)["Terminating"] == ("True", "InstanceDeletionInProgress")
