@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+import pytest
+
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
@@ -14,7 +17,17 @@ from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
-from sandpool.controllers.claim.decisions import Adopt, CreateCold, DeleteClaim, DeleteSandboxes, Expire, Observed, Reject, RequestWarm, Sync
+from sandpool.controllers.claim.decisions import (
+    Adopt,
+    CreateCold,
+    DeleteClaim,
+    DeleteSandboxes,
+    Expire,
+    Observed,
+    Reject,
+    RequestWarm,
+    Sync,
+)
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.settling import compute_status, finish
 from sandpool.controllers.warmpool.creation import new_member
@@ -25,7 +38,6 @@ from sandpool.server.api_server import ApiServer
 from sandpool.testing.claims import ready_status
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
-from typing import Any
 
 NAMESPACE = "default"
 

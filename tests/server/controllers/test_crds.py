@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from itertools import count
+from typing import Any
+
+import pytest
+
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.schema.crds import crd
@@ -17,7 +20,6 @@ from sandpool.server.controllers.owner_graph import Ref
 from sandpool.server.kinds.crds import FINALIZER
 from sandpool.server.kinds.strategies import strategy_for
 from sandpool.server.resources import Resource
-from typing import Any
 
 STRATEGY = strategy_for(CUSTOM_RESOURCE_DEFINITION)
 DEFINITIONS = CUSTOM_RESOURCE_DEFINITION.group_resource
