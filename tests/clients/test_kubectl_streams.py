@@ -17,7 +17,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
 from sandpool.kube.pod_access import StreamClient
 from sandpool.node.kubelet.kubelet import Kubelet, KubeletOptions
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.kubelet import node_at, started
@@ -68,7 +68,7 @@ class Rig:
 @pytest_asyncio.fixture(params=[(kubectl, place) for kubectl in KUBECTLS for place in (HERE, THERE)], ids="-".join)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     kubectl, place = request.param
-    daemon = Daemon(Settings(tmp_path / "data", port=0))
+    daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
     door = FakeDoor(play)
     client = daemon.server.client()

@@ -26,7 +26,7 @@ from sandpool.kube.http import HttpTransport
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pods.checkpoint import boot_id
 from sandpool.node.runtimes.spec_codec import SPEC
-from sandpool.server import daemon
+from sandpool.server.serving import daemon
 from sandpool.testing.node_process import NodeProcess, PodPlacement
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE

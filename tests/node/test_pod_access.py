@@ -26,7 +26,7 @@ from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.registration import RegistrationOptions
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
@@ -67,7 +67,7 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     directory = tmp_path_factory.mktemp("door")
     os.chmod(directory, 0o755)
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
-    daemon = Daemon(Settings(directory / "api", port=0))
+    daemon = Daemon(ServerOptions(directory / "api", port=0))
     await daemon.start()
     offer = NodeOptions(
         directory / "node",

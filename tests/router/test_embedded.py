@@ -26,7 +26,7 @@ from sandpool.kube.pod_access import LogQuery, PodAccessError
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template

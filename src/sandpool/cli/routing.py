@@ -19,7 +19,7 @@ from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.router import Authorizer, allow_all
 from sandpool.router.tokens import TokenSigner
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -16,7 +16,7 @@ from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.handlers import tried
 from sandpool.node.runtimes.process import PROCESS
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 
 @asynccontextmanager

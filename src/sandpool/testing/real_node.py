@@ -25,8 +25,8 @@ from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Container
-from sandpool.server.app import ApiServer
-from sandpool.server.http.front import AuditSink
+from sandpool.server.api_server import ApiServer
+from sandpool.server.http.server import AuditSink
 from sandpool.testing.objects import pod
 from sandpool.testing.watching import until
 

@@ -21,8 +21,8 @@ from sandpool.node.kubelet.authority import NoAuthority, client_authority
 from sandpool.node.kubelet.authorization import CertificateAuthenticator, NodeAuthorizer, NoImpersonation
 from sandpool.node.kubelet.handler import FindPod, KubeletHandler
 from sandpool.node.registration import KubeletEndpoint
-from sandpool.server.http import HttpFront
-from sandpool.server.pki import Authority, Identity, server_tls
+from sandpool.server.http import HttpServer
+from sandpool.server.serving.pki import Authority, Identity, server_tls
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +67,7 @@ class Kubelet:
         self.node = node
         self.directory = directory
         self.handler = KubeletHandler(NodeAuthorizer(client, clock, node), find, pod_access, clock)
-        self._front: HttpFront | None = None
+        self._front: HttpServer | None = None
 
     async def start(self) -> KubeletEndpoint | None:
         settings = self.settings
@@ -82,7 +82,7 @@ class Kubelet:
         if identity is None:
             identity = await asyncio.to_thread(self._own_identity)
         host = settings.address or ("::" if ":" in settings.found_at else "0.0.0.0")
-        front = HttpFront(
+        front = HttpServer(
             self.handler,
             CertificateAuthenticator(self.clock),
             authorizer=NoImpersonation(),
