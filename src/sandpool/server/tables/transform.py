@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, NotAcceptable
 from sandpool.server.request.negotiation import Negotiated
