@@ -33,8 +33,8 @@ from sandpool.engine.metrics_transport import REQUESTS, MeasuredTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from sandpool.node.simulated import SimulatedNode
-from sandpool.server.app import ApiServer
-from sandpool.server.exchange import User
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until

@@ -22,7 +22,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import SimulatedNode
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new

@@ -22,7 +22,7 @@ from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
 from sandpool.node.simulated import SimulatedNode
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 from tests.support.sandbox_objects import pod_template
@@ -42,7 +42,7 @@ async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
     controllers = Controllers(server.client(), clock, Random(1), tracing=tracing)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await controllers.start()
-    client = server.client(name="users")
+    client = server.client(name="people")
     template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await client.create(SANDBOX_TEMPLATE, template, "default")
     pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 0, "sandboxTemplateRef": {"name": "python"}})

@@ -17,7 +17,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
 from sandpool.testing.objects import pod

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.node.runtimes.process_tracker import inner_pid
 from sandpool.node.runtimes.runtime import Bind, Container
-from sandpool.node.runtimes.trace import inner_pid
 from tests.support.escape.neighbourhood import Neighbourhood
 from tests.support.isolation import Rig
 

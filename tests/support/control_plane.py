@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from sandpool.bench.child_process import Component, ReservedPort, Rig
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 from tests.support.assets import Assets, MissingAssets, find_assets
 from tests.support.users import ADMIN, token_file
 

@@ -17,8 +17,8 @@ from sandpool.install.manifests import Choice, controller, namespace
 from sandpool.install.names import CONTROLLER
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
-from sandpool.server.audit import AuditLog
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving.audit import AuditLog
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.backend import WRITERS, grant, wait_until_granted
 from tests.support.api_access import HttpDoor
 from tests.support.control_plane import ControlPlane
@@ -50,7 +50,7 @@ class HttpBackend(HttpDoor):
         tokens = {user: f"token-of-{user}" for user in WRITERS}
         users = directory / "tokens.csv"
         users.write_text(token_file(tokens, WRITERS))
-        settings = Settings(directory / "data", port=0, token_file=users, audit_log=directory / "audit.log")
+        settings = ServerOptions(directory / "data", port=0, token_file=users, audit_log=directory / "audit.log")
         daemon = Daemon(settings)
         await daemon.start()
         assert daemon.audit is not None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from sandpool.bench.child_process import Component, Rig
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 
 
 class SeparateNode(Rig):
@@ -27,7 +27,7 @@ class SeparateNode(Rig):
 
     def start(self, within: float = 60.0) -> Self:
         os.chmod(self.directory, 0o755)
-        self._host, _ = Namespace.make(self.directory / "host", lambda: None)
+        self._host, _ = NetworkNamespace.make(self.directory / "host", lambda: None)
         logged = self.process.log.stat().st_size if self.process.log.exists() else 0
         try:
             self.process.start()

@@ -34,9 +34,9 @@ from sandpool.kube.credentials import Fixed
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.retry import Retry
 from sandpool.node.simulated import SimulatedNode
-from sandpool.server import memory
-from sandpool.server.app import ApiServer
-from sandpool.server.audit import AuditLog
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.audit import AuditLog
 
 NAMES: Final = ("inprocess", "http")
 
@@ -73,7 +73,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
     running = asyncio.create_task(node.run(), name="simulated node")
     controllers = Controllers(server.client(name=CONTROLLERS), clock, random)
     await controllers.start()
-    memory.settle()
+    gc_tuning.settle()
 
     async def usage() -> Usage:
         working = (controllers.claims, controllers.sandboxes, controllers.warm_pools)

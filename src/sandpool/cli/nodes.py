@@ -15,8 +15,8 @@ import click
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
 from sandpool.node.simulated import SimulatedNode
-from sandpool.router import presence
-from sandpool.server.app import ApiServer
+from sandpool.router import registration
+from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -87,7 +87,7 @@ class Running:
 
 def nodeless(choice: Choice) -> frozenset[str]:
     """The names under which pods run here for which there is no Node."""
-    return frozenset((presence.NODE, *_names(choice.simulated)))
+    return frozenset((registration.NODE, *_names(choice.simulated)))
 
 
 def _names(simulated: int) -> list[str]:

@@ -203,7 +203,7 @@ def _note_passes(controllers: Controllers, log: LineLog, clock: Clock) -> None:
     claims, pools = controllers.claims, controllers.warm_pools
     for each in (
         claims.controller,
-        claims.notes,
+        claims.annotations,
         pools.controller,
         controllers.sandboxes.controller,
         controllers.templates.controller,

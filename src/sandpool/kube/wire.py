@@ -47,7 +47,7 @@ class _Parser(Protocol):
     def should_keep_alive(self) -> bool: ...
 
 
-class FaultyTransport(asyncio.Protocol):
+class Wire(asyncio.Protocol):
     """One connection. The methods that begin with ``on_`` are called by the parser."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -166,11 +166,9 @@ class Wires:
         self._under_way = 0
         self._line: deque[asyncio.Future[None]] = deque()  # who waits until others are done
         self._connecting: set[asyncio.Timeout] = set()
-        self._wires: set[FaultyTransport] = (
-            set()
-        )  # all that are open, and some that have been closed while nobody used them
+        self._wires: set[Wire] = set()  # all that are open, and some that have been closed while nobody used them
         # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
-        self._idle: dict[ssl.SSLContext | None, deque[FaultyTransport]] = {}
+        self._idle: dict[ssl.SSLContext | None, deque[Wire]] = {}
         self._closed = False
 
     async def exchange(
@@ -227,7 +225,7 @@ class Wires:
                 return
         self._under_way -= 1
 
-    async def _over(self, wire: FaultyTransport, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
+    async def _over(self, wire: Wire, message: bytes, within: float, tls: ssl.SSLContext | None) -> Answer:
         try:
             answer = await wire.exchange(message, within)
         except BaseException:
@@ -239,7 +237,7 @@ class Wires:
             self._wires.discard(wire)
         return answer
 
-    def _take(self, tls: ssl.SSLContext | None) -> FaultyTransport | None:
+    def _take(self, tls: ssl.SSLContext | None) -> Wire | None:
         idle = self._idle.get(tls)
         while idle:
             wire = idle.pop()
@@ -248,10 +246,10 @@ class Wires:
             self._drop(wire)
         return None
 
-    def _is_good(self, wire: FaultyTransport) -> bool:
+    def _is_good(self, wire: Wire) -> bool:
         return wire.open and asyncio.get_running_loop().time() - wire.used < IDLE
 
-    def _drop(self, wire: FaultyTransport) -> None:
+    def _drop(self, wire: Wire) -> None:
         wire.close()
         self._wires.discard(wire)
 
@@ -263,7 +261,7 @@ class Wires:
             if not idle:
                 del self._idle[tls]
 
-    async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> FaultyTransport:
+    async def _connect(self, tls: ssl.SSLContext | None, server_name: str | None) -> Wire:
         self._sweep()
         loop = asyncio.get_running_loop()
         name = (server_name or self.host) if tls is not None else None
@@ -272,7 +270,7 @@ class Wires:
                 self._connecting.add(connecting)
                 try:
                     _, wire = await loop.create_connection(
-                        partial(FaultyTransport, loop), self.host, self.port, ssl=tls, server_hostname=name
+                        partial(Wire, loop), self.host, self.port, ssl=tls, server_hostname=name
                     )
                 finally:
                     self._connecting.discard(connecting)

@@ -19,9 +19,9 @@ from sandpool.install.names import CONTROLLER
 from sandpool.install.roles import controller_rules
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, Forbidden
-from sandpool.server.app import ApiServer
-from sandpool.server.audit import AuditLog
-from sandpool.server.exchange import User
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
+from sandpool.server.serving.audit import AuditLog
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
 

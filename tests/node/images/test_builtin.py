@@ -10,9 +10,9 @@ import pytest
 
 from sandpool.node.images import toolchain
 from sandpool.node.images.builtin import BuiltIn
-from sandpool.node.images.images import Images
 from sandpool.node.images.reference import parse
-from sandpool.node.pods.parts import ImageFailure
+from sandpool.node.images.resolver import Images
+from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
 from tests.support.fake_node_parts import FakeSecrets
 

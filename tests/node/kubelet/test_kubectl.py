@@ -18,7 +18,7 @@ import yaml
 
 from sandpool.bench.server_process import ServerProcess
 from sandpool.engine.clock import SystemClock
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 from tests.support.control_plane import ControlPlane, kubelet_flags
 from tests.support.kubectl import Kubectl, find_kubectls
 from tests.support.node_command import SeparateNode

@@ -1,4 +1,4 @@
-"""Deployment: pods that are all alike, and replaced step by step when they shall be different."""
+"""Deployment and ReplicaSet: interchangeable pods made from one template."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ from typing import ClassVar
 
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, keep
-from sandpool.server.kinds.portions import is_zero, validate_portion
-from sandpool.server.kinds.replica_sets import validate_replicated_template
-from sandpool.server.kinds.workloads import WorkloadRules, validate_counts, validate_selector
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, keep
+from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percent
+from sandpool.server.kinds.workloads import (
+    WorkloadStrategy,
+    invalid_selector,
+    is_valid_selector,
+    validate_counts,
+    validate_restart_always,
+    validate_selected,
+    validate_selector,
+    validate_template,
+)
 
 
-class DeploymentRules(WorkloadRules):
+class DeploymentStrategy(WorkloadStrategy):
     defaults: ClassVar[Object] = {
         "replicas": 1,
         "strategy": {},
@@ -32,10 +40,10 @@ class DeploymentRules(WorkloadRules):
     def prepare_status_update(self, new: Object, old: Object) -> Object:
         return inside(new, "metadata", lambda metadata: keep(metadata, old["metadata"], "labels"))
 
-    def generation_moves(self, new: Object, old: Object) -> bool:
+    def bumps_generation(self, new: Object, old: Object) -> bool:
         """Annotations count because they are copied to the ReplicaSets."""
         annotations = new["metadata"].get("annotations") != old["metadata"].get("annotations")
-        return annotations or super().generation_moves(new, old)
+        return annotations or super().bumps_generation(new, old)
 
     def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
         yield from validate_counts(spec, "replicas")
@@ -61,8 +69,8 @@ def _default_strategy(strategy: Object) -> Object:
 def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     if strategy["type"] == "RollingUpdate":
         unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
-        yield from validate_portion(unavailable, f"{path}.rollingUpdate.maxUnavailable")
-        yield from validate_portion(surge, f"{path}.rollingUpdate.maxSurge", whole=False)
+        yield from validate_int_or_percent(unavailable, f"{path}.rollingUpdate.maxUnavailable")
+        yield from validate_int_or_percent(surge, f"{path}.rollingUpdate.maxSurge", whole=False)
         if is_zero(unavailable) and is_zero(surge):
             why = "may not be 0 when `maxSurge` is 0"
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, why)
@@ -71,3 +79,30 @@ def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     elif "rollingUpdate" in strategy:
         why = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden(f"{path}.rollingUpdate", why)
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    defaults: ClassVar[Object] = {"replicas": 1}
+    status: ClassVar[Object] = {"replicas": 0}
+    parts: ClassVar[Mapping[str, str]] = {
+        "fullyLabeledReplicas": "",
+        "readyReplicas": "",
+        "availableReplicas": "readyReplicas",
+    }
+
+    def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
+        yield from validate_counts(spec, "replicas", "minReadySeconds")
+        # kube-apiserver calls it a deployment, too.
+        yield from validate_selector(spec.get("selector"), "deployment")
+        yield from validate_replicated_template(spec)
+
+
+def validate_replicated_template(spec: Object) -> Iterator[Cause]:
+    """Of a ReplicaSet, or of a Deployment, which makes ReplicaSets."""
+    selector, template = spec.get("selector"), spec["template"]
+    if not is_valid_selector(selector):
+        yield invalid_selector(selector, "invalid label selector")
+        return
+    yield from validate_selected(template, selector)
+    yield from validate_template(template)
+    yield from validate_restart_always(template, "ReplicaSet")

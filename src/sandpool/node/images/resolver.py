@@ -1,0 +1,103 @@
+"""Finds the image a container asks for: a built-in one, one that is here, or one that can be fetched."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Final
+
+from sandpool.api.resource import Object
+from sandpool.node.images import sources
+from sandpool.node.images.builtin import BuiltIn
+from sandpool.node.images.credentials import Credentials, Secrets, credentials
+from sandpool.node.images.reference import InvalidImageName, Reference, parse
+from sandpool.node.images.store import ImageStore, StoredImage
+from sandpool.node.images.toolchain import MissingPackage
+from sandpool.node.pods.interfaces import Image, ImageFailure
+from sandpool.node.runtimes.runtime import ImageLayers
+
+_ALWAYS: Final = "Always"
+_NEVER: Final = "Never"
+_DEFAULT_HOST: Final = "docker.io"
+
+
+class Images:
+    """Of many containers that want the same image at once, with the same credentials, one fetches it and the others
+    wait. ``used`` tells what containers are made of that are here."""
+
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]], secrets: Secrets) -> None:
+        self.secrets = secrets
+        self.store = ImageStore(directory, used)
+        self.built_in = BuiltIn(directory / "built-in", used)
+        # By what is fetched, as whom, and whether also if it is here.
+        self._fetching: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
+
+    async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
+        try:
+            reference = parse(name)
+        except InvalidImageName as error:
+            raise ImageFailure("InvalidImageName", str(error)) from error
+        try:
+            if (image := self.built_in.known(reference)) is not None:
+                return image
+            if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
+                return image
+        except MissingPackage as error:
+            raise ImageFailure("ErrImagePull", str(error)) from error
+        stored = await asyncio.to_thread(self.store.find, reference)
+        # An image that was imported here under this name is what is meant, also if it is to be pulled always: there
+        # is no registry that could know a newer one.
+        if stored is not None and (pull_policy != _ALWAYS or not stored.source.startswith("docker://")):
+            return _image(stored, pulled=False)
+        if pull_policy == _NEVER:
+            raise ImageFailure("ErrImageNeverPull", f'image "{name}" is not present with pull policy of Never')
+        mine = await credentials(pod, reference.host or _DEFAULT_HOST, self.secrets)
+        return _image(await self._fetch(reference, mine, pull_policy == _ALWAYS), pulled=True)
+
+    async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
+        key = reference, mine.file, anew
+        task = self._fetching.get(key)
+        if task is None:
+            task = asyncio.create_task(asyncio.to_thread(self._pull, *key), name=f"pull {reference}")
+            self._fetching[key] = task
+            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+        try:
+            return await asyncio.shield(task)
+        except sources.SourceFailure as error:
+            message = f'image "{reference}" is not on this machine and could not be pulled: {error}'
+            if mine.lacking:
+                message += f"; {mine.lacking}"
+            raise ImageFailure("ErrImagePull", message) from error
+
+    def _pull(self, reference: Reference, login: bytes, anew: bool) -> StoredImage:
+        # Another may have brought it after it was looked for.
+        if not anew and (stored := self.store.find(reference)) is not None:
+            return stored
+        host, path = reference.host or _DEFAULT_HOST, reference.path
+        if host == _DEFAULT_HOST and "/" not in path:
+            path = f"library/{path}"
+        source = f"docker://{Reference(host, path, reference.tag, reference.digest)}"
+        return import_image(self.store, reference, source, login)
+
+
+def import_image(store: ImageStore, reference: Reference, source: str, login: bytes = b"") -> StoredImage:
+    """``login`` is for registries, as in ``sources.unpack``. Raises ``SourceFailure``; then nothing has changed."""
+    with store.incoming() as incoming:
+        unpacked = sources.unpack(source, incoming, login)
+        return store.add(reference, incoming, unpacked.id, unpacked.config, source)
+
+
+def _image(stored: StoredImage, *, pulled: bool) -> Image:
+    config = stored.config
+    return Image(
+        id=stored.id,
+        root=ImageLayers((stored.root,)),
+        env=config.env,
+        entrypoint=config.entrypoint,
+        command=config.command,
+        working_dir=config.working_dir,
+        user=config.user,
+        stop_signal=config.stop_signal,
+        pulled=pulled,
+    )
