@@ -21,7 +21,7 @@ from sandpool.api.labels import (
 )
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError

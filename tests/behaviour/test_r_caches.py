@@ -19,7 +19,7 @@ from sandpool.api.metrics import (
     CREATION_LATENCY,
     Metric,
 )
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import NotFound, ServiceUnavailable

@@ -10,7 +10,7 @@ from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX, SERVICE
 from sandpool.api.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.testing.node import Fate
 from sandpool.testing.objects import owner_reference

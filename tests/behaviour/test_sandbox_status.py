@@ -12,7 +12,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.kube.transport import MERGE_PATCH, Request
 from sandpool.testing.sandboxes import pod_template

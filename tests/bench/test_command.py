@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from sandpool.api.kinds import NAMESPACE
 from sandpool.bench.subjects import client_of
 from sandpool.cli.bench import bench
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.testing.component import ReservedPort
 from sandpool.testing.control_plane import ControlPlane

@@ -26,8 +26,8 @@ from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.run import Settings
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.manager import Settings
 from sandpool.controllers.warmpool.settings import Settings as PoolSettings
 from sandpool.engine.cache import Key
 from sandpool.testing.home import InProcessHome

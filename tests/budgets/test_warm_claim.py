@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request, Transport, WatchEvent

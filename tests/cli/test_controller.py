@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from sandpool.cli.controller import Options, controller
 from sandpool.cli.foreign import WITHOUT_EFFECT
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.engine.lease import LeaseLost, Terms
 from sandpool.testing.component import Component
 from sandpool.testing.server_process import ServerProcess
@@ -183,7 +183,7 @@ def test_an_api_that_is_away_is_waited_for(kubeconfig: Path, tmp_path: Path) -> 
         line = process.stderr.readline()
         process.terminate()
         assert process.wait(60) == 0
-    assert "WARNING sandpool.controllers.process: waiting: no answer from https://127.0.0.1:1: " in line
+    assert "WARNING sandpool.controllers.leader: waiting: no answer from https://127.0.0.1:1: " in line
 
 
 def test_it_works_on_the_embedded_api_and_ends_when_told(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches
+from sandpool.controllers.informers import Caches
 from sandpool.testing.sandboxes import NAMESPACE, template
 
 

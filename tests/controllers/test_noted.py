@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 import pytest
 
-from sandpool.controllers.traced import noted
+from sandpool.controllers.middleware import noted
 from sandpool.engine.cache import Key
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.line_log import LineLog

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.views import TemplateView
-from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.writer import Performer
 from sandpool.kube.client import Client
 from sandpool.server.app import ApiServer
 from sandpool.testing.objects import new

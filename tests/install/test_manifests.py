@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.cli.router import router as router_command
-from sandpool.controllers.access import NEEDS, VOTE, WISHES
+from sandpool.controllers.preflight import NEEDS, VOTE, WISHES
 from sandpool.install.manifests import Choice, controller, namespace, router
 
 COMMANDS = {"controller": controller_command, "router": router_command}

@@ -14,13 +14,13 @@ from typing import Any, Final
 import pytest
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.controllers.caches import Caches
 from sandpool.controllers.claim import adopt, candidates
 from sandpool.controllers.claim import plan as claim_plan
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
-from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import Echoes
 from sandpool.controllers.owners import Owners
 from sandpool.controllers.sandbox import wake
 from sandpool.controllers.sandbox import waking as sandbox_waking

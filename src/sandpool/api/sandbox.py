@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.blueprint import Profile, blueprint
 from sandpool.api.columns import AGE, Column
+from sandpool.api.sandbox_spec import Profile, blueprint
 from sandpool.api.schema.fields import Schema, choice, conditions, moment, resource, sequence, structure, text
 from sandpool.api.schema.rules import immutable_field
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.blueprint import Profile, blueprint
+from sandpool.api.sandbox_spec import Profile, blueprint
 from sandpool.api.schema.fields import Schema, choice, kubernetes_type, resource, sequence, structure
 
 MANAGED: Final = "Managed"

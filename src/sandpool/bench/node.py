@@ -28,7 +28,7 @@ from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.api.resource import Object
 from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import starved_seconds
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.pods.worker import PodWorker

@@ -22,7 +22,7 @@ import aiohttp
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
 from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.server import memory

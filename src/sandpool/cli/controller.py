@@ -18,8 +18,8 @@ from sandpool.cli import foreground, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import Process, Surroundings
+from sandpool.controllers.manager import Settings
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity

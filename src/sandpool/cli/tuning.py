@@ -13,7 +13,7 @@ import click
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
 from sandpool.controllers.claim import settings as claim
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.controllers.warmpool import settings as warmpool
 

@@ -16,8 +16,8 @@ import click
 from sandpool.cli import foreground, identities, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import Process, Surroundings
+from sandpool.controllers.manager import Settings
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import Endpoint

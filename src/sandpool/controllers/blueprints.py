@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.caches import Caches
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import Blueprint
 from sandpool.engine.cache import Key
 
 

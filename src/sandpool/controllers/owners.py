@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from sandpool.api.resource import ResourceType
 from sandpool.api.views import View
-from sandpool.controllers.caches import key_of
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import key_of
+from sandpool.controllers.writer import Performer
 from sandpool.engine.cache import Key
 from sandpool.kube.errors import NotFound
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from sandpool.api.kinds import SERVICE_ACCOUNT
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.access import VOTE
+from sandpool.controllers.preflight import VOTE
 from sandpool.install.workload import manifest
 
 FLOW_SCHEMA: Final = ResourceType("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", namespaced=False)

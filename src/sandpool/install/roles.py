@@ -11,7 +11,7 @@ from typing import Final
 
 from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POD, ROLE, ROLE_BINDING, SANDBOX
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.access import NEEDS, VOTE, WISHES, Need
+from sandpool.controllers.preflight import NEEDS, VOTE, WISHES, Need
 from sandpool.install.names import LEASE
 from sandpool.install.workload import manifest
 

@@ -25,7 +25,7 @@ from sandpool.api.kinds import (
     STORAGE_CLASS,
     SUBJECT_ACCESS_REVIEW,
 )
-from sandpool.controllers.access import Need
+from sandpool.controllers.preflight import Need
 
 _WATCH: Final = ("list", "watch")
 

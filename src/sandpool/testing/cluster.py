@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from sandpool.api.kinds import SERVICE_ACCOUNT
-from sandpool.controllers.process import Process
+from sandpool.controllers.leader import Process
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election
 from sandpool.install import names

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import Controllers, Settings
 from sandpool.engine.cache import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch

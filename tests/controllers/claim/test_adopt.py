@@ -9,9 +9,9 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.adopt import adoption, upkeep
 from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.revision import Blueprint
 from sandpool.kube.patches import merge_patch
 from sandpool.testing.claims import claim, pool_member, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template

@@ -10,9 +10,9 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assigner import Stage
 from sandpool.controllers.claim.candidates import compatibility, current, is_adoptable, offer_of, refusal, wishes
+from sandpool.controllers.revision import Blueprint
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template
 

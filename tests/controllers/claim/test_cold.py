@@ -9,9 +9,9 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.cold import sandbox_for
 from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.revision import Blueprint
 from sandpool.testing.claims import claim
 from sandpool.testing.sandboxes import IMAGE, pod_template, template
 

@@ -13,13 +13,13 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.decisions import Adopt, Ask, Expire, Keep, Make, Observed, Refuse, Release, Remove
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch

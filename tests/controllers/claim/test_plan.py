@@ -13,7 +13,6 @@ from sandpool.api.events import CLAIM_CONTROLLER, NORMAL, Happening
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.candidates import current
 from sandpool.controllers.claim.decisions import (
     Adopt,
@@ -28,6 +27,7 @@ from sandpool.controllers.claim.decisions import (
     Rest,
 )
 from sandpool.controllers.claim.plan import adopt, decide, make
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.writes import Delete
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template

@@ -33,7 +33,7 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
-from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.informers import Caches, Reflection
 from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
 from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
+from sandpool.controllers.manager import Settings
 from sandpool.engine.queue import WorkQueue
 from sandpool.engine.turnstile import PATIENCE
 from sandpool.testing.clock import ManualClock

@@ -14,9 +14,9 @@ from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, Reflection
 from sandpool.controllers.template.controller import TemplateController
+from sandpool.controllers.writer import Performer
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.app import ApiServer

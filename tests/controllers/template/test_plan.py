@@ -6,8 +6,8 @@ from typing import Any
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.resource import Object
 from sandpool.api.views import NetworkPolicyView, TemplateView
+from sandpool.controllers.template.network_policy import policy_spec
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
-from sandpool.controllers.template.policy import policy_spec
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import MergePatch
 from sandpool.server.app import ApiServer

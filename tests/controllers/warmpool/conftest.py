@@ -13,7 +13,7 @@ from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH, TEMPLATE_REF_HASH, W
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
 from sandpool.controllers.warmpool.settings import Settings

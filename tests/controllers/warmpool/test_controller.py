@@ -13,9 +13,9 @@ from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import Performer
 from sandpool.engine.cache import Key
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.recorder import Recorder

@@ -7,7 +7,7 @@ import pytest
 from sandpool.api.labels import SAFE_TO_EVICT
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.sandbox.pod import new_pod
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.members import repair, sort_members

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sandpool.api.conditions import find_condition
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.memory import Memory

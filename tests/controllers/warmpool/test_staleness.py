@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 from sandpool.api.labels import TEMPLATE_HASH
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.staleness import Staleness
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, controller_reference
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import metadata
 from sandpool.controllers.claim.lookup import launch_type
+from sandpool.controllers.revision import Blueprint
 from sandpool.kube.patches import merge_diff
 
 _POOL_LABELS: Final = (labels.WARM_POOL, labels.POD_TEMPLATE_HASH, labels.TEMPLATE_HASH)

@@ -11,12 +11,12 @@ from typing import Final
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.decisions import Adopt, Observed, Refuse
 from sandpool.controllers.claim.plan import adopt
 from sandpool.controllers.claim.problems import Problem
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import Performer
 from sandpool.engine.cache import Key
 from sandpool.kube.errors import Conflict, NotFound
 

@@ -9,9 +9,9 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assigner import Offer, Stage
 from sandpool.controllers.claim.waiting import Wish
+from sandpool.controllers.revision import Blueprint
 
 
 def is_pooled(sandbox: SandboxView) -> bool:

@@ -6,9 +6,9 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, TemplateView, controller_reference
-from sandpool.controllers.blueprint import Blueprint, new_sandbox
 from sandpool.controllers.claim import env, metadata, volumes
 from sandpool.controllers.claim.adopt import identity_labels
+from sandpool.controllers.revision import Blueprint, new_sandbox
 
 
 def sandbox_for(claim: ClaimView, template: TemplateView, blueprint: Blueprint, trace_context: str = "") -> Object:

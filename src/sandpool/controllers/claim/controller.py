@@ -23,7 +23,6 @@ from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import problems
 from sandpool.controllers.claim.assigner import Assigner, Lease
 from sandpool.controllers.claim.binding import Binder
@@ -51,8 +50,9 @@ from sandpool.controllers.claim.references import names_to_find
 from sandpool.controllers.claim.settings import Settings
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer, leaves_doubt
+from sandpool.controllers.writer import Performer, leaves_doubt
 from sandpool.controllers.writes import Delete
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

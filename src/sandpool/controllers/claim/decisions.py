@@ -8,11 +8,11 @@ from datetime import datetime
 
 from sandpool.api.events import Happening
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.latency import Sample
 from sandpool.controllers.claim.metadata import DEFAULT_LABEL_DOMAINS
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.waiting import Wish
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.writes import Create, Delete, Patch
 
 

@@ -12,13 +12,13 @@ from typing import Final
 from sandpool.api.events import surplus_deleted
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import problems
 from sandpool.controllers.claim.decisions import Keep, Observed
 from sandpool.controllers.claim.problems import is_refusal
 from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import Performer
 from sandpool.engine.controller import Result
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 

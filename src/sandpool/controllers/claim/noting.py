@@ -12,7 +12,7 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.writer import Performer
 from sandpool.controllers.writes import Patch
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

@@ -5,11 +5,11 @@ from __future__ import annotations
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import NodeView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import triggers
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.hosts import Hosts, has_broken
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.engine.cache import Key
 
 

@@ -16,7 +16,6 @@ from sandpool.api.claim import DELETE, DELETE_FOREGROUND
 from sandpool.api.events import deleting_claim, sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import adopt as adopting
 from sandpool.controllers.claim import cold, expiry, latency, lookup, metadata, problems
 from sandpool.controllers.claim.candidates import wishes
@@ -37,6 +36,7 @@ from sandpool.controllers.claim.expiry import Phase
 from sandpool.controllers.claim.lookup import Way
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.surplus import surplus
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.writes import Create, Delete, Patch
 
 #: How old a claim may become while it waits for a sandbox that is on its way.

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim.decisions import Observed
 from sandpool.controllers.claim.latency import Sample
 from sandpool.controllers.claim.noting import Noting
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.settling import conclude, settle
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import Performer
 from sandpool.engine.backoff import Backoff
 from sandpool.engine.cache import Key
 from sandpool.engine.controller import DONE, Result

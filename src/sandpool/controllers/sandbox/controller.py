@@ -23,15 +23,15 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
-from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.own_writes import Echoes
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
 from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.waking import Waking
+from sandpool.controllers.writer import Performer
 from sandpool.controllers.writes import Create, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

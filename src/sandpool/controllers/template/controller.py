@@ -10,11 +10,11 @@ from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import NetworkPolicyView, TemplateView
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import Echoes
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
+from sandpool.controllers.writer import Performer
 from sandpool.controllers.writes import Create, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

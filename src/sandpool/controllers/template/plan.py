@@ -16,7 +16,7 @@ from sandpool.api.resource import Object
 from sandpool.api.schema.core import shape_of
 from sandpool.api.views import NetworkPolicyView, TemplateView, controller_reference
 from sandpool.controllers.semantic import same
-from sandpool.controllers.template.policy import policy_spec
+from sandpool.controllers.template.network_policy import policy_spec
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff
 

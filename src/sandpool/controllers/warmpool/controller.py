@@ -21,16 +21,16 @@ from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
 from sandpool.controllers.warmpool.reads import Grounds, member_reads, pool_reads, template_reads
 from sandpool.controllers.warmpool.settings import Settings
+from sandpool.controllers.writer import Performer
 from sandpool.controllers.writes import Delete, Patch
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

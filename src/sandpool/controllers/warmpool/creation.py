@@ -18,7 +18,7 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import WarmPoolView, controller_reference
-from sandpool.controllers.blueprint import Blueprint, new_sandbox
+from sandpool.controllers.revision import Blueprint, new_sandbox
 
 _EVICTABLE: Final = {SAFE_TO_EVICT: "true"}
 

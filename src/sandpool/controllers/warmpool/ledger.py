@@ -20,12 +20,12 @@ from random import Random
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.names import generate_name
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer, leaves_doubt
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.refill import slow_start
+from sandpool.controllers.writer import Performer, leaves_doubt
 from sandpool.controllers.writes import Create, Delete
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock

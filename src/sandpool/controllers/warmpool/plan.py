@@ -17,7 +17,7 @@ from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.hold import Patience
 from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members

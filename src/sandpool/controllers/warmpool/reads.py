@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from sandpool.api.conditions import FINISHED
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.revision import Blueprint
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writes import Delete
 from sandpool.engine.cache import Key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandpool.api.labels import TEMPLATE_HASH, TEMPLATE_REF_HASH
 from sandpool.api.views import SandboxView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import Blueprint
 
 
 class Staleness:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.cache import Key
 from sandpool.server.store.store import Store
 from sandpool.testing.simulation.facts import is_deleting, is_ready, owner_uid, uid_of

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from sandpool.controllers.claim.settings import Settings as ClaimSettings
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import Controllers, Settings
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request

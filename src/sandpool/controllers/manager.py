@@ -17,17 +17,17 @@ from typing import Any
 
 from sandpool.api.events import Happening
 from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.claim import settings as claim
 from sandpool.controllers.claim.controller import ClaimController
-from sandpool.controllers.perform import Performer
-from sandpool.controllers.population import Population
+from sandpool.controllers.informers import Caches, Reflection
+from sandpool.controllers.metrics import Population
+from sandpool.controllers.middleware import traced
 from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.controllers.template.controller import TemplateController
-from sandpool.controllers.traced import traced
 from sandpool.controllers.warmpool import settings as warmpool
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import Performer
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Controller
 from sandpool.engine.metrics import Metrics

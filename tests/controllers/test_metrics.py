@@ -13,7 +13,7 @@ from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
-from sandpool.controllers.population import Population
+from sandpool.controllers.metrics import Population
 from sandpool.engine.cache import Cache
 from sandpool.engine.metrics import Metrics
 from sandpool.testing.sandboxes import sandbox, stored

@@ -25,8 +25,8 @@ from sandpool.api.kinds import (
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.sandbox import SUSPENDED
-from sandpool.controllers.access import NEEDS, WISHES, find_missing
-from sandpool.controllers.process import Process
+from sandpool.controllers.leader import Process
+from sandpool.controllers.preflight import NEEDS, WISHES, find_missing
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import REQUESTS, MeasuredTransport

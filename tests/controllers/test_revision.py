@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView, controller_reference
-from sandpool.controllers.blueprint import (
+from sandpool.controllers.revision import (
     Blueprint,
     content_hash,
     new_sandbox,

@@ -14,7 +14,7 @@ import pytest
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.controllers.process import Process, Surroundings
+from sandpool.controllers.leader import Process, Surroundings
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election, LeaseLost
 from sandpool.engine.line_log import LineLog

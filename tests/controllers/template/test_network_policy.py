@@ -4,7 +4,7 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
-from sandpool.controllers.template.policy import policy_spec
+from sandpool.controllers.template.network_policy import policy_spec
 from sandpool.testing import sandboxes
 
 SELECTOR = {"matchLabels": {"agents.x-k8s.io/sandbox-template-ref-hash": "69155462"}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.controllers.echoes import Echoes
+from sandpool.controllers.own_writes import Echoes
 from sandpool.engine.cache import Key
 
 BOX, OTHER = Key("default", "box"), Key("default", "other")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import EVENT, POD
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import Controllers, Settings
 from sandpool.engine.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import TRACE_CONTEXT
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
 from sandpool.server.app import ApiServer

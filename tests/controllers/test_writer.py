@@ -9,8 +9,8 @@ import pytest
 
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.resource import Object
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.writer import Performer
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.engine.cache import Key
 from sandpool.kube.client import Client, MergePatch

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from sandpool.controllers.access import find_missing
-from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.run import Controllers, Settings
-from sandpool.controllers.traced import noted
+from sandpool.controllers.informers import Caches, Reflection
+from sandpool.controllers.manager import Controllers, Settings
+from sandpool.controllers.middleware import noted
+from sandpool.controllers.preflight import find_missing
 from sandpool.engine.backoff import Backoff
 from sandpool.engine.clock import Clock
 from sandpool.engine.health import Checks, Endpoint, metrics_page

@@ -20,7 +20,7 @@ from typing import Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.caches import Caches
+from sandpool.controllers.informers import Caches
 from sandpool.controllers.writes import Create, Delete, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.kube.client import Client, MergePatch

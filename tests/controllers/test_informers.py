@@ -9,7 +9,7 @@ from random import Random
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME, WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.controllers.caches import Caches, Reflection, key_of
+from sandpool.controllers.informers import Caches, Reflection, key_of
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.app import ApiServer
