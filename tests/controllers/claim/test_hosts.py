@@ -11,12 +11,12 @@ import pytest
 from sandpool.api.kinds import NODE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views import NodeView, SandboxView
-from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.hosts import CLEARED, HALF_LIFE, SUSPECT, Hosts, has_broken
 from sandpool.controllers.claim.offering import Offering
 from sandpool.controllers.claim.waiting import Wish
 from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
@@ -193,7 +193,7 @@ class Scene:
         self._version = 10
         self.caches.templates.saw(template())
         self.caches.pools.saw(POOL)
-        Offering(self.caches, Blueprints(self.caches), self.assigner, self.hosts)
+        Offering(self.caches, TemplateRevisions(self.caches), self.assigner, self.hosts)
 
     def member(self, name: str, node: str, status: Object | None = None) -> None:
         self._version += 1

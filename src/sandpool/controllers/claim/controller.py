@@ -22,7 +22,6 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.claim import problems
 from sandpool.controllers.claim.assigner import Assigner, Lease
 from sandpool.controllers.claim.binding import Binder
@@ -47,13 +46,12 @@ from sandpool.controllers.claim.offering import Offering
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.problems import Problem, Retry, is_refusal
 from sandpool.controllers.claim.references import names_to_find
-from sandpool.controllers.claim.settings import Settings
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.writer import Performer, leaves_doubt
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.options import ClaimOptions
+from sandpool.controllers.revision import TemplateRevisions
+from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, is_ambiguous
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -72,25 +70,25 @@ class ClaimController:
     def __init__(
         self,
         caches: Caches,
-        blueprints: Blueprints,
-        performer: Performer,
-        in_background: Performer,
+        revisions: TemplateRevisions,
+        writer: ApiWriter,
+        background_writer: ApiWriter,
         recorder: Recorder,
         metrics: Metrics,
         clock: Clock,
         random: Random,
-        settings: Settings | None = None,
+        settings: ClaimOptions | None = None,
         *,
         tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
-        self.blueprints = blueprints
-        self.performer = performer
+        self.revisions = revisions
+        self.writer = writer
         self.clock = clock
-        self.settings = settings = settings or Settings()
+        self.settings = settings = settings or ClaimOptions()
         self.tracing = tracing or NoTracing()
         self.assigner = Assigner(self._wake)
-        self.binder = Binder(caches, performer)
+        self.binder = Binder(caches, writer)
         # Namespaces take turns, so the burst of one is not in the way of the others.
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
@@ -104,16 +102,16 @@ class ClaimController:
             retried=queue.retried,
             per_second=PASSES_PER_SECOND,
         )
-        self._owners = Owners(SANDBOX_CLAIM, performer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
         self._in_doubt: dict[Key, str] = {}
         self._first_seen = FirstSeen()
-        self._noting = Noting(in_background, clock, random, self._first_seen.forget, workers=settings.note_workers)
-        self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
-        self._keeping = Keeping(caches, performer, self.voice)
+        self._noting = Noting(background_writer, clock, random, self._first_seen.forget, workers=settings.note_workers)
+        self.voice = Voice(caches, writer, recorder, metrics, self._noting, random)
+        self._keeping = Keeping(caches, writer, self.voice)
         self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
-        Offering(caches, blueprints, self.assigner, self.hosts)
+        Offering(caches, revisions, self.assigner, self.hosts)
         Waking(caches, self.controller.enqueue, self.controller.notice, self._binding)
         caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
 
@@ -135,22 +133,22 @@ class ClaimController:
 
     async def reconcile(self, key: Key) -> Result:
         if (doubtful := self._in_doubt.get(key)) is not None:
-            await self.performer.look_for(SANDBOX, doubtful, key.namespace)
+            await self.writer.refresh(SANDBOX, doubtful, key.namespace)
             del self._in_doubt[key]
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
             self.voice.forget(key)
             self._first_seen.forget(key)
-            self._owners.forget(key)
+            self._owner_check.forget(key)
             return DONE
         if (leftover := self._leftover(claim)) is not None:
             await self._clean_up(leftover, claim)
         observed = self._observe(claim)
         decision = decide(observed)
-        if isinstance(decision, Ask | Adopt | Make) and self._owners.is_known(claim):
+        if isinstance(decision, Ask | Adopt | Make) and self._owner_check.was_created_for(claim):
             # It had a sandbox, which may be gone because the claim is.
-            if not await self._owners.is_still_there(claim) or (claim := self.caches.claims.get(key)) is None:
+            if not await self._owner_check.exists(claim) or (claim := self.caches.claims.get(key)) is None:
                 return DONE
             observed = self._observe(claim)
             decision = decide(observed)
@@ -170,11 +168,11 @@ class ClaimController:
             case Remove():
                 policy = "Foreground" if decision.foreground else "Background"
                 self.voice.tell(claim, decision.event)
-                await self.performer.delete(decision.delete, claim.namespace, propagation_policy=policy)
+                await self.writer.delete(decision.delete, claim.namespace, propagation_policy=policy)
                 return DONE
             case Release():
                 for delete in decision.deletes:
-                    await self.performer.delete(delete, claim.namespace)
+                    await self.writer.delete(delete, claim.namespace)
                 return await self.voice.settle(observed, decision.sandbox, expired=True)
             case Keep():
                 return await self._keeping.keep(observed, decision)
@@ -192,7 +190,7 @@ class ClaimController:
             named={name: sandbox for name, sandbox in named.items() if sandbox is not None},
             pool=pool,
             template=template,
-            blueprint=None if template is None else self.blueprints.of(namespace, template.name),
+            revision=None if template is None else self.revisions.of(namespace, template.name),
             now=self.clock.now(),
             first_observed=self._first_seen.get(key_of(claim), claim.uid),
             is_observability_noted=self.settings.note_observability,
@@ -206,7 +204,7 @@ class ClaimController:
 
     async def _clean_up(self, leftover: Delete, claim: ClaimView) -> None:
         try:
-            await self.performer.delete(leftover, claim.namespace)
+            await self.writer.delete(leftover, claim.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
             _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), error)
 
@@ -238,7 +236,7 @@ class ClaimController:
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
-        self._owners.remember(claim)
+        self._owner_check.record_creation(claim)
         self.voice.is_giving(claim, name, adoption.sample, adoption.event)
         self._binding[key_of(claim)] = name
         try:
@@ -250,7 +248,7 @@ class ClaimController:
                 lease.give_back()  # nobody comes back for it soon
             return await self.voice.settle(observed, None, problem, is_reference_stale=is_reference_stale)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if leaves_doubt(error):
+            if is_ambiguous(error):
                 self._in_doubt[key_of(claim)] = name
             raise
         finally:
@@ -267,17 +265,17 @@ class ClaimController:
         claim = observed.claim
         self.assigner.withdraw(key_of(claim))
         stale = making.is_reference_stale
-        self._owners.remember(claim)
+        self._owner_check.record_creation(claim)
         self.voice.is_giving(claim, claim.name, making.sample, making.event)
         try:
-            answer = await self.performer.create(making.create, claim.namespace)
+            answer = await self.writer.create(making.create, claim.namespace)
         except AlreadyExists:
             return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
         except (ApiError, ConnectionError, TimeoutError) as error:
             if isinstance(error, ApiError) and is_refusal(error):
                 problem = problems.failure(error.message)
                 return await self.voice.settle(observed, None, problem, is_reference_stale=stale)
-            if leaves_doubt(error):
+            if is_ambiguous(error):
                 self._in_doubt[key_of(claim)] = claim.name
             raise
         self.voice.gave(claim, claim.name)

@@ -18,7 +18,7 @@ from sandpool.controllers.claim.problems import is_refusal
 from sandpool.controllers.claim.surplus import deletions
 from sandpool.controllers.claim.voice import Voice
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.controllers.writer import Performer
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.controller import Result
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 
@@ -26,9 +26,9 @@ _AGAIN: Final = Result(0.0)
 
 
 class Keeping:
-    def __init__(self, caches: Caches, performer: Performer, voice: Voice) -> None:
+    def __init__(self, caches: Caches, writer: ApiWriter, voice: Voice) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
         self.voice = voice
 
     async def keep(self, observed: Observed, decision: Keep) -> Result:
@@ -36,7 +36,7 @@ class Keeping:
         self.voice.gave(observed.claim, sandbox.name)
         if decision.patch is not None:
             try:
-                answer = await self.performer.patch(decision.patch, sandbox.namespace)
+                answer = await self.writer.patch(decision.patch, sandbox.namespace)
             except NotFound:
                 self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
                 return _AGAIN
@@ -54,16 +54,16 @@ class Keeping:
     async def _dismiss(self, claim: ClaimView, stays: SandboxView, surplus: Sequence[SandboxView]) -> bool:
         """Delete the sandboxes that are too many, and whether that could be decided."""
         try:
-            answer = await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
+            answer = await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
         except NotFound:
             return True
         self.caches.claims.wrote(answer)
         deletes = deletions(claim, ClaimView.from_object(answer), stays, surplus)
         for delete in deletes:
             try:
-                await self.performer.delete(delete, claim.namespace)
+                await self.writer.delete(delete, claim.namespace)
             except Conflict:
-                await self.performer.look_for(SANDBOX, delete.name, claim.namespace)
+                await self.writer.refresh(SANDBOX, delete.name, claim.namespace)
                 return False
             self.voice.tell(claim, surplus_deleted(delete.name, stays.name))
         return bool(deletes)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import NodeView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.claim import triggers
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.hosts import Hosts, has_broken
 from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.engine.cache import Key
 
 
 class Offering:
     """Subscribes to what decides about an offer: the sandbox, its pool and the pool's template; and about its node."""
 
-    def __init__(self, caches: Caches, blueprints: Blueprints, assigner: Assigner, hosts: Hosts) -> None:
+    def __init__(self, caches: Caches, revisions: TemplateRevisions, assigner: Assigner, hosts: Hosts) -> None:
         self.caches = caches
-        self.blueprints = blueprints
+        self.revisions = revisions
         self.assigner = assigner
         self.hosts = hosts
         caches.nodes.subscribe(self._node_changed, reads=lambda node: node.fit)
@@ -54,8 +54,8 @@ class Offering:
         pool = None
         if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
             pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
-        blueprint = None if pool is None else self.blueprints.of(pool.namespace, pool.template)
-        offer = offer_of(sandbox, pool, blueprint)
+        revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
+        offer = offer_of(sandbox, pool, revision)
         if offer is None:
             self.assigner.forget(key_of(sandbox))
         else:

@@ -36,8 +36,8 @@ from sandpool.controllers.claim.expiry import Phase
 from sandpool.controllers.claim.lookup import Way
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.surplus import surplus
-from sandpool.controllers.revision import Blueprint
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Create, Delete, Patch
 
 #: How old a claim may become while it waits for a sandbox that is on its way.
 WARM_GRACE: Final = timedelta(seconds=2)
@@ -76,10 +76,10 @@ def _serve(observed: Observed) -> Decision:
         raise problems.pool_not_found(claim.warm_pool)
     if found.way is Way.COLD:
         return make(observed, is_reference_stale=found.is_reference_stale)
-    if observed.blueprint is not None:
+    if observed.revision is not None:
         # What cannot be merged is found out before a sandbox is taken.
-        adopting.pod_metadata(claim, observed.blueprint.spec["podTemplate"].get("metadata") or {}, "")
-    wanted = wishes(claim, observed.pool, observed.blueprint)
+        adopting.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
+    wanted = wishes(claim, observed.pool, observed.revision)
     if not wanted:
         return make(observed, is_reference_stale=found.is_reference_stale)
     return Ask(wanted, _patience(claim, observed.now), found.is_reference_stale)
@@ -89,9 +89,9 @@ def _keep(observed: Observed, sandbox: SandboxView) -> Keep:
     claim = observed.claim
     others = surplus(claim, observed.owned, sandbox)
     try:
-        if observed.blueprint is None and (claim.additional_labels or claim.additional_annotations):
+        if observed.revision is None and (claim.additional_labels or claim.additional_annotations):
             _template(observed)
-        body = adopting.upkeep(claim, sandbox, observed.blueprint)
+        body = adopting.upkeep(claim, sandbox, observed.revision)
     except Problem as problem:
         return Keep(sandbox, None, problem, others)
     return Keep(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body), surplus=others)
@@ -107,7 +107,7 @@ def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Refuse:
     """Of the claim's lease, or one that was assigned to it long ago."""
     claim = observed.claim
     try:
-        body = adopting.adoption(claim, sandbox, observed.blueprint, _trace_context(observed))
+        body = adopting.adoption(claim, sandbox, observed.revision, _trace_context(observed))
     except Problem as problem:
         return Refuse(problem)
     pool = claim.warm_pool if sandbox.owner is None else sandbox.owner.name
@@ -118,20 +118,20 @@ def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Refuse:
 def make(observed: Observed, *, is_reference_stale: bool = False) -> Make | Refuse:
     claim = observed.claim
     try:
-        template, blueprint = _template(observed)
-        body = cold.sandbox_for(claim, template, blueprint, _trace_context(observed))
+        template, revision = _template(observed)
+        body = cold.sandbox_for(claim, template, revision, _trace_context(observed))
     except Problem as problem:
         return Refuse(problem)
     sample = latency.creation(claim, None, template.name, labels.LAUNCH_COLD, claim.warm_pool)
     return Make(Create(SANDBOX, body), sandbox_provisioned(claim.name), sample, is_reference_stale)
 
 
-def _template(observed: Observed) -> tuple[TemplateView, Blueprint]:
+def _template(observed: Observed) -> tuple[TemplateView, TemplateRevision]:
     if observed.pool is None:
         raise problems.pool_not_found(observed.claim.warm_pool)
-    if observed.template is None or observed.blueprint is None:
+    if observed.template is None or observed.revision is None:
         raise problems.template_not_found(observed.pool.template)
-    return observed.template, observed.blueprint
+    return observed.template, observed.revision
 
 
 def _trace_context(observed: Observed) -> str:

@@ -16,7 +16,7 @@ from sandpool.controllers.claim.latency import Sample, first_ready
 from sandpool.controllers.claim.lookup import launch_type
 from sandpool.controllers.claim.problems import Problem, Retry
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
-from sandpool.controllers.writes import Patch
+from sandpool.controllers.writer import Patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sandpool.controllers.claim.noting import Noting
 from sandpool.controllers.claim.problems import Problem
 from sandpool.controllers.claim.settling import conclude, settle
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.controllers.writer import Performer
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.backoff import Backoff
 from sandpool.engine.cache import Key
 from sandpool.engine.controller import DONE, Result
@@ -41,14 +41,14 @@ class Voice:
     def __init__(
         self,
         caches: Caches,
-        performer: Performer,
+        writer: ApiWriter,
         recorder: Recorder,
         metrics: Metrics,
         noting: Noting,
         random: Random,
     ) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
         self.recorder = recorder
         self.metrics = metrics
         self.noting = noting
@@ -72,7 +72,7 @@ class Voice:
         settled = settle(observed, sandbox, problem, expired=expired)
         if settled.patch is not None:
             try:
-                await self.performer.patch(settled.patch, claim.namespace)
+                await self.writer.patch(settled.patch, claim.namespace)
             except NotFound:
                 return DONE  # the claim is gone; its sandbox goes with it
             except Conflict:
@@ -96,7 +96,7 @@ class Voice:
     async def _look_again(self, claim: ClaimView) -> Result:
         """Somebody has written the claim since we looked, perhaps something that would not have woken us."""
         try:
-            self.caches.claims.wrote(await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
+            self.caches.claims.wrote(await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
         except NotFound:
             return DONE
         return _AGAIN
