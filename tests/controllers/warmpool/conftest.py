@@ -134,7 +134,7 @@ class Scene:
         **fields: Any,
     ) -> Seen:
         by_name = {pod.name: pod for pod in pods}
-        given: dict[str, Any] = {"blueprint": self.revision(), "now": self.now, **fields}
+        given: dict[str, Any] = {"revision": self.revision(), "now": self.now, **fields}
         return Seen(pool, list(sandboxes), pod_of=lambda sandbox: by_name.get(sandbox.pod_name), **given)
 
     def plan(

@@ -303,7 +303,7 @@ def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> 
     # It goes on trying, with as many as before, and does not pretend to make progress.
     pool = scene.with_status(pool, plan)
     stopped = pool.status.conditions
-    later: dict[str, Any] = {"blueprint": revision, "memory": plan.memory, "now": scene.at(5)}
+    later: dict[str, Any] = {"revision": revision, "memory": plan.memory, "now": scene.at(5)}
     plan = scene.plan(pool, scene.members(3), **later)
     assert (plan.create, plan.delete) == (2, ())
     young = scene.members(2, "new", image=NEW, ready=False)
@@ -312,7 +312,7 @@ def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> 
     assert scene.with_status(pool, plan).status.conditions == stopped
     # A repaired template replaces the broken members first.
     fixed = scene.revision("example.com/image:3")
-    plan = scene.plan(pool, [*scene.members(3), *young], **{**later, "blueprint": fixed})
+    plan = scene.plan(pool, [*scene.members(3), *young], **{**later, "revision": fixed})
     assert condition(plan) == ("True", "RollingOut")
     assert sorted(deleted(plan)) == ["new0", "new1"]
 

@@ -46,7 +46,7 @@ def test_edge_26_the_hash_of_an_orphan_is_not_believed(scene: Scene) -> None:
 
 def test_members_of_one_former_template_are_compared_once(scene: Scene) -> None:
     staleness = Staleness(scene.revision(NEW))
-    with patch.object(TemplateRevision, "describes", return_value=False) as matches:
+    with patch.object(TemplateRevision, "matches", return_value=False) as matches:
         assert all(staleness.is_stale(member) for member in scene.members(5))
         assert matches.call_count == 1
         unlabelled = scene.members(2, labels={TEMPLATE_HASH: None})
