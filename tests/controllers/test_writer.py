@@ -18,7 +18,7 @@ from sandpool.controllers.writer import ApiWriter, Create, Delete, OwnerLiveness
 from sandpool.engine.cache import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Wire

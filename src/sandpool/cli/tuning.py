@@ -138,6 +138,6 @@ def settings(
         ),
         claim=ClaimOptions(
             workers=sandbox_claim_concurrent_workers,
-            note_observability=not disable_claim_observability_annotations,
+            annotate_observability=not disable_claim_observability_annotations,
         ),
     )

@@ -193,7 +193,7 @@ def _note_passes(controllers: ControllerManager, log: LineLog, clock: Clock) -> 
     claims, pools = controllers.claims, controllers.warm_pools
     for each in (
         claims.controller,
-        claims.notes,
+        claims.annotations,
         pools.controller,
         controllers.sandboxes.controller,
         controllers.templates.controller,

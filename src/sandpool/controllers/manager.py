@@ -128,7 +128,7 @@ class ControllerManager:
             self.warm_pools.controller,
             self.sandboxes.controller,
             self.templates.controller,
-            self.claims.notes,
+            self.claims.annotations,
         )
         if tracing is not None:
             self._trace(tracing)

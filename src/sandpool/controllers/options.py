@@ -48,9 +48,9 @@ class ClaimOptions:
     """Options of the SandboxClaim controller."""
 
     workers: int = 64  # concurrent reconciles of claims
-    note_workers: int = 4  # concurrent writes of annotations on claims that are served
+    annotation_workers: int = 4  # concurrent writes of annotations on claims that are served
     label_domains: tuple[str, ...] = DEFAULT_LABEL_DOMAINS
-    note_observability: bool = True  # annotate a claim with the time it was first seen and with its trace
+    annotate_observability: bool = True  # annotate a claim with the time it was first seen and with its trace
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from sandpool.testing.simulation.wire import SimulatedWire
 
 #: Few enough that they are in each other's way.
 SMALL = ControllerOptions(
-    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimOptions(workers=6, note_workers=2)
+    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimOptions(workers=6, annotation_workers=2)
 )
 
 
