@@ -13,15 +13,11 @@ import asyncio
 import os
 import sys
 import time
+import uvloop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
-from typing import Final
-
-import uvloop
-
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM
@@ -37,6 +33,8 @@ from sandpool.testing.audit import Audit, asked_of_sandpool
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE, RealNode, real_node
 from sandpool.testing.watching import until
+from tempfile import TemporaryDirectory
+from typing import Final
 
 _PATIENCE: Final = 240.0
 _PORT: Final = 8888
@@ -123,7 +121,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
         start = time.monotonic()
         await worker.touch()
         thaws.append((time.monotonic() - start) * 1000)
-        connection = await rig.node.network.dial(worker.life.pod.uid, _PORT)
+        connection = await rig.node.network.dial(worker.state.pod.uid, _PORT)
         reader, writer = await asyncio.open_connection(sock=connection)
         writer.write(b"GET / HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
@@ -181,11 +179,11 @@ async def _watched(rig: RealNode, name: str) -> Object:
 
 
 async def _all_frozen(workers: list[PodWorker]) -> bool:
-    return all(worker.life.frozen for worker in workers)
+    return all(worker.state.frozen for worker in workers)
 
 
 async def _usage(workers: list[PodWorker]) -> list[Usage]:
-    containers = [worker.estate.running(_CONTAINER) for worker in workers]
+    containers = [worker.resources.running(_CONTAINER) for worker in workers]
     return [await each.usage() for each in containers if each is not None]
 
 
