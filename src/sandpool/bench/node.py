@@ -13,11 +13,15 @@ import asyncio
 import os
 import sys
 import time
-import uvloop
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import uvloop
+
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM
@@ -33,8 +37,6 @@ from sandpool.testing.audit import Audit, asked_of_sandpool
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE, RealNode, real_node
 from sandpool.testing.watching import until
-from tempfile import TemporaryDirectory
-from typing import Final
 
 _PATIENCE: Final = 240.0
 _PORT: Final = 8888
