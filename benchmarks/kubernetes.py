@@ -24,7 +24,7 @@ import uvloop
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
 from benchmarks.targets import Measured, failures, figures
-from sandpool.api.blueprint import Profile
+from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.html_report import page

@@ -27,10 +27,10 @@ from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate, Stage
 from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import WRITES, World, owner_of, owners
 from tests.support.backends import embedded
 from tests.support.object_queries import is_creation, is_deletion
-from tests.support.sandbox_objects import pod_template
 
 DISK: Object = {
     "metadata": {"name": "data"},

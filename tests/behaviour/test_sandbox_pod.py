@@ -14,10 +14,9 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Fate
 from sandpool.testing.faulty_transport import Fault
-from sandpool.testing.objects import owner_reference
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
-from tests.support.sandbox_objects import pod_template
 
 HASH = name_hash("box")
 READY = ("True", "DependenciesReady", "Pod is Ready")

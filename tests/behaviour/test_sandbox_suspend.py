@@ -7,8 +7,8 @@ from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.node.simulated import Fate
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
-from tests.support.sandbox_objects import pod_template
 
 SUSPENDED = ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")
 SUSPENDING = ("False", "PodTerminating", "Pod is terminating. Sandbox is suspending")

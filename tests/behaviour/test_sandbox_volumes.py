@@ -11,9 +11,8 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import JsonPatch
 from sandpool.kube.errors import Invalid
 from sandpool.node.simulated import Fate
-from sandpool.testing.objects import owner_reference
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World
-from tests.support.sandbox_objects import pod_template
 
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 HASH = name_hash("box")

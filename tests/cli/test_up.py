@@ -21,10 +21,9 @@ from sandpool.cli.serving import data_home
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
-from tests.support.sandbox_objects import pod_template
 
 NODE = ("--simulated-nodes", "1")
 

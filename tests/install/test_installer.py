@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -21,6 +20,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.resource import Object
+from sandpool.api.sandbox_spec import Profile
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
@@ -36,10 +36,9 @@ from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import definition, new, owner_reference, pod
+from sandpool.testing.objects import definition, new, owner_reference, pod, pod_template
 from tests.support.custom_kinds import install as define
 from tests.support.go_cluster import foreign_workload
-from tests.support.sandbox_objects import pod_template
 
 LEFT_OUT = "left out, the cluster has no such kind"
 

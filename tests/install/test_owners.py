@@ -15,8 +15,7 @@ from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import new, owner_reference, pod
-from tests.support.sandbox_objects import pod_template
+from sandpool.testing.objects import new, owner_reference, pod, pod_template
 
 
 @pytest.fixture

@@ -29,12 +29,11 @@ from sandpool.install.definitions import served
 from sandpool.install.manifests import Choice, controller, definitions, namespace
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from tests.install.test_chart import without_empties
 from tests.support.assets import Assets
 from tests.support.installed_cluster import Cluster
-from tests.support.sandbox_objects import pod_template
 
 pytestmark = pytest.mark.kubernetes
 

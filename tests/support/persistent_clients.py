@@ -17,10 +17,9 @@ from sandpool.api.kinds import NAMESPACE, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_T
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
-from tests.support.sandbox_objects import pod_template
 
 T = TypeVar("T")
 POOL: Final = "pool"

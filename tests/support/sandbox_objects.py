@@ -9,10 +9,9 @@ from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SAN
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new, owner_reference, pod_template
 
 NAMESPACE = "default"
-IMAGE = "example.com/image:1"
 
 
 def stored(type: ResourceType, name: str, *, owner: Object | None = None, **fields: Any) -> Object:
@@ -22,12 +21,6 @@ def stored(type: ResourceType, name: str, *, owner: Object | None = None, **fiel
         metadata["ownerReferences"] = [owner_reference(owner, controller=True, block=True)]
     metadata.update(fields.pop("metadata", {}))
     return new(type, name, metadata=metadata, **fields)
-
-
-def pod_template(*, spec: Mapping[str, Any] | None = None, **metadata: Any) -> Object:
-    """A pod template of one container; ``spec`` is laid over that."""
-    template: Object = {"spec": {"containers": [{"name": "main", "image": IMAGE}], **(spec or {})}}
-    return {"metadata": metadata, **template} if metadata else template
 
 
 def sandbox(name: str = "box", *, spec: Mapping[str, Any] | None = None, **fields: Any) -> Object:

@@ -11,9 +11,8 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new, owner_reference, pod_template
 from tests.support.ownership_log import Ledger
-from tests.support.sandbox_objects import pod_template
 
 
 @pytest.fixture

@@ -25,9 +25,9 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
-from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
-from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
@@ -40,9 +40,8 @@ from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
-from sandpool.testing.objects import new, owner_reference
+from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
-from tests.support.sandbox_objects import pod_template
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -61,7 +60,7 @@ class Rig:
         self.caches = Caches()
         self.recorder = Recorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
-        self.reflection = Reflection(self.caches, controller, clock, Random(0))
+        self.informers = InformerSet(self.caches, controller, clock, Random(0))
         self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
 
     @property
@@ -124,9 +123,9 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.start()
     rig = Rig(server, clock)
     rig.recorder.start()
-    tasks = [asyncio.create_task(rig.node.run()), asyncio.create_task(rig.reflection.run())]
+    tasks = [asyncio.create_task(rig.node.run()), asyncio.create_task(rig.informers.run())]
     await rig.node.synced()
-    await rig.reflection.synced()
+    await rig.informers.synced()
     tasks.append(asyncio.create_task(rig.sandboxes.controller.run()))
     await rig.settle()
     rig.writes()
@@ -268,7 +267,7 @@ async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) 
 
 
 async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
-    rig.sandboxes.settings = Settings(write_behind=timedelta(seconds=0.5))
+    rig.sandboxes.settings = SandboxOptions(write_behind=timedelta(seconds=0.5))
     await rig.sandbox()
     rig.writes()
     await rig.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {"color": "red"}}}}})

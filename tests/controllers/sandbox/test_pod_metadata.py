@@ -12,8 +12,9 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
 from sandpool.controllers.sandbox.pod_metadata import metadata_patch, new_metadata
 from sandpool.kube.patches import merge_patch
+from sandpool.testing.objects import pod_template
 from tests.support import sandbox_objects
-from tests.support.sandbox_objects import pod_template, stored
+from tests.support.sandbox_objects import stored
 
 PREFIX = "agents.x-k8s.io/"
 HASH = PREFIX + "sandbox-name-hash"

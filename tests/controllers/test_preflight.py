@@ -25,8 +25,8 @@ from sandpool.api.kinds import (
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.sandbox import SUSPENDED
-from sandpool.controllers.access import NEEDS, WISHES, find_missing
-from sandpool.controllers.process import Process
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.preflight import OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, find_missing
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import REQUESTS, MeasuredTransport
@@ -36,9 +36,8 @@ from sandpool.node.simulated import SimulatedNode
 from sandpool.server.api_server import ApiServer
 from sandpool.server.request.messages import User
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
-from sandpool.testing.objects import new
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.waiting import until
-from tests.support.sandbox_objects import pod_template
 
 ROBOT = User("robot")
 
@@ -66,7 +65,7 @@ def rules() -> list[Object]:
             "resources": [f"{need.type.plural}/{need.subresource}" if need.subresource else need.type.plural],
             "verbs": list(need.verbs),
         }
-        for need in (*NEEDS, *WISHES)
+        for need in (*REQUIRED_PERMISSIONS, *OPTIONAL_PERMISSIONS)
     ]
 
 
@@ -156,7 +155,7 @@ async def test_controllers_work_with_exactly_these_permissions(server: ApiServer
     clock, metrics, client = SystemClock(), Metrics(), server.client()
     robot = Client(MeasuredTransport(server.client(ROBOT).transport, metrics, clock, "api"))
     assert await find_missing(robot) == ""
-    process = Process(robot.transport, clock, Random(1), metrics=metrics)
+    process = ControllerProcess(robot.transport, clock, Random(1), metrics=metrics)
     node = asyncio.create_task(SimulatedNode(client, clock).run())
     await process.start()
 
