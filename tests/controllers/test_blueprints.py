@@ -29,9 +29,9 @@ def test_there_is_none_without_template(blueprints: Blueprints) -> None:
 
 
 def test_it_is_made_once(caches: Caches, blueprints: Blueprints) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     made = blueprints.of(NAMESPACE, "python")
-    caches.templates.saw(version(2, labels={"color": "red"}))
+    caches.templates.observe(version(2, labels={"color": "red"}))
 
     assert made is not None
     assert blueprints.of(NAMESPACE, "python") is made
@@ -41,17 +41,17 @@ def test_it_is_made_once(caches: Caches, blueprints: Blueprints) -> None:
     "change", [{"generation": 2}, {"generation": 1, "uid": "another"}], ids=["changed", "replaced"]
 )
 def test_it_is_made_again(caches: Caches, blueprints: Blueprints, change: dict[str, object]) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     made = blueprints.of(NAMESPACE, "python")
-    caches.templates.saw(template(metadata={"resourceVersion": "2", **change}))
+    caches.templates.observe(template(metadata={"resourceVersion": "2", **change}))
 
     again = blueprints.of(NAMESPACE, "python")
     assert again is not None and again is not made
 
 
 def test_it_goes_with_its_template(caches: Caches, blueprints: Blueprints) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     blueprints.of(NAMESPACE, "python")
-    caches.templates.saw_deletion(version(2))
+    caches.templates.observe_deletion(version(2))
 
     assert blueprints.of(NAMESPACE, "python") is None

@@ -29,7 +29,7 @@ async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path:
     people, wire, caches = server.client(), Wire(server.client().transport), Caches()
     owners = Owners(SANDBOX_TEMPLATE, Performer(Client(wire), caches))
     first = await made(people)
-    caches.templates.saw(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
+    caches.templates.observe(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
 
     assert await owners.is_there(first)
     assert wire.requests == [], "the first time costs nothing"

@@ -12,7 +12,7 @@ from sandpool.api.resource import Object
 from sandpool.controllers.caches import Caches
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.writes import Create, Delete, Patch
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.app import ApiServer

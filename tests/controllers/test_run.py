@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.api.kinds import EVENT, POD
 from sandpool.controllers.run import Controllers, Settings
-from sandpool.engine.reflector import Reflector
+from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
 from sandpool.testing.objects import pod

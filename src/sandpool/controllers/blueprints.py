@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.caches import Caches
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 class Blueprints:

@@ -11,7 +11,7 @@ from sandpool.api.resource import ResourceType
 from sandpool.api.views import View
 from sandpool.controllers.caches import key_of
 from sandpool.controllers.perform import Performer
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.errors import NotFound
 
 
@@ -45,9 +45,9 @@ class Owners:
         try:
             answer = await self.performer.client.get(self.type, owner.name, owner.namespace)
         except NotFound:
-            cache.deleted(key, owner.uid)
+            cache.record_deletion(key, owner.uid)
             return False
-        cache.wrote(answer)
+        cache.record_write(answer)
         metadata = answer["metadata"]
         return metadata["uid"] == owner.uid and "deletionTimestamp" not in metadata
 

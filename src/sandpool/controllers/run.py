@@ -28,15 +28,15 @@ from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.traced import traced
 from sandpool.controllers.warmpool import settings as warmpool
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Controller
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_controller import ControllerMetrics
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.metrics.controller import ControllerMetrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.turnstile import CourteousTransport, Turnstile
+from sandpool.engine.transports import BackgroundTransport
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.client import Client
 
 
@@ -56,10 +56,10 @@ class Settings:
     claim: claim.Settings = field(default_factory=claim.Settings)
 
 
-class Silence(Recorder):
+class Silence(EventRecorder):
     """For those of whom nothing is to be told."""
 
-    def event(self, regarding: Reference, happening: Happening) -> None:
+    def event(self, regarding: ObjectReference, happening: Happening) -> None:
         pass
 
 
@@ -75,14 +75,14 @@ class Controllers:
         clock: Clock,
         random: Random,
         settings: Settings | None = None,
-        metrics: Metrics | None = None,
+        metrics: MetricsRegistry | None = None,
         *,
         reflection: Reflection | None = None,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings = settings or Settings()
-        self.metrics = metrics = metrics or Metrics()
+        self.metrics = metrics = metrics or MetricsRegistry()
         self.clock = clock
         self._own_reflection, self._own_recorder = reflection is None, recorder is None
         self.reflection = reflection or Reflection(
@@ -94,12 +94,12 @@ class Controllers:
             labelled=settings.cache_label_selectors,
         )
         self.caches = self.reflection.caches
-        self.recorder = recorder or Recorder(client, clock, settings.instance)
+        self.recorder = recorder or EventRecorder(client, clock, settings.instance)
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
-        self.turnstile = turnstile = Turnstile(clock)
-        background = Client(CourteousTransport(client.transport, turnstile), field_manager=client.field_manager)
+        self.gate = gate = BackgroundGate(clock)
+        background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         performer, in_background = Performer(client, self.caches), Performer(background, self.caches)
-        self.recorder.turn = turnstile.turn
+        self.recorder.turn = gate.turn
         blueprints = Blueprints(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -111,7 +111,7 @@ class Controllers:
             workers=settings.sandbox_workers,
             observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
             queue=MeasuredQueue("sandbox", metrics, clock),
-            turnstile=turnstile,
+            gate=gate,
             tracing=tracing,
         )
         self.templates = TemplateController(
@@ -132,14 +132,14 @@ class Controllers:
             *measured,
             settings.warm_pool,
             workers=settings.warm_pool_workers,
-            turnstile=turnstile,
+            gate=gate,
             directly=performer,
         )
         noting = self.recorder if settings.claim_events else Silence(client, clock, settings.instance)
         self.claims = ClaimController(
             self.caches, blueprints, performer, in_background, noting, *measured, settings.claim, tracing=tracing
         )
-        turnstile.give_way_to(self.claims.controller.queue)
+        gate.yield_to(self.claims.controller.queue)
         self.population = Population(self.caches.sandboxes, metrics)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (

@@ -18,7 +18,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.run import Controllers, Settings
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.node.scheduling.demand import Demand
 from sandpool.node.scheduling.waiting import Waiting
 

@@ -54,15 +54,15 @@ from sandpool.controllers.claim.waking import Waking
 from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer, leaves_doubt
 from sandpool.controllers.writes import Delete
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_controller import ControllerMetrics
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.pace import PASSES_PER_SECOND
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.metrics.controller import ControllerMetrics
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Tracing
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.errors import AlreadyExists, ApiError
 
 _log = logging.getLogger(__name__)
@@ -75,8 +75,8 @@ class ClaimController:
         blueprints: Blueprints,
         performer: Performer,
         in_background: Performer,
-        recorder: Recorder,
-        metrics: Metrics,
+        recorder: EventRecorder,
+        metrics: MetricsRegistry,
         clock: Clock,
         random: Random,
         settings: Settings | None = None,
@@ -102,7 +102,7 @@ class ClaimController:
             queue=queue,
             observer=ControllerMetrics(queue.name, settings.workers, metrics),
             retried=queue.retried,
-            per_second=PASSES_PER_SECOND,
+            per_second=RECONCILES_PER_SECOND,
         )
         self._owners = Owners(SANDBOX_CLAIM, performer)
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
@@ -115,7 +115,7 @@ class ClaimController:
         self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
         Offering(caches, blueprints, self.assigner, self.hosts)
         Waking(caches, self.controller.enqueue, self.controller.notice, self._binding)
-        caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
+        caches.claims.subscribe(self._claim_changed, on_change_of=lambda claim: claim.uid)
 
     @property
     def notes(self) -> Controller[Key]:

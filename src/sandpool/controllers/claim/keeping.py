@@ -38,7 +38,7 @@ class Keeping:
             try:
                 answer = await self.performer.patch(decision.patch, sandbox.namespace)
             except NotFound:
-                self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
+                self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
                 return _AGAIN
             except ApiError as error:
                 if not is_refusal(error):
@@ -57,7 +57,7 @@ class Keeping:
             answer = await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
         except NotFound:
             return True
-        self.caches.claims.wrote(answer)
+        self.caches.claims.record_write(answer)
         deletes = deletions(claim, ClaimView.from_object(answer), stays, surplus)
         for delete in deletes:
             try:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.writes import Patch
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import Conflict, Invalid

@@ -10,7 +10,7 @@ from sandpool.controllers.claim import triggers
 from sandpool.controllers.claim.assigner import Assigner
 from sandpool.controllers.claim.candidates import offer_of
 from sandpool.controllers.claim.hosts import Hosts, has_broken
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 class Offering:
@@ -21,9 +21,9 @@ class Offering:
         self.blueprints = blueprints
         self.assigner = assigner
         self.hosts = hosts
-        caches.nodes.subscribe(self._node_changed, reads=lambda node: node.fit)
-        caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
-        caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
+        caches.nodes.subscribe(self._node_changed, on_change_of=lambda node: node.fit)
+        caches.pools.subscribe(self._pool_changed, on_change_of=triggers.read_of_pool)
+        caches.templates.subscribe(self._template_changed, on_change_of=triggers.read_of_template)
         caches.sandboxes.subscribe(self._sandbox_changed)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:

@@ -12,8 +12,8 @@ from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import triggers
-from sandpool.engine.cache import Key
-from sandpool.engine.controller import NEWS
+from sandpool.engine.cache.store import Key
+from sandpool.engine.controller import DEFAULT_PRIORITY
 
 
 class Enqueue(Protocol):
@@ -31,16 +31,16 @@ class Waking:
         self.enqueue = enqueue
         self.notice = notice
         self.binding = binding
-        caches.pools.subscribe(self._pool_changed, reads=triggers.read_of_pool)
-        caches.templates.subscribe(self._template_changed, reads=triggers.read_of_template)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=triggers.read_of_sandbox)
-        caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
-        caches.claims.subscribe(self._claim_changed, reads=triggers.read_of_claim)
-        caches.claims.subscribe(self._status_changed, reads=triggers.said_by_claim)
-        caches.claims.subscribe(self._note_changed, reads=triggers.wrong_note)
+        caches.pools.subscribe(self._pool_changed, on_change_of=triggers.read_of_pool)
+        caches.templates.subscribe(self._template_changed, on_change_of=triggers.read_of_template)
+        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=triggers.read_of_sandbox)
+        caches.sandboxes.subscribe(self._owner_changed, on_change_of=lambda sandbox: sandbox.owner)
+        caches.claims.subscribe(self._claim_changed, on_change_of=triggers.read_of_claim)
+        caches.claims.subscribe(self._status_changed, on_change_of=triggers.said_by_claim)
+        caches.claims.subscribe(self._note_changed, on_change_of=triggers.wrong_note)
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        self.enqueue(key, NEWS if new is not None and not new.sandbox_name else None)
+        self.enqueue(key, DEFAULT_PRIORITY if new is not None and not new.sandbox_name else None)
 
     def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if old is not None and new is not None:

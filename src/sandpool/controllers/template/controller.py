@@ -16,11 +16,11 @@ from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.controllers.writes import Create, Write
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.pace import PASSES_PER_SECOND
+from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 
 _SUFFIX: Final = network_policy_name("")
 
@@ -36,7 +36,7 @@ class TemplateController:
         random: Random,
         *,
         workers: int = 1,
-        observer: Observer | None = None,
+        observer: ReconcileObserver | None = None,
         queue: MeasuredQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
@@ -50,12 +50,12 @@ class TemplateController:
             queue=queue,
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
-            per_second=PASSES_PER_SECOND,
+            per_second=RECONCILES_PER_SECOND,
         )
         self._owners = Owners(SANDBOX_TEMPLATE, performer)
         self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
-        caches.templates.subscribe(self._template_changed, reads=_template_reads)
-        caches.network_policies.subscribe(self._policy_changed, reads=_policy_reads)
+        caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
+        caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
@@ -80,7 +80,7 @@ class TemplateController:
         if plan.policy is not None and await self._is_worth_it(plan.policy, key):
             await self.performer.perform(plan.policy, key.namespace)
         if plan.error:
-            raise Unfinished(plan.error)
+            raise ReconcileIncomplete(plan.error)
         return DONE
 
     async def _is_worth_it(self, write: Write, key: Key) -> bool:

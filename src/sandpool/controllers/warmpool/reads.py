@@ -19,7 +19,7 @@ from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writes import Delete
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 def pool_reads(pool: WarmPoolView) -> tuple[object, ...]:

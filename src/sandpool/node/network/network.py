@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
 from sandpool.node.network.addresses import Addresses, NoAddressLeft
