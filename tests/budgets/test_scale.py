@@ -54,7 +54,11 @@ class QuietWorld(World):
         await self.claim(name)
         await served.wait()
         controllers = self.controllers
-        for controller in (controllers.claims.controller, controllers.claims.notes, controllers.sandboxes.controller):
+        for controller in (
+            controllers.claims.controller,
+            controllers.claims.annotations,
+            controllers.sandboxes.controller,
+        ):
             await controller.queue.settled()
 
 

@@ -103,7 +103,7 @@ def test_flags(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> 
     pool = settings.warm_pool
     assert (pool.max_batch_size, pool.replenish_delay, pool.max_refill_rate) == (5, 6, 7.5)
     assert (pool.readiness_grace_period, pool.unschedulable_recheck_interval) == (480, 540)
-    assert (pool.enable_eviction, settings.claim_events, settings.claim.note_observability) == (False, False, False)
+    assert (pool.enable_eviction, settings.claim_events, settings.claim.annotate_observability) == (False, False, False)
     assert settings.cache_label_selectors
 
 

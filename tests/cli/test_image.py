@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
 from sandpool.cli.serving import node_directory
-from sandpool.node.images.images import Images
+from sandpool.node.images.resolver import Images
 from sandpool.node.pods.workplace import Settings
 from sandpool.node.runtimes.runtime import ImageLayers
 from sandpool.testing.node_parts import FakeSecrets

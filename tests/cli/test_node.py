@@ -15,7 +15,7 @@ from sandpool.cli.node import node
 from sandpool.kube.connection import Connection
 from sandpool.node.assembly import Settings
 from sandpool.node.kubelet import kubelet
-from sandpool.server.pki import Identity
+from sandpool.server.serving.pki import Identity
 
 KUBECONFIG = {
     "apiVersion": "v1",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.router.tokens import Scope, Tokens
+from sandpool.router.tokens import TokenScope, TokenSigner
 from sandpool.testing.component import Component, ReservedPort
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.users import ADMIN
@@ -97,7 +97,7 @@ def test_tokens_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
         timeout=60,
         check=True,
     ).stdout.strip()
-    expired = Tokens(SECRET).make(Scope("team", "box", 1))
+    expired = TokenSigner(SECRET).make(TokenScope("team", "box", 1))
     options = ("--authz-mode=scoped-token", f"--authz-scoped-token-secret-file={secret}")
     with routing(server, tmp_path, *options) as router:
         for token, namespace, expected in (

@@ -18,9 +18,9 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.server_process import ServerProcess
@@ -39,7 +39,7 @@ WITHIN = 120.0
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
     """In a network that ends at its door."""
     os.chmod(tmp_path, 0o755)
-    host, _ = Namespace.make(tmp_path / "host", lambda: None)
+    host, _ = NetworkNamespace.make(tmp_path / "host", lambda: None)
     options = ("--host-netns", str(host.path), "--metrics-bind-address", "0")
     try:
         with ServerProcess("up", options=options, data_dir=tmp_path / "data") as running:

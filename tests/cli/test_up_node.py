@@ -19,7 +19,7 @@ from sandpool.cli.main import main
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.tiny_image import copy_programs
@@ -36,7 +36,7 @@ WITHIN = 60.0
 def options(tmp_path: Path) -> Iterator[tuple[str, ...]]:
     """For a network that ends at its door."""
     os.chmod(tmp_path, 0o755)
-    host, _ = Namespace.make(tmp_path / "host", lambda: None)
+    host, _ = NetworkNamespace.make(tmp_path / "host", lambda: None)
     yield "--host-netns", str(host.path), "--metrics-bind-address", "0"
     host.remove()
 

@@ -22,7 +22,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.node.cgroups.marks import Marks
+from sandpool.node.cgroups.environment_groups import EnvironmentGroups
 from sandpool.testing.component import Component
 from sandpool.testing.watching import until
 
@@ -124,7 +124,7 @@ async def test_a_pool_and_a_claim_without_root(client: Client, up: Component, pl
     found = await ready_pods(again, 3)
     await again.close()
     assert {each["metadata"]["name"]: each["status"]["containerStatuses"][0]["containerID"] for each in found} == before
-    marked = Marks(place / "data" / "node" / "processes").group()
+    marked = EnvironmentGroups(place / "data" / "node" / "processes").group()
     assert len(marked.processes()) == 3
     assert up.end() == 0
     assert marked.processes() == []

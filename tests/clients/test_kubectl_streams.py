@@ -15,10 +15,10 @@ import pytest_asyncio
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import Conversation
 from sandpool.node.kubelet.kubelet import Kubelet
 from sandpool.node.kubelet.kubelet import Settings as KubeletSettings
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.kubelet import node_at, started
@@ -69,7 +69,7 @@ class Rig:
 @pytest_asyncio.fixture(params=[(kubectl, place) for kubectl in KUBECTLS for place in (HERE, THERE)], ids="-".join)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     kubectl, place = request.param
-    daemon = Daemon(Settings(tmp_path / "data", port=0))
+    daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
     door = FakeDoor(play)
     client = daemon.server.client()

@@ -32,8 +32,8 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.transports import REQUESTS, MeasuredTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
-from sandpool.server.app import ApiServer
-from sandpool.server.exchange import User
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
 from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template

@@ -12,7 +12,7 @@ from sandpool.api.names import name_hash
 from sandpool.controllers.caches import Caches, Reflection, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template, sandbox, sandbox_pod, stored
 

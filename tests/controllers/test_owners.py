@@ -10,7 +10,7 @@ from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.owners import Owners
 from sandpool.controllers.perform import Performer
 from sandpool.kube.client import Client
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Wire

@@ -15,7 +15,7 @@ from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
 

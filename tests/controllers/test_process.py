@@ -21,7 +21,7 @@ from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new

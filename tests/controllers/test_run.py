@@ -43,7 +43,7 @@ async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> 
     await world.claim("mine")
     before = await world.served(1)
     await world.filled(3)
-    await world.controllers.claims.notes.queue.settled()
+    await world.controllers.claims.annotations.queue.settled()
 
     await world.restart()
     since = len(world.wire.requests)
@@ -83,7 +83,7 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
     await world.pool(2)
     await world.claim("mine")
     await world.served(1)
-    await world.controllers.claims.notes.queue.settled()
+    await world.controllers.claims.annotations.queue.settled()
     await world.restart()
     await world.controllers.claims.controller.queue.settled()
     assert len(world.controllers.claims._first_seen) == 0

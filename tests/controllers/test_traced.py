@@ -21,7 +21,7 @@ from sandpool.api.labels import TRACE_CONTEXT
 from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.node import SimulatedNode
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template

@@ -14,7 +14,7 @@ from sandpool.engine.controller import DEFAULT_PRIORITY, DONE, Controller, Recon
 from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
-from sandpool.server.namespaces import check_create
+from sandpool.server.controllers.namespaces import check_create
 from sandpool.testing.clock import ManualClock
 
 

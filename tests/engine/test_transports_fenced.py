@@ -10,7 +10,7 @@ from sandpool.api.kinds import CONFIG_MAP, LEASE
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.engine.transports import FencedTransport
 from sandpool.kube.client import Client, MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.wire import Wire
 

@@ -25,8 +25,8 @@ from sandpool.explain.observing import observe_claim
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.node.pods import refusals
-from sandpool.server.app import ApiServer
-from sandpool.server.exchange import User
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
 

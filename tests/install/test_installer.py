@@ -34,7 +34,7 @@ from sandpool.install.owners import renewed
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.definitions import install as define
 from sandpool.testing.former import foreign_workload
 from sandpool.testing.objects import definition, new, owner_reference, pod

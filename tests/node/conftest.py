@@ -20,7 +20,7 @@ from sandpool.node.agent import NodeAgent, Parts, Settings
 from sandpool.node.pods.workplace import Runtimes
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.runtime import Runtime
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
 from sandpool.testing.objects import pod

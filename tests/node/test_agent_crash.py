@@ -23,10 +23,10 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pods.ledger import boot_id
-from sandpool.node.runtimes.record import SPEC
-from sandpool.server import daemon
+from sandpool.node.runtimes.spec_codec import SPEC
+from sandpool.server.serving import daemon
 from sandpool.testing.node_process import NodeProcess, Place
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
@@ -155,7 +155,7 @@ def is_ready(found: Object | None) -> bool:
 async def machine(directory: Path, *, serve: bool) -> AsyncIterator[Machine]:
     """Raises AssertionError at the end if anything of a pod is left."""
     os.chmod(directory, 0o755)
-    host, _ = Namespace.make(directory / "host", lambda: None)
+    host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
     place = Place(str(directory), str(host.path), f"-k{os.getpid()}", first, serve)
     api = None if serve else daemon.Daemon(place.server())

@@ -25,9 +25,9 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node
 from sandpool.node.assembly import Settings as NodeSettings
 from sandpool.node.door import NodeDoor
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import Offer
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
@@ -67,8 +67,8 @@ class Rig:
 async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     directory = tmp_path_factory.mktemp("door")
     os.chmod(directory, 0o755)
-    host, _ = Namespace.make(directory / "host", lambda: None)
-    daemon = Daemon(Settings(directory / "api", port=0))
+    host, _ = NetworkNamespace.make(directory / "host", lambda: None)
+    daemon = Daemon(ServerOptions(directory / "api", port=0))
     await daemon.start()
     offer = NodeSettings(
         directory / "node",

@@ -25,7 +25,7 @@ from sandpool.node.registration import (
     node_status,
     stopped,
 )
-from sandpool.node.runtimes.known import with_unsupported
+from sandpool.node.runtimes.handlers import with_unsupported
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINE = Machine("here", 4, 8 << 30, 100 << 30, "amd64", "6.1", "Debian", "m", "b")

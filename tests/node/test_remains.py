@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.real_node import RealNode, real_node
 from sandpool.testing.watching import until
 
@@ -24,7 +24,7 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
     """What there is on the machine of this node and its pods."""
     settings = rig.node.settings
     users = range(settings.first_host_user, settings.first_host_user + 1_000)
-    yard = Namespace(settings.directory / "network" / "switchyard")
+    yard = NetworkNamespace(settings.directory / "network" / "switchyard")
     return Counter(
         {
             "processes": sum(1 for status in Path("/proc").glob("[0-9]*/status") if _user(status) in users),

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.dialling import connect
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.dialer import connect
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router
 from sandpool.router.targets import Target
@@ -116,7 +116,7 @@ class Stage:
 
     def find(self, wanted: Destination) -> Target:
         if wanted.sandbox != "box":
-            raise Refusal(404, "There is no such sandbox.")
+            raise RequestRejected(404, "There is no such sandbox.")
         self.wanted.append(wanted)
         return Target("default", "box", "uid", "10.231.0.9")
 

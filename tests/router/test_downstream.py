@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.router.contract import Destination
-from sandpool.router.dialling import connect
+from sandpool.router.destination import Destination
+from sandpool.router.dialer import connect
 from sandpool.router.downstream import Downstream
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router

@@ -21,12 +21,12 @@ from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.door import LogQuery, NotPossible
 from sandpool.kube.errors import Invalid, NotFound
+from sandpool.kube.pod_access import LogQuery, NotPossible
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
-from sandpool.router.presence import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, Presence
-from sandpool.server.app import ApiServer
+from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
@@ -105,7 +105,7 @@ class TestPresence:
 
     async def test_who_has_taken_over_is_left_alone(self, server: ApiServer) -> None:
         clock = ManualClock()
-        presence = Presence(server.client(name="router"), clock, ("default",))
+        presence = RouterRegistration(server.client(name="router"), clock, ("default",))
         await presence.show()
         keeping = asyncio.create_task(presence.keep())
         client = server.client()

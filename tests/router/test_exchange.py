@@ -11,8 +11,8 @@ import pytest
 
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.dialling import connect
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.dialer import connect
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import IDLE, Router
 from sandpool.router.targets import Target
@@ -44,7 +44,7 @@ class Sandbox:
 
     def find(self, wanted: Destination) -> Target:
         if wanted.sandbox != "box":
-            raise Refusal(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
+            raise RequestRejected(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
         return Target("default", "box", "uid", "10.231.0.9")
 
     async def dial(self, target: Target, port: int) -> socket.socket:

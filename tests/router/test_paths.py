@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.router.contract import Refusal
+from sandpool.router.destination import RequestRejected
 from sandpool.router.paths import comparable
 from sandpool.router.routes import Path
 
@@ -64,7 +64,7 @@ def test_what_is_compared(path: str, compared: str) -> None:
     ],
 )
 def test_what_can_be_read_as_another_path_is_refused(path: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(RequestRejected) as refused:
         comparable(path)
     assert refused.value.status == 400
 
@@ -88,7 +88,7 @@ def test_whatever_a_prefix_lets_in_is_below_it_however_it_is_read(rest: str) -> 
     path = f"/a{rest}"
     try:
         let_in = Path("/a").leads_to(comparable(path))
-    except Refusal:
+    except RequestRejected:
         return
     if let_in:
         assert all(reading == "/a" or reading.startswith("/a/") for reading in _readings(path)), _readings(path)

@@ -13,12 +13,12 @@ from aiohttp import web
 
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.guards import ScopedTokens
+from sandpool.router.authorization import ScopedTokenAuthorizer
+from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router
 from sandpool.router.targets import Target
-from sandpool.router.tokens import Scope, Tokens
+from sandpool.router.tokens import TokenScope, TokenSigner
 
 BOX = {"X-Sandbox-ID": "box"}
 FAR = 1 << 40  # in seconds since the epoch
@@ -53,7 +53,7 @@ class Sandbox:
 
     def find(self, wanted: Destination) -> Target:
         if wanted.sandbox != "box":
-            raise Refusal(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
+            raise RequestRejected(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
         return TARGET
 
 
@@ -370,9 +370,9 @@ async def test_requests_sent_all_at_once_are_answered_in_order(router: Router, s
 
 
 async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
-    tokens = Tokens(b"x" * 32)
+    tokens = TokenSigner(b"x" * 32)
 
-    guard = ScopedTokens(tokens, SystemClock())
+    guard = ScopedTokenAuthorizer(tokens, SystemClock())
     router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), guard=guard)
     await router.listen("127.0.0.1", 0)
     try:
@@ -380,11 +380,11 @@ async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
             for token, status in (
                 ("", 401),
                 ("nonsense", 401),
-                (Tokens(b"y" * 32).make(Scope("default", "box", FAR)), 401),
-                (tokens.make(Scope("default", "box", 1)), 401),  # of long ago
-                (tokens.make(Scope("default", "other", FAR)), 403),
-                (tokens.make(Scope("other", "box", FAR)), 403),
-                (tokens.make(Scope("default", "box", FAR)), 200),
+                (TokenSigner(b"y" * 32).make(TokenScope("default", "box", FAR)), 401),
+                (tokens.make(TokenScope("default", "box", 1)), 401),  # of long ago
+                (tokens.make(TokenScope("default", "other", FAR)), 403),
+                (tokens.make(TokenScope("other", "box", FAR)), 403),
+                (tokens.make(TokenScope("default", "box", FAR)), 200),
             ):
                 async with session.get("/", headers={"Authorization": f"Bearer {token}"}) as answer:
                     assert answer.status == status
@@ -419,7 +419,7 @@ async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandb
         def find(self, wanted: Destination) -> Target:
             self.found += 1
             if self.found > 1:
-                raise Refusal(404, "It is gone.")
+                raise RequestRejected(404, "It is gone.")
             return TARGET
 
     router = Router(Going(), sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), pauses=(0.0,) * 100)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.router.gateway_api import HTTP_ROUTE
-from sandpool.router.routes import Gate, Listener, Path, Route, is_ours
+from sandpool.router.routes import Listener, Path, PortRoutes, Route, is_ours
 from sandpool.testing.objects import new
 
 ROUTER = {"name": "sandbox-router-svc", "port": 8080}
@@ -63,24 +63,24 @@ def test_an_exact_path_is_exact() -> None:
     ],
 )
 def test_names_of_hosts(hostnames: list[str], host: str, admitted: bool) -> None:
-    assert Gate(((HERE, route(hostnames=hostnames)),)).admits(host, "/") is admitted
+    assert PortRoutes(((HERE, route(hostnames=hostnames)),)).admits(host, "/") is admitted
 
 
 def test_a_listener_may_be_for_one_host() -> None:
-    gate = Gate(((Listener("http", 80, "a.example"), route()),))
+    gate = PortRoutes(((Listener("http", 80, "a.example"), route()),))
     assert gate.admits("a.example", "/")
     assert not gate.admits("b.example", "/")
 
 
 def test_without_a_route_everything_is_let_in_and_with_one_what_it_leads_to() -> None:
-    assert Gate(None).admits("anybody", "/anywhere")
-    assert not Gate(()).admits("anybody", "/anywhere")
-    gate = Gate(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
+    assert PortRoutes(None).admits("anybody", "/anywhere")
+    assert not PortRoutes(()).admits("anybody", "/anywhere")
+    gate = PortRoutes(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
     assert [gate.admits("x", each) for each in ("/a/1", "/b", "/b/1", "/c")] == [True, True, False, False]
 
 
 def test_a_path_means_the_same_however_it_is_written() -> None:
-    gate = Gate(((HERE, route(**path("/%7euser"))),))
+    gate = PortRoutes(((HERE, route(**path("/%7euser"))),))
     assert gate.admits("x", "/~user/1")
 
 
@@ -121,7 +121,7 @@ def test_what_is_wrong_is_said(
 
 def test_a_listener_that_takes_routes_of_everybody() -> None:
     elsewhere = route(namespace="agent-sandbox-system")
-    assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, everybody=True)]).leads
+    assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, all_namespaces=True)]).leads
 
 
 def test_a_listener_for_other_hosts() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.targets import Target, Targets
-from sandpool.server.app import ApiServer
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.targets import SandboxResolver, Target
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.sandboxes import pod_status, sandbox, sandbox_pod, stored
 
@@ -20,9 +20,9 @@ OTHERS = "10.231.0.6"
 
 
 @pytest.fixture
-def targets(server: ApiServer) -> Targets:
+def targets(server: ApiServer) -> SandboxResolver:
     """With a sandbox that was handed out, and its neighbour."""
-    targets = Targets(server.client(), ManualClock(), Random(0))
+    targets = SandboxResolver(server.client(), ManualClock(), Random(0))
     claim = stored(SANDBOX_CLAIM, "mine")
     for name, address in (("box", OWN), ("other", OTHERS)):
         owned = sandbox(name)
@@ -31,7 +31,7 @@ def targets(server: ApiServer) -> Targets:
     return targets
 
 
-def saw(targets: Targets, box: Object, pod: Object | None = None) -> None:
+def saw(targets: SandboxResolver, box: Object, pod: Object | None = None) -> None:
     targets.sandboxes.observe(box)
     if pod is not None:
         targets.pods.observe(pod)
@@ -58,13 +58,13 @@ def wanted(name: str = "box", hint: str = "", uid: str = "", namespace: str = "d
     return Destination(namespace, name, 8888, 60.0, hint, uid)
 
 
-def refused(targets: Targets, destination: Destination) -> tuple[int, str]:
-    with pytest.raises(Refusal) as refusal:
+def refused(targets: SandboxResolver, destination: Destination) -> tuple[int, str]:
+    with pytest.raises(RequestRejected) as refusal:
         targets.find(destination)
     return refusal.value.status, refusal.value.detail
 
 
-def test_a_sandbox_that_is_somebodys(targets: Targets) -> None:
+def test_a_sandbox_that_is_somebodys(targets: SandboxResolver) -> None:
     assert targets.find(wanted()) == Target("default", "box", "pod-box", OWN)
     assert targets.find(wanted(hint=OWN)).address == OWN
     assert targets.find(wanted(uid="sandbox-box")).address == OWN
@@ -85,18 +85,18 @@ def test_a_sandbox_that_is_somebodys(targets: Targets) -> None:
         ("::ffff:127.0.0.1", 503),
     ],
 )
-def test_an_address_that_is_not_the_sandboxs_leads_nowhere(targets: Targets, hint: str, status: int) -> None:
+def test_an_address_that_is_not_the_sandboxs_leads_nowhere(targets: SandboxResolver, hint: str, status: int) -> None:
     assert refused(targets, wanted(hint=hint))[0] == status
 
 
-def test_an_address_it_had_before_does_no_harm(targets: Targets) -> None:
+def test_an_address_it_had_before_does_no_harm(targets: SandboxResolver) -> None:
     box = sandbox("box")
     saw(targets, box, ready_pod(box, "10.231.0.9", uid="another", resourceVersion="5"))
     assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
     assert targets.find(wanted(hint="10.231.0.9")).address == "10.231.0.9"
 
 
-def test_a_sandbox_that_waits_in_a_pool_is_nobodys(targets: Targets) -> None:
+def test_a_sandbox_that_waits_in_a_pool_is_nobodys(targets: SandboxResolver) -> None:
     waiting = sandbox("waiting")
     waiting["metadata"]["ownerReferences"] = _owned_by(stored(SANDBOX_WARM_POOL, "pool"))
     saw(targets, waiting, ready_pod(waiting, "10.231.0.7"))
@@ -108,19 +108,19 @@ def test_a_sandbox_that_waits_in_a_pool_is_nobodys(targets: Targets) -> None:
         assert refused(targets, destination) == (404, "Sandbox waiting not found in namespace default.")
 
 
-def test_another_of_the_same_name_is_another(targets: Targets) -> None:
+def test_another_of_the_same_name_is_another(targets: SandboxResolver) -> None:
     assert refused(targets, wanted(uid="of-before"))[0] == 404
     assert refused(targets, wanted(namespace="elsewhere"))[0] == 404
 
 
-def test_a_pod_of_its_name_that_is_not_its_own(targets: Targets) -> None:
+def test_a_pod_of_its_name_that_is_not_its_own(targets: SandboxResolver) -> None:
     box = sandbox("box")
     foreign = ready_pod(box, OWN, uid="foreign", resourceVersion="7", ownerReferences=[])
     targets.pods.observe(foreign)
     assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")
 
 
-def test_one_that_is_going_or_not_ready(targets: Targets) -> None:
+def test_one_that_is_going_or_not_ready(targets: SandboxResolver) -> None:
     box = sandbox("box")
     going = ready_pod(box, OWN, resourceVersion="7", deletionTimestamp="2026-01-01T00:00:00Z")
     targets.pods.observe(going)
@@ -131,7 +131,7 @@ def test_one_that_is_going_or_not_ready(targets: Targets) -> None:
     assert refused(targets, wanted("other")) == (503, "Sandbox other is not ready.")
 
 
-def test_one_that_is_suspended(targets: Targets) -> None:
+def test_one_that_is_suspended(targets: SandboxResolver) -> None:
     box = sandbox("box", spec={"operatingMode": "Suspended"})
     box["metadata"]["resourceVersion"] = "8"
     targets.sandboxes.observe(box)
@@ -147,7 +147,7 @@ def test_one_that_is_suspended(targets: Targets) -> None:
     assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
 
 
-def test_what_is_gone_is_gone(targets: Targets) -> None:
+def test_what_is_gone_is_gone(targets: SandboxResolver) -> None:
     box = sandbox("box")
     targets.sandboxes.observe_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})
     assert refused(targets, wanted()) == (404, "Sandbox box not found in namespace default.")

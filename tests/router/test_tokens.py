@@ -4,17 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.router.contract import Refusal
-from sandpool.router.tokens import Scope, Tokens, bearer
+from sandpool.router.destination import RequestRejected
+from sandpool.router.tokens import TokenScope, TokenSigner, bearer
 
 SECRET = b"0123456789abcdef0123456789abcdef"
-TOKENS = Tokens(SECRET)
-TOKEN = TOKENS.make(Scope("team", "box", 1000))
-FORGED = Tokens(SECRET[::-1]).make(Scope("team", "box", 1000))
+TOKENS = TokenSigner(SECRET)
+TOKEN = TOKENS.make(TokenScope("team", "box", 1000))
+FORGED = TokenSigner(SECRET[::-1]).make(TokenScope("team", "box", 1000))
 
 
 def refused(token: str, namespace: str = "team", sandbox: str = "box", now: float = 999.0) -> int:
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(RequestRejected) as refusal:
         TOKENS.check(token, namespace, sandbox, now)
     return refusal.value.status
 
@@ -41,7 +41,7 @@ def test_nobody_guesses_one(payload: str, signature: str) -> None:
 
 def test_a_short_secret_is_none() -> None:
     with pytest.raises(ValueError, match="it must have at least 32"):
-        Tokens(b"short" + b" " * 40)
+        TokenSigner(b"short" + b" " * 40)
 
 
 def test_the_format_is_the_known_one() -> None:

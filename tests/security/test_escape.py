@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from sandpool.node.runtimes.process_tracker import inner_pid
 from sandpool.node.runtimes.runtime import Bind, Container
-from sandpool.node.runtimes.trace import inner_pid
 from sandpool.testing.escape.neighbourhood import Neighbourhood
 from sandpool.testing.isolation import Rig
 

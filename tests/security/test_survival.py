@@ -89,7 +89,7 @@ async def test_those_whose_watcher_was_killed(boxes: Rig) -> None:
     container = await boxes.start("python3", "-c", DAEMONS, pod=pod)
     assert isinstance(container, LaunchedContainer)
     await boxes.output_of(container).until("ready")
-    watcher = container.trace.watcher()
+    watcher = container.tracker.watcher()
     assert watcher is not None
     os.kill(watcher, signal.SIGKILL)
     assert (await container.wait()).code == 137

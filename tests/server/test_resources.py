@@ -4,7 +4,7 @@ from sandpool.api.kinds import BUILT_IN, CONFIG_MAP, CORE_EVENT, EVENT, POD
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
 from sandpool.server.builtin import SERVED_SUBRESOURCES, built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.resources import Resource, ResourceTable
 from sandpool.testing.objects import custom_type
 
@@ -16,7 +16,7 @@ def as_it_is(obj: Object) -> Object:
 
 
 def resource(type: object = WIDGET, **more: object) -> Resource:
-    return Resource(type, Shape, KindRules(), **more)  # type: ignore[arg-type]
+    return Resource(type, Shape, KindStrategy(), **more)  # type: ignore[arg-type]
 
 
 def test_every_built_in_kind_is_served_once() -> None:

@@ -15,11 +15,12 @@ import pytest
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.controllers.caches import Caches
-from sandpool.controllers.claim import adopt, candidates
+from sandpool.controllers.claim import adoption
 from sandpool.controllers.claim import plan as claim_plan
+from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
-from sandpool.controllers.claim.voice import Voice
-from sandpool.controllers.claim.waking import Waking
+from sandpool.controllers.claim.reporter import StatusReporter
+from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.echoes import Echoes
 from sandpool.controllers.owners import Owners
 from sandpool.controllers.sandbox import wake
@@ -55,14 +56,14 @@ Worlds = Callable[[int], Scenario]  # by seed
 
 def no_precondition_on_adoption(patch: Patch) -> None:
     """Two claims, or a claim and a pool, write the same sandbox, and the last one wins."""
-    original = adopt.adoption
+    original = adoption.adoption_patch
 
-    def adoption(*args: Any, **options: Any) -> Any:
+    def without_version(*args: Any, **options: Any) -> Any:
         body = original(*args, **options)
         del body["metadata"]["resourceVersion"]
         return body
 
-    patch.setattr(adopt, "adoption", adoption)
+    patch.setattr(adoption, "adoption_patch", without_version)
 
 
 def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
@@ -113,17 +114,17 @@ def former_templates_are_as_good(patch: Patch) -> None:
 
 
 def claims_do_not_hear_of_their_sandbox(patch: Patch) -> None:
-    patch.setattr(Waking, "_sandbox_changed", lambda self, key, old, new: None)
+    patch.setattr(ClaimWatches, "_sandbox_changed", lambda self, key, old, new: None)
 
 
 def metrics_are_told_twice(patch: Patch) -> None:
-    original = Voice.measure
+    original = StatusReporter.record_sample
 
-    def measure(self: Voice, sample: Any) -> None:
+    def record_sample(self: StatusReporter, sample: Any) -> None:
         original(self, sample)
         original(self, sample)
 
-    patch.setattr(Voice, "measure", measure)
+    patch.setattr(StatusReporter, "record_sample", record_sample)
 
 
 def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
@@ -151,7 +152,7 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
     original = wake.sandbox_reads
     patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
-    for controller in (Waking, WarmPoolController):
+    for controller in (ClaimWatches, WarmPoolController):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 
@@ -166,7 +167,7 @@ def claims_that_are_gone_are_served(patch: Patch) -> None:
 
 def a_second_sandbox_stays(patch: Patch) -> None:
     """A dead predecessor's adoption arrives late, and the claim keeps both."""
-    patch.setattr(claim_plan, "surplus", lambda claim, owned, stays: ())
+    patch.setattr(claim_plan, "duplicates", lambda claim, owned, stays: ())
 
 
 def rollouts_take_all_they_can(patch: Patch) -> None:

@@ -32,7 +32,7 @@ from sandpool.controllers.run import Controllers
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.pods.worker import PodWorker
-from sandpool.server.audit import AuditLog
+from sandpool.server.serving.audit import AuditLog
 from sandpool.testing.audit import Audit, asked_of_sandpool
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE, RealNode, real_node

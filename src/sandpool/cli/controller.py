@@ -31,7 +31,7 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
-from sandpool.server import memory
+from sandpool.server.serving import gc_tuning
 
 _log = logging.getLogger(__name__)
 
@@ -176,7 +176,7 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     )
     try:
         await process.start()
-        memory.settle()
+        gc_tuning.settle()
         try:
             await foreground.until(stopping, process.wait())
         finally:

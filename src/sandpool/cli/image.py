@@ -8,12 +8,12 @@ import click
 
 from sandpool.cli.serving import data_dir_option, node_directory
 from sandpool.node.images.builtin import PYTHON, SANDBOXD, is_built_in
-from sandpool.node.images.images import import_image
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
+from sandpool.node.images.resolver import import_image
 from sandpool.node.images.sources import SourceFailure
 from sandpool.node.images.store import ImageInUse, ImageStore
 from sandpool.node.pods.workplace import PODS
-from sandpool.node.runtimes.record import recorded_roots
+from sandpool.node.runtimes.spec_codec import recorded_roots
 
 
 def _parsed(context: click.Context, parameter: click.Parameter, texts: tuple[str, ...]) -> tuple[Reference, ...]:

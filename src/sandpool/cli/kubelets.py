@@ -12,7 +12,7 @@ import click
 from sandpool.kube.connection import Connection
 from sandpool.node.assembly import Node
 from sandpool.node.kubelet.kubelet import EVERYWHERE, PORT, Settings, way_to
-from sandpool.server.pki import Identity
+from sandpool.server.serving.pki import Identity
 
 F = TypeVar("F", bound=Callable[..., Any])
 

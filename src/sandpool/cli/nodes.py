@@ -14,8 +14,8 @@ import click
 
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
-from sandpool.router import presence
-from sandpool.server.app import ApiServer
+from sandpool.router import registration
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.node import SimulatedNode
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -87,7 +87,7 @@ class Running:
 
 def nodeless(choice: Choice) -> frozenset[str]:
     """The names under which pods run here for which there is no Node."""
-    return frozenset((presence.NODE, *_names(choice.simulated)))
+    return frozenset((registration.NODE, *_names(choice.simulated)))
 
 
 def _names(simulated: int) -> list[str]:

@@ -28,12 +28,12 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
-from sandpool.router.dialling import by_address
-from sandpool.router.guards import ReviewSettings, ScopedTokens, TokenReviews
+from sandpool.router.authorization import ScopedTokenAuthorizer, TokenReviewAuthorizer, TokenReviewOptions
+from sandpool.router.dialer import by_address
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.router import Guard, Router, everybody
-from sandpool.router.targets import Targets
-from sandpool.router.tokens import Tokens
+from sandpool.router.router import Authorizer, Router, allow_all
+from sandpool.router.targets import SandboxResolver
+from sandpool.router.tokens import TokenSigner
 
 ALLOW_ALL: Final = "allow-all"
 TOKEN_REVIEW: Final = "tokenreview"
@@ -49,19 +49,19 @@ class Options:
     health: str
     tls: ssl.SSLContext | None
     mode: str
-    review: ReviewSettings
-    tokens: Tokens | None
+    review: TokenReviewOptions
+    tokens: TokenSigner | None
     namespace: str
     longest: float
     shutdown: float
     pauses: tuple[float, ...]
 
-    def guard(self, client: Client, clock: Clock) -> Guard:
+    def guard(self, client: Client, clock: Clock) -> Authorizer:
         if self.mode == TOKEN_REVIEW:
-            return TokenReviews(client, clock, self.review)
+            return TokenReviewAuthorizer(client, clock, self.review)
         if self.tokens is not None:
-            return ScopedTokens(self.tokens, clock)
-        return everybody
+            return ScopedTokenAuthorizer(self.tokens, clock)
+        return allow_all
 
 
 _file = click.Path(path_type=Path, dir_okay=False, exists=True)
@@ -151,7 +151,7 @@ def router(
             health=address("--health-probe-bind-address", health_probe_bind_address),
             tls=None if https == "0" else _tls(tls_cert_file, tls_key_file, tls_client_ca_file),
             mode=authz_mode,
-            review=ReviewSettings(
+            review=TokenReviewOptions(
                 authz_tokenreview_ttl, authz_tokenreview_cache_size, authz_tokenreview_require_token, audiences
             ),
             tokens=None if secret is None else scoped_tokens("--authz-scoped-token-secret-file", secret),
@@ -184,7 +184,7 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     client = Client(transport, field_manager="sandpool-router")
-    targets = Targets(client, clock, Random(), namespace=options.namespace or None)
+    targets = SandboxResolver(client, clock, Random(), namespace=options.namespace or None)
     router = Router(
         targets,
         by_address,

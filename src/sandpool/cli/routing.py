@@ -15,11 +15,11 @@ from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.node.door import NodeDoor
+from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.embedded import EmbeddedRouter
-from sandpool.router.guards import ScopedTokens
-from sandpool.router.router import Guard, everybody
-from sandpool.router.tokens import Tokens
-from sandpool.server.app import ApiServer
+from sandpool.router.router import Authorizer, allow_all
+from sandpool.router.tokens import TokenSigner
+from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -45,10 +45,10 @@ def router_options(command: F) -> F:
     return command
 
 
-def scoped_tokens(option: str, file: Path) -> Tokens:
+def scoped_tokens(option: str, file: Path) -> TokenSigner:
     """Made and checked with the secret in a file."""
     try:
-        return Tokens(file.read_bytes())
+        return TokenSigner(file.read_bytes())
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{option}: {error}") from None
 
@@ -62,9 +62,11 @@ async def router(
     if where is None:
         yield None
         return
-    guard: Guard = everybody
+    guard: Authorizer = allow_all
     if router_token_secret_file is not None:
-        guard = ScopedTokens(scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock)
+        guard = ScopedTokenAuthorizer(
+            scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock
+        )
     nodes = server.door
     agent = nodes.agent if isinstance(nodes, NodeDoor) else None
     made = EmbeddedRouter(server.client(ROUTER, name="router"), agent, server.clock, Random(), metrics, guard=guard)

@@ -14,9 +14,9 @@ from sandpool.cli.nodes import Choice, Running
 from sandpool.cli.serving import node_directory
 from sandpool.node.assembly import Node, Settings
 from sandpool.node.registration import Offer
-from sandpool.node.runtimes.known import tried
+from sandpool.node.runtimes.handlers import tried
 from sandpool.node.runtimes.process import PROCESS
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 
 @asynccontextmanager

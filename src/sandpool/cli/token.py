@@ -9,7 +9,7 @@ import click
 from sandpool.cli.flags import duration
 from sandpool.cli.routing import scoped_tokens
 from sandpool.engine.clock import SystemClock
-from sandpool.router.tokens import Scope
+from sandpool.router.tokens import TokenScope
 
 
 @click.command()
@@ -26,4 +26,4 @@ def token(sandbox: str, namespace: str, secret_file: Path, valid_for: float) -> 
     """Print a token that lets its holder into SANDBOX, whoever that is: keep it as you would a password."""
     tokens = scoped_tokens("--secret-file", secret_file)
     until = int(SystemClock().now().timestamp() + valid_for)
-    click.echo(tokens.make(Scope(namespace, sandbox, until)))
+    click.echo(tokens.make(TokenScope(namespace, sandbox, until)))

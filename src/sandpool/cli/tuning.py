@@ -12,7 +12,7 @@ import click
 
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
-from sandpool.controllers.claim import settings as claim
+from sandpool.controllers.claim.options import ClaimOptions
 from sandpool.controllers.run import Settings
 from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.controllers.warmpool import settings as warmpool
@@ -139,8 +139,8 @@ def settings(
             unschedulable_recheck_interval=sandbox_warm_pool_unschedulable_recheck_interval,
             enable_eviction=enable_warm_pool_eviction,
         ),
-        claim=claim.Settings(
+        claim=ClaimOptions(
             workers=sandbox_claim_concurrent_workers,
-            note_observability=not disable_claim_observability_annotations,
+            annotate_observability=not disable_claim_observability_annotations,
         ),
     )

@@ -25,9 +25,8 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
 from sandpool.router.embedded import EmbeddedRouter
-from sandpool.server import memory
-from sandpool.server.daemon import Daemon
-from sandpool.server.daemon import Settings as ServerSettings
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 _LOCAL = "127.0.0.1:0"
 
@@ -83,7 +82,7 @@ def up(
 
 
 async def _up(
-    server: ServerSettings,
+    server: ServerOptions,
     settings: Settings,
     surroundings: Surroundings,
     tracing: Tracing | None,
@@ -109,10 +108,10 @@ async def _up(
         ):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
-            memory.settle()
+            gc_tuning.settle()
             click.echo(_greeting(daemon, process, running.greeting, router))
             parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
-            async with memory.tidied(clock):
+            async with gc_tuning.tidied(clock):
                 await foreground.until(stopping, *(part() for part in parts))
     finally:
         await daemon.stop()

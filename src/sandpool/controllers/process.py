@@ -202,7 +202,7 @@ def _note_passes(controllers: Controllers, log: JsonlWriter, clock: Clock) -> No
     claims, pools = controllers.claims, controllers.warm_pools
     for each in (
         claims.controller,
-        claims.notes,
+        claims.annotations,
         pools.controller,
         controllers.sandboxes.controller,
         controllers.templates.controller,

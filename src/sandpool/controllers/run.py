@@ -18,8 +18,8 @@ from typing import Any
 from sandpool.api.events import Happening
 from sandpool.controllers.blueprints import Blueprints
 from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.claim import settings as claim
 from sandpool.controllers.claim.controller import ClaimController
+from sandpool.controllers.claim.options import ClaimOptions
 from sandpool.controllers.perform import Performer
 from sandpool.controllers.population import Population
 from sandpool.controllers.sandbox.controller import SandboxController
@@ -53,7 +53,7 @@ class Settings:
     claim_events: bool = True  # write Events about claims
     sandbox: SandboxSettings = field(default_factory=SandboxSettings)
     warm_pool: warmpool.Settings = field(default_factory=warmpool.Settings)
-    claim: claim.Settings = field(default_factory=claim.Settings)
+    claim: ClaimOptions = field(default_factory=ClaimOptions)
 
 
 class Silence(EventRecorder):
@@ -147,7 +147,7 @@ class Controllers:
             self.warm_pools.controller,
             self.sandboxes.controller,
             self.templates.controller,
-            self.claims.notes,
+            self.claims.annotations,
         )
         if tracing is not None:
             self._trace(tracing)

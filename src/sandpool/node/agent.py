@@ -45,7 +45,7 @@ from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.worker import PodWorker
 from sandpool.node.pods.workplace import Runtimes, Workplace
 from sandpool.node.registration import Ability, Endpoint, Offer, allocatable
-from sandpool.node.runtimes.known import DESCRIPTIONS
+from sandpool.node.runtimes.handlers import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
 from sandpool.node.runtimes.simulated import SIMULATED
 

@@ -22,24 +22,24 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node import agent
 from sandpool.node.agent import NodeAgent, Parts
+from sandpool.node.cgroups.environment_groups import EnvironmentGroups
 from sandpool.node.cgroups.group import Groups
-from sandpool.node.cgroups.marks import Marks
-from sandpool.node.cgroups.members import Members
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
-from sandpool.node.cgroups.tree import Cgroups
+from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
 from sandpool.node.door import NodeDoor
-from sandpool.node.images.images import Images
+from sandpool.node.images.resolver import Images
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.logs import Logs
 from sandpool.node.machine import read_machine
-from sandpool.node.network import network as networks
+from sandpool.node.network import routed as networks
 from sandpool.node.network.dns import name_servers
-from sandpool.node.network.held import HeldNetwork
-from sandpool.node.network.lonely import LonelyNetwork
+from sandpool.node.network.informers import NetworkInformers
+from sandpool.node.network.isolated import IsolatedNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
-from sandpool.node.network.ranges import NoRangeLeft, check, choose
-from sandpool.node.network.surroundings import Surroundings
+from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check, choose
+from sandpool.node.network.rootless import RootlessNetwork
 from sandpool.node.pods import parts
 from sandpool.node.pods.downward import Place
 from sandpool.node.pods.host_users import FIRST
@@ -47,12 +47,12 @@ from sandpool.node.pods.workplace import PODS, Runtimes
 from sandpool.node.registration import Offer, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
-from sandpool.node.runtimes.known import SUPPORTED, with_aliases, with_unsupported
+from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
-from sandpool.node.runtimes.record import recorded_roots
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
+from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.provisioning import Provisioner
 from sandpool.node.volumes.volumes import Volumes
@@ -283,7 +283,7 @@ class Node:
     def _groups(self) -> Groups:
         if self._is_unprivileged:
             directory = self.settings.directory / "processes"
-            return Marks(directory) if self._is_plain else Members(directory)
+            return EnvironmentGroups(directory) if self._is_plain else PidNamespaceGroups(directory)
         return Cgroups(discover(), f"sandpool{self.settings.instance}")
 
     def _candidates(self, cgroups: Groups) -> list[Runtime]:
@@ -300,15 +300,15 @@ class Node:
             found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))
         return found
 
-    async def _network(self) -> networks.Network | LonelyNetwork | LoopbackNetwork | HeldNetwork:
+    async def _network(self) -> networks.Network | IsolatedNetwork | LoopbackNetwork | RootlessNetwork:
         settings = self.settings
         if self._is_unprivileged:
             place = settings.directory / "addresses"
-            network = LoopbackNetwork(place) if self._is_plain else HeldNetwork(place, self.launcher)
+            network = LoopbackNetwork(place) if self._is_plain else RootlessNetwork(place, self.launcher)
             await network.start()
             return network
         directory = settings.directory / "network"
-        around = Surroundings(self.client, self.clock, self.random, settings.offer.name)
+        around = NetworkInformers(self.client, self.clock, self.random, settings.offer.name)
         self._begin(around.run(), "what the network knows of the API")
         await around.synced()
         chosen = settings.addresses
@@ -317,7 +317,7 @@ class Node:
                 chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
             else:
                 await asyncio.to_thread(check, chosen, settings.host, networks.interface(settings.instance))
-        except NoRangeLeft as error:
+        except NoPodCidrAvailable as error:
             return await self._alone(str(error))
         connected = networks.Network(
             networks.Settings(
@@ -339,8 +339,8 @@ class Node:
         around.tell(connected.enforcer)
         return connected
 
-    async def _alone(self, why: str) -> LonelyNetwork:
+    async def _alone(self, why: str) -> IsolatedNetwork:
         _log.warning("%s", why)
-        lonely = LonelyNetwork(self.settings.directory / "namespaces", why)
+        lonely = IsolatedNetwork(self.settings.directory / "namespaces", why)
         await lonely.start()
         return lonely

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import Conversation
 
 # Bytes that may wait for a client.
 MOST_BEHIND: Final = 16 << 20

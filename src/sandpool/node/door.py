@@ -16,14 +16,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible
+from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible
 from sandpool.node.agent import NodeAgent
 from sandpool.node.attached import Output
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.logs import Logs
 from sandpool.node.logs.reading import LogOptions
 from sandpool.node.pods.worker import PodWorker
-from sandpool.node.runtimes import once
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, resize
 
@@ -285,11 +285,11 @@ async def _type_into(running: Container, client: Conversation) -> None:
                 await _write(running.terminal, data)
         return
     if running.spec.stdin_once:
-        descriptor = once.take(running.directory)
+        descriptor = stdin_once.take(running.directory)
         if descriptor is None:
             return
     else:
-        descriptor = os.open(running.directory / once.STDIN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = os.open(running.directory / stdin_once.STDIN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         with suppress(OSError):
             while data := await client.receive():
@@ -297,7 +297,7 @@ async def _type_into(running: Container, client: Conversation) -> None:
     finally:
         os.close(descriptor)
         if running.spec.stdin_once:
-            once.end(running.directory)
+            stdin_once.end(running.directory)
 
 
 async def _resizing(terminal: int, client: Conversation) -> None:

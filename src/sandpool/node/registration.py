@@ -16,7 +16,7 @@ from sandpool.api.quantity import Quantity
 from sandpool.api.resource import Object
 from sandpool.engine.clock import micro_timestamp, timestamp
 from sandpool.node.machine import Machine, Remaining
-from sandpool.node.runtimes.known import tried
+from sandpool.node.runtimes.handlers import tried
 
 LEASE_DURATION: Final = 40  # seconds
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, cast
 
 import httptools
 
-from sandpool.router import heads
-from sandpool.router.contract import Refusal
+from sandpool.router import headers
+from sandpool.router.destination import RequestRejected
 from sandpool.router.exchange import Exchange
-from sandpool.router.heads import Header, RequestHeaders
+from sandpool.router.headers import Header, RequestHeaders
 
 if TYPE_CHECKING:
     from sandpool.router.router import Router
@@ -145,7 +145,7 @@ class Downstream(asyncio.Protocol):
         except httptools.HttpParserCallbackError as error:
             raise error.__context__ or error from None
         except httptools.HttpParserError:
-            self._refuse(Refusal(400, "This is not HTTP."))
+            self._refuse(RequestRejected(400, "This is not HTTP."))
 
     def on_message_begin(self) -> None:
         # What followed the body of the request before was told as headers, too.
@@ -183,8 +183,8 @@ class Downstream(asyncio.Protocol):
             self._exchanges[-1].body_ended()
 
     def _too_long(self) -> None:
-        self._refuse(Refusal(400, "The head of the request is too long."))
+        self._refuse(RequestRejected(400, "The head of the request is too long."))
 
-    def _refuse(self, refusal: Refusal) -> None:
-        self.transport.write(heads.answer(refusal.status, refusal.detail, connection=heads.CLOSE))
+    def _refuse(self, refusal: RequestRejected) -> None:
+        self.transport.write(headers.answer(refusal.status, refusal.detail, connection=headers.CLOSE))
         self.transport.close()

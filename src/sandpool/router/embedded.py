@@ -10,15 +10,15 @@ from typing import Any
 from sandpool.engine.clock import Clock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
+from sandpool.kube.pod_access import PodAccess
 from sandpool.node.agent import NodeAgent
-from sandpool.router.dialling import ThroughNode, connect
-from sandpool.router.door import RouterDoor
+from sandpool.router.dialer import NodeDialer, connect
 from sandpool.router.gateways import Gateways
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.presence import Presence
-from sandpool.router.router import Guard, Router, everybody
-from sandpool.router.targets import Targets
+from sandpool.router.pod_access import RouterPodAccess
+from sandpool.router.registration import RouterRegistration
+from sandpool.router.router import Authorizer, Router, allow_all
+from sandpool.router.targets import SandboxResolver
 
 
 class EmbeddedRouter:
@@ -33,12 +33,12 @@ class EmbeddedRouter:
         random: Random,
         metrics: MetricsRegistry,
         *,
-        guard: Guard = everybody,
+        guard: Authorizer = allow_all,
     ) -> None:
         self.agent = agent
-        self.targets = Targets(client, clock, random)
-        self.router = Router(self.targets, ThroughNode(agent), clock, RouterMetrics(metrics), guard=guard)
-        self.presence = Presence(client, clock)
+        self.targets = SandboxResolver(client, clock, random)
+        self.router = Router(self.targets, NodeDialer(agent), clock, RouterMetrics(metrics), guard=guard)
+        self.presence = RouterRegistration(client, clock)
         self.gateways = Gateways(client, self.router, clock, random)
         self._address = ("", 0)
         self._running: list[asyncio.Task[None]] = []
@@ -49,9 +49,9 @@ class EmbeddedRouter:
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def door(self, other: PodDoor | None) -> RouterDoor:
+    def door(self, other: PodAccess | None) -> RouterPodAccess:
         """A way into all pods, given the one into those of the node."""
-        return RouterDoor(self.presence.uids, lambda: connect(*self._address), other)
+        return RouterPodAccess(self.presence.uids, lambda: connect(*self._address), other)
 
     async def start(self, host: str, port: int) -> None:
         """Raises ``OSError`` if the address cannot be had."""

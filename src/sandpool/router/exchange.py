@@ -9,9 +9,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Final
 
-from sandpool.router import heads
-from sandpool.router.contract import Destination, Refusal
-from sandpool.router.heads import CHUNKED, LAST_CHUNK, RequestHeaders, ResponseHeaders
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.headers import (
+    CHUNKED,
+    LAST_CHUNK,
+    RequestHeaders,
+    ResponseHeaders,
+    answer,
+    chunk,
+    connection,
+    length,
+    plain,
+    switching_head,
+    without_body,
+)
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Upstream
 
@@ -60,7 +71,7 @@ class Exchange:
         try:
             if not self._pass_on_at_once():
                 self._task = asyncio.create_task(self._connect())
-        except Refusal as refusal:
+        except RequestRejected as refusal:
             self._refuse(refusal)
 
     # --- the request -------------------------------------------------------------------------------------------------
@@ -74,7 +85,7 @@ class Exchange:
             if self._early_size > _ENOUGH:
                 self.down.transport.pause_reading()
         else:
-            self._up.write(heads.chunk(data) if self.headers.is_chunked else data)
+            self._up.write(chunk(data) if self.headers.is_chunked else data)
 
     def body_ended(self) -> None:
         self.is_received = True
@@ -93,7 +104,7 @@ class Exchange:
         router = self.down.router
         wanted = router.wanted(self.method, self.target, self.headers)
         if wanted is None:
-            self._own_answer(heads.plain(200, b'{"status":"ok"}', connection=self._connection(self.keep)), 200)
+            self._own_answer(plain(200, b'{"status":"ok"}', connection=self._connection(self.keep)), 200)
             return True
         if not router.is_open:
             return False
@@ -115,13 +126,13 @@ class Exchange:
                 up = await router.reach(wanted, found, repeatable=self._is_repeatable)
             except OSError as error:
                 router.metrics.failed(error)
-                raise Refusal(502, f"Could not connect to the backend sandbox: {wanted.sandbox}") from error
+                raise RequestRejected(502, f"Could not connect to the backend sandbox: {wanted.sandbox}") from error
             self._pass_on(up, f"{found.address}:{wanted.port}")
-        except Refusal as refusal:
+        except RequestRejected as refusal:
             self._refuse(refusal)
 
     def _found(self, wanted: Destination) -> Target:
-        """Where it goes, from now on with a deadline. Raises ``Refusal``."""
+        """Where it goes, from now on with a deadline. Raises ``RequestRejected``."""
         router = self.down.router
         if self.deadline is None:
             router.metrics.decided(True)
@@ -153,7 +164,7 @@ class Exchange:
         if not self.headers.old and self.headers.text.get("expect", "").lower() == "100-continue":
             self.down.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         for data in self._early:
-            up.write(heads.chunk(data) if self.headers.is_chunked else data)
+            up.write(chunk(data) if self.headers.is_chunked else data)
         if self.is_received and self.headers.is_chunked:
             up.write(LAST_CHUNK)
         if self._early_size > _ENOUGH:
@@ -172,7 +183,7 @@ class Exchange:
             return
         framing = b""
         if headers.size is not None:
-            framing = heads.length(headers.size)
+            framing = length(headers.size)
         elif self.method != b"HEAD" and status not in (204, 304):
             if self.headers.old:
                 self._until_close, self.keep = True, False
@@ -183,7 +194,7 @@ class Exchange:
 
     def answer_data(self, data: bytes) -> None:
         self.sent += len(data)
-        self._out.append(heads.chunk(data) if self._chunked_out else data)
+        self._out.append(chunk(data) if self._chunked_out else data)
 
     def answer_paused(self) -> None:
         # What has come at once goes at once: mostly a head with all of its body, and a system call costs more than
@@ -216,7 +227,7 @@ class Exchange:
             self._task = asyncio.create_task(self._connect())
         else:
             self.down.router.metrics.failed(error or EOFError())
-            self._refuse(Refusal(502, "The sandbox has ended the connection without an answer."))
+            self._refuse(RequestRejected(502, "The sandbox has ended the connection without an answer."))
 
     def answer_room(self, has_room: bool) -> None:
         (self.down.transport.resume_reading if has_room else self.down.transport.pause_reading)()
@@ -229,12 +240,12 @@ class Exchange:
         if self._up is not None:
             self._up.close()
             self._up = None
-        self._refuse(Refusal(502, "The sandbox has answered what was not asked."))
+        self._refuse(RequestRejected(502, "The sandbox has answered what was not asked."))
 
     def _switch(self, headers: ResponseHeaders) -> None:
         self.deadline = None
         self.keep = False  # the end of this is the end of the connection
-        self.down.transport.write(heads.switching_head(headers, self.headers.upgrade))
+        self.down.transport.write(switching_head(headers, self.headers.upgrade))
         self.down.switched()
         if self._rest and self._up is not None:
             self._up.write(self._rest)
@@ -272,22 +283,22 @@ class Exchange:
         if self.status:
             self._break_off()
         else:
-            self._refuse(Refusal(504, "The sandbox did not answer in time."))
+            self._refuse(RequestRejected(504, "The sandbox did not answer in time."))
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: RequestRejected) -> None:
         # What is still coming of the request is for nobody.
         keep = self.keep and self.is_received
-        data = heads.answer(refusal.status, refusal.detail, connection=self._connection(keep))
+        data = answer(refusal.status, refusal.detail, connection=self._connection(keep))
         self._own_answer(data, refusal.status, keep=keep)
 
     def _own_answer(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
         if not self._done:
             self.status = status
-            self.down.transport.write(heads.without_body(data) if self.method == b"HEAD" else data)
+            self.down.transport.write(without_body(data) if self.method == b"HEAD" else data)
             self._finish(keep=self.keep if keep is None else keep)
 
     def _connection(self, keep: bool) -> bytes:
-        return heads.connection(keep=keep, old=self.headers.old)
+        return connection(keep=keep, old=self.headers.old)
 
     def _break_off(self) -> None:
         """Half an answer is with the client; only the end of the connection tells, and where that is how an answer

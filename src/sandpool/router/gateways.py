@@ -23,7 +23,7 @@ from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
-from sandpool.router.contract import Destination, Refusal
+from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.gateway_api import (
     CLASS_NAME,
     CONTROLLER_NAME,
@@ -34,10 +34,10 @@ from sandpool.router.gateway_api import (
     definition,
     gateway_class,
 )
-from sandpool.router.heads import RequestHeaders
+from sandpool.router.headers import RequestHeaders
 from sandpool.router.paths import comparable
 from sandpool.router.router import Router
-from sandpool.router.routes import Gate, Listener, Route, is_ours
+from sandpool.router.routes import Listener, PortRoutes, Route, is_ours
 
 _log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ _SPOKEN: Final = "HTTP"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class GatewaySpec:
     """What a Gateway asks for, and what it says about itself so far."""
 
     namespace: str
@@ -64,7 +64,7 @@ class Wish:
         return tuple(sorted({listener.port for listener in self.listeners}))
 
     @classmethod
-    def from_object(cls, gateway: Object) -> Wish:
+    def from_object(cls, gateway: Object) -> GatewaySpec:
         spec, metadata = gateway["spec"], gateway["metadata"]
         ours = spec.get("gatewayClassName") == CLASS_NAME and not metadata.get("deletionTimestamp")
         listeners = spec.get("listeners") or () if ours else ()
@@ -77,16 +77,16 @@ class Wish:
         )
 
 
-class GatewayRouter(Router):
+class GatewayPortRouter(Router):
     """The router as it is behind one port of gateways: ``gate`` says which requests are for it at all."""
 
-    gate = Gate()
+    gate = PortRoutes()
 
     def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
         if self.gate.ways is not None:
             path = comparable(target.partition(b"?")[0].decode("latin-1"))
             if not self.gate.admits(headers.text.get("host", ""), path):
-                raise Refusal(404, "No route of the gateway leads there.")
+                raise RequestRejected(404, "No route of the gateway leads there.")
         return super().wanted(method, target, headers)
 
 
@@ -98,14 +98,14 @@ class Gateways:
         self.router = router
         self.clock = clock
         self.address = address
-        self.wishes = Cache(Wish.from_object, name="gateways of the router")
+        self.wishes = Cache(GatewaySpec.from_object, name="gateways of the router")
         self.routes = Cache(Route.from_object, name="routes of the router")
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, GATEWAY, self.wishes, clock, random),
             Reflector(client, HTTP_ROUTE, self.routes, clock, random),
         ]
         self._news = asyncio.Event()
-        self._listening: dict[int, GatewayRouter] = {}
+        self._listening: dict[int, GatewayPortRouter] = {}
         self._refused: dict[int, str] = {}  # why a port is not listened on
         self.wishes.subscribe(
             lambda key, old, new: self._news.set(), on_change_of=lambda wish: (wish.ports, wish.generation)
@@ -169,7 +169,7 @@ class Gateways:
 
     async def _open(self, port: int) -> None:
         inner = self.router
-        router = GatewayRouter(
+        router = GatewayPortRouter(
             inner.targets, inner.upstreams.dial, inner.clock, inner.metrics, guard=inner.guard, longest=inner.longest
         )
         try:
@@ -180,7 +180,7 @@ class Gateways:
         else:
             self._listening[port] = router
 
-    def _gates(self) -> dict[int, Gate]:
+    def _gates(self) -> dict[int, PortRoutes]:
         """What is let in, by port. A route that leads nowhere still takes its gateway from those that have none."""
         listeners = [listener for wish in self.wishes for listener in wish.listeners]
         ways: dict[int, list[tuple[Listener, Route]]] = {}
@@ -191,9 +191,9 @@ class Gateways:
                     found = ways.setdefault(listener.port, [])
                     if verdict.leads and listener in verdict.listeners:
                         found.append((listener, route))
-        return {each.port: Gate(tuple(ways[each.port]) if each.port in ways else None) for each in listeners}
+        return {each.port: PortRoutes(tuple(ways[each.port]) if each.port in ways else None) for each in listeners}
 
-    def _parents(self, route: Route) -> Iterator[tuple[Mapping[str, Any], Wish]]:
+    def _parents(self, route: Route) -> Iterator[tuple[Mapping[str, Any], GatewaySpec]]:
         """The references of a route to gateways of ours."""
         for reference in route.parents:
             wish = self.wishes.get(Key(reference.get("namespace") or route.namespace, reference.get("name") or ""))
@@ -207,7 +207,7 @@ class Gateways:
         if [_timeless(each) for each in parents] != [_timeless(each) for each in route.status.get("parents") or ()]:
             await self._patch(HTTP_ROUTE, route.namespace, route.name, {"parents": parents})
 
-    def _answer(self, route: Route, reference: Mapping[str, Any], wish: Wish) -> Object:
+    def _answer(self, route: Route, reference: Mapping[str, Any], wish: GatewaySpec) -> Object:
         verdict = route.judge(reference, wish.listeners)
         return {
             "parentRef": dict(reference),
@@ -220,7 +220,7 @@ class Gateways:
             ],
         }
 
-    async def _tell(self, wish: Wish) -> None:
+    async def _tell(self, wish: GatewaySpec) -> None:
         status = self._status(wish)
         if _without_times(status) == _without_times(wish.status):
             return
@@ -236,7 +236,7 @@ class Gateways:
             await self.clock.sleep(_RETRY)
             self._news.set()
 
-    def _status(self, wish: Wish) -> Object:
+    def _status(self, wish: GatewaySpec) -> Object:
         problems = [self._refused[port] for port in wish.ports if port in self._refused]
         works = len(problems) < len(wish.ports)
         programmed = self._condition(

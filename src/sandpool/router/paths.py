@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from sandpool.router.contract import Refusal
+from sandpool.router.destination import RequestRejected
 
 _ENCODED: Final = re.compile(r"%([0-9a-fA-F]{2})")
 #: Means the same encoded or not (RFC 3986, 2.3).
@@ -23,11 +23,11 @@ _DOTS: Final = frozenset({".", ".."})
 
 
 def comparable(path: str) -> str:
-    """With what need not be encoded as it is. Raises ``Refusal`` if somebody could take it for another path."""
+    """With what need not be encoded as it is. Raises ``RequestRejected`` if somebody could take it for another path."""
     decoded = _ENCODED.sub(_readable, path)
     # What follows a semicolon are parameters to some; for others nothing follows a number sign.
     if "#" in decoded or any(name.partition(";")[0] in _DOTS for name in _BETWEEN_NAMES.split(decoded)):
-        raise Refusal(400, "The path can be read as another one. Ask for it without '.', '..' and '#'.")
+        raise RequestRejected(400, "The path can be read as another one. Ask for it without '.', '..' and '#'.")
     return decoded
 
 

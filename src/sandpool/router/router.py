@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from sandpool.engine.clock import Clock
-from sandpool.router.contract import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, Refusal, destination
+from sandpool.router.destination import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, RequestRejected, destination
 from sandpool.router.downstream import Downstream
-from sandpool.router.heads import RequestHeaders
+from sandpool.router.headers import RequestHeaders
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import Target
-from sandpool.router.upstream import Dial, Upstream, Upstreams
+from sandpool.router.upstream import Dial, Upstream, UpstreamPool
 
 #: Pauses before a port is tried again that nobody listens on yet: a pod can be ready before its program is.
 PAUSES: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
@@ -23,17 +23,17 @@ _SWEEP: Final = 5.0
 #: Seconds after which a client's connection without a request is closed; so long, too, the head of one may take.
 IDLE: Final = 120.0
 
-#: Who may go where: given the Authorization header and the destination, raises ``Refusal``.
-Guard = Callable[[str, Destination], Awaitable[None]]
+#: Who may go where: given the Authorization header and the destination, raises ``RequestRejected``.
+Authorizer = Callable[[str, Destination], Awaitable[None]]
 
 
 class Directory(Protocol):
     def find(self, wanted: Destination) -> Target:
-        """Raises ``Refusal``."""
+        """Raises ``RequestRejected``."""
         ...
 
 
-async def everybody(authorization: str, wanted: Destination) -> None:
+async def allow_all(authorization: str, wanted: Destination) -> None:
     """The guard of a router that only those can reach who may go everywhere."""
 
 
@@ -47,7 +47,7 @@ class Router:
         clock: Clock,
         metrics: RouterMetrics,
         *,
-        guard: Guard = everybody,
+        guard: Authorizer = allow_all,
         longest: float = DEFAULT_TIMEOUT,
         pauses: Sequence[float] = PAUSES,
     ) -> None:
@@ -57,7 +57,7 @@ class Router:
         self.guard = guard
         self.longest = longest
         self.pauses = pauses
-        self.upstreams = Upstreams(dial, clock)
+        self.upstreams = UpstreamPool(dial, clock)
         self.connections: set[Downstream] = set()
         self._servers: list[asyncio.Server] = []
         self._sweeping: asyncio.Task[None] | None = None
@@ -99,28 +99,28 @@ class Router:
     @property
     def is_open(self) -> bool:
         """Whether everybody may pass."""
-        return self.guard is everybody
+        return self.guard is allow_all
 
     def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
-        """Where a request is to go; None if it is for the router itself. Raises ``Refusal``."""
+        """Where a request is to go; None if it is for the router itself. Raises ``RequestRejected``."""
         if target == _HEALTH and method in (b"GET", b"HEAD"):
             return None
         if not target.startswith(b"/") and target != b"*":
-            raise Refusal(400, "Only a path can be asked for here.")
+            raise RequestRejected(400, "Only a path can be asked for here.")
         if headers.wanted is None:
             headers.wanted = destination(headers.text, self.longest)
         return headers.wanted
 
     async def check(self, headers: RequestHeaders, wanted: Destination) -> None:
-        """Raises ``Refusal`` unless its sender may go there."""
+        """Raises ``RequestRejected`` unless its sender may go there."""
         try:
             await self.guard(headers.text.get(AUTHORIZATION, ""), wanted)
-        except Refusal:
+        except RequestRejected:
             self.metrics.decided(False)
             raise
 
     async def reach(self, wanted: Destination, found: Target, *, repeatable: bool) -> Upstream:
-        """A connection to the sandbox. Raises ``OSError``, or ``Refusal`` if the sandbox is gone meanwhile."""
+        """A connection to the sandbox. Raises ``OSError``, or ``RequestRejected`` if the sandbox is gone meanwhile."""
         for pause in self.pauses:
             try:
                 return await self.upstreams.take(found, wanted.port, repeatable=repeatable)

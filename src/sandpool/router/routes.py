@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from sandpool.api.resource import Object
-from sandpool.router.contract import Refusal
+from sandpool.router.destination import RequestRejected
 from sandpool.router.gateway_api import GATEWAY, GROUP
 from sandpool.router.paths import comparable
-from sandpool.router.presence import NAMESPACES, PORT, SERVICE_NAME
+from sandpool.router.registration import NAMESPACES, PORT, SERVICE_NAME
 
 
 class Listener(NamedTuple):
-    """``hostname`` restricts whom it is for, ``everybody`` is whether routes of other namespaces may use it."""
+    """``hostname`` restricts whom it is for, ``all_namespaces`` is whether routes of other namespaces may use it."""
 
     name: str
     port: int
     hostname: str = ""
-    everybody: bool = False
+    all_namespaces: bool = False
 
 
 class Path(NamedTuple):
@@ -40,7 +40,7 @@ class Path(NamedTuple):
         return path == prefix or path.startswith(f"{prefix}/")
 
 
-class Verdict(NamedTuple):
+class ParentVerdict(NamedTuple):
     """On one of a route's references: whether it is accepted and why not, and whether what it leads to is there."""
 
     accepted: str  # the reason of the condition; empty: it is
@@ -84,23 +84,26 @@ class Route:
             route.get("status") or {},
         )
 
-    def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> Verdict:
+    def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> ParentVerdict:
         """What is to be said of a reference to a Gateway that has these listeners."""
         section, port = reference.get("sectionName"), reference.get("port")
+        namespace = self._gateway_namespace(reference)
         meant = [each for each in listeners if section in (None, each.name) and port in (None, each.port)]
-        allowed = [each for each in meant if each.everybody or self._gateway_namespace(reference) == self.namespace]
+        allowed = [each for each in meant if each.all_namespaces or namespace == self.namespace]
         shared = tuple(each for each in allowed if self._shares_a_name(each))
         strange = f"{self.strange_backend} is not the router; a route here leads to Service {SERVICE_NAME}:{PORT} only"
         resolved, message = ("BackendNotFound", strange) if self.strange_backend else ("", "")
         if self.not_understood:
-            return Verdict("UnsupportedValue", resolved, f"{self.not_understood} is not understood here")
+            return ParentVerdict("UnsupportedValue", resolved, f"{self.not_understood} is not understood here")
         if not meant:
-            return Verdict("NoMatchingParent", resolved, "the gateway has no such listener")
+            return ParentVerdict("NoMatchingParent", resolved, "the gateway has no such listener")
         if not allowed:
-            return Verdict("NotAllowedByListeners", resolved, "the listener takes routes of its own namespace only")
+            return ParentVerdict(
+                "NotAllowedByListeners", resolved, "the listener takes routes of its own namespace only"
+            )
         if not shared:
-            return Verdict("NoMatchingListenerHostname", resolved, "the listener is for other host names")
-        return Verdict("", resolved, message, shared)
+            return ParentVerdict("NoMatchingListenerHostname", resolved, "the listener is for other host names")
+        return ParentVerdict("", resolved, message, shared)
 
     def admits(self, host: str, path: str) -> bool:
         return any(each.leads_to(path) for each in self.paths) and (
@@ -122,7 +125,7 @@ def is_ours(reference: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Gate:
+class PortRoutes:
     """What is let in at one port: by which listeners, and by which routes; ``None`` if no route asks for this port."""
 
     ways: tuple[tuple[Listener, Route], ...] | None = None
@@ -159,7 +162,7 @@ def _text(path: Mapping[str, Any]) -> str | None:
     value = _value(path)
     try:
         return None if _OUT_OF_PLACE.search(value) else comparable(value)
-    except Refusal:
+    except RequestRejected:
         return None
 
 

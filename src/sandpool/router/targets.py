@@ -23,7 +23,7 @@ from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
-from sandpool.router.contract import Destination, Refusal, invalid_address
+from sandpool.router.destination import Destination, RequestRejected, invalid_address
 
 #: Addresses of a sandbox that are still taken from who sends them.
 _REMEMBERED: Final = 8
@@ -39,7 +39,7 @@ class Target:
     address: str
 
 
-class Targets:
+class SandboxResolver:
     """``run`` is to be started as a task; ``synced`` waits until everything is known."""
 
     def __init__(self, client: Client, clock: Clock, random: Random, *, namespace: str | None = None) -> None:
@@ -67,20 +67,20 @@ class Targets:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
     def find(self, wanted: Destination) -> Target:
-        """Raises ``Refusal``: at once and with the reason, so that nobody waits for what will not come."""
+        """Raises ``RequestRejected``: at once and with the reason, so that nobody waits for what will not come."""
         sandbox = self.sandboxes.get(Key(wanted.namespace, wanted.sandbox))
         if sandbox is None or (sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)):
-            raise Refusal(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
+            raise RequestRejected(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
         if wanted.uid and wanted.uid != sandbox.uid:
-            raise Refusal(404, f"Sandbox {wanted.sandbox} is not the one with UID {wanted.uid}.")
+            raise RequestRejected(404, f"Sandbox {wanted.sandbox} is not the one with UID {wanted.uid}.")
         name = sandbox.annotations.get(POD_NAME) or sandbox.name
         pod = self.pods.get(Key(sandbox.namespace, name))
         if pod is None or pod.owner is None or pod.owner.uid != sandbox.uid or pod.deleting:
             if sandbox.suspended:  # for as long as somebody likes: with 503, clients would try again for a while
-                raise Refusal(409, f"Sandbox {wanted.sandbox} is suspended.")
-            raise Refusal(503, f"Sandbox {wanted.sandbox} has no running pod.")
+                raise RequestRejected(409, f"Sandbox {wanted.sandbox} is suspended.")
+            raise RequestRejected(503, f"Sandbox {wanted.sandbox} has no running pod.")
         if not pod.ready or not pod.ips:
-            raise Refusal(503, f"Sandbox {wanted.sandbox} is not ready.")
+            raise RequestRejected(503, f"Sandbox {wanted.sandbox} is not ready.")
         if wanted.hint and wanted.hint not in self._known.get(sandbox.uid, ()):
             raise _wrong_address(wanted)
         return Target(pod.namespace, pod.name, pod.uid, pod.ips[0])
@@ -95,9 +95,9 @@ class Targets:
             self._known.pop(old.uid, None)
 
 
-def _wrong_address(wanted: Destination) -> Refusal:
+def _wrong_address(wanted: Destination) -> RequestRejected:
     address = ip_address(wanted.hint)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return invalid_address()
     # A client that is merely behind asks again with the address of now.
-    return Refusal(503, f"Sandbox {wanted.sandbox} does not have the address {wanted.hint}.")
+    return RequestRejected(503, f"Sandbox {wanted.sandbox} does not have the address {wanted.hint}.")

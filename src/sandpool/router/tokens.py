@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from sandpool.router.contract import Refusal
+from sandpool.router.destination import RequestRejected
 
 _VERSION: Final = "v1"
 # Keeps a signature from meaning anything in another place where the same secret is used.
@@ -22,31 +22,31 @@ _DOMAIN: Final = b"agent-sandbox/scoped-token/v1."
 _SHORTEST_SECRET: Final = 32
 
 
-class Scope(NamedTuple):
+class TokenScope(NamedTuple):
     namespace: str
     sandbox: str
     until: int  # seconds since the epoch; not valid any more from then on
 
 
-class Tokens:
+class TokenSigner:
     def __init__(self, secret: bytes) -> None:
         self._secret = secret.strip()
         if len(self._secret) < _SHORTEST_SECRET:
             raise ValueError(f"the secret of tokens has {len(self._secret)} bytes; it must have at least 32")
 
-    def make(self, scope: Scope) -> str:
+    def make(self, scope: TokenScope) -> str:
         payload = _encode(orjson.dumps({"ns": scope.namespace, "name": scope.sandbox, "exp": scope.until}))
         return f"{_VERSION}.{payload}.{_encode(self._sign(payload))}"
 
     def check(self, token: str, namespace: str, sandbox: str, now: float) -> None:
-        """Raises ``Refusal`` unless the token opens this sandbox now."""
+        """Raises ``RequestRejected`` unless the token opens this sandbox now."""
         scope = self._read(token)
         if scope is None or now >= scope.until:
-            raise Refusal(401, "The token is missing, wrong or expired.")
+            raise RequestRejected(401, "The token is missing, wrong or expired.")
         if (scope.namespace, scope.sandbox) != (namespace, sandbox):
-            raise Refusal(403, "The token is for another sandbox.")
+            raise RequestRejected(403, "The token is for another sandbox.")
 
-    def _read(self, token: str) -> Scope | None:
+    def _read(self, token: str) -> TokenScope | None:
         version, _, rest = token.partition(".")
         payload, _, signature = rest.partition(".")
         given = _decode(signature)
@@ -55,7 +55,7 @@ class Tokens:
         content = _decode(payload)
         try:
             document = orjson.loads(content or b"")
-            return Scope(str(document["ns"]), str(document["name"]), int(document["exp"]))
+            return TokenScope(str(document["ns"]), str(document["name"]), int(document["exp"]))
         except (ValueError, KeyError, TypeError):
             return None
 

@@ -11,7 +11,7 @@ from typing import Final, Protocol, cast
 import httptools
 
 from sandpool.engine.clock import Clock
-from sandpool.router.heads import Header, ResponseHeaders
+from sandpool.router.headers import Header, ResponseHeaders
 from sandpool.router.targets import Target
 
 #: Connections that wait for another request, to one port of one sandbox, and for how many seconds.
@@ -171,7 +171,7 @@ class Upstream(asyncio.Protocol):
             reader.answer_lost(error)
 
 
-class Upstreams:
+class UpstreamPool:
     """All of them. ``take`` gives one that nobody uses, or a new one; ``give_back`` keeps it for the next."""
 
     def __init__(self, dial: Dial, clock: Clock) -> None:

@@ -12,7 +12,7 @@ import select
 from _signal import SIGKILL, SIGPIPE, SIGXFSZ  # type: ignore[import-not-found]
 from _thread import allocate_lock
 
-from sandpool.sandboxd import words
+from sandpool.sandboxd import shell_words
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -40,10 +40,10 @@ class NotStarted(Exception):
 
 def arguments(command: str) -> list[str]:
     """Split as a shell would, but run without one; a command that uses what only a shell can do gets a shell."""
-    if words.needs_shell(command):
+    if shell_words.needs_shell(command):
         return ["/bin/sh", "-c", command]
     try:
-        split = words.split(command)
+        split = shell_words.split(command)
     except ValueError as error:
         raise NotStarted(str(error)) from error
     if not split:

@@ -16,11 +16,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import formatdate
 
+from sandpool.sandboxd.atomic_write import written
 from sandpool.sandboxd.encoding import decoded
-from sandpool.sandboxd.forms import NotAForm, file_of
 from sandpool.sandboxd.http import File, Request, Response
+from sandpool.sandboxd.multipart_form import NotAForm, file_of
 from sandpool.sandboxd.root import Escape, Place, Root
-from sandpool.sandboxd.writing import written
 
 _FILES = "/v1/files"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")

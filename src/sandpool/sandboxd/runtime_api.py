@@ -95,7 +95,7 @@ class RuntimeApi:
         return _outcome(outcome.stdout.decode(errors="replace"), errors, outcome.code, outcome.timed_out)
 
     def _upload(self, request: Request) -> Response:
-        from sandpool.sandboxd.forms import NotAForm, file_of
+        from sandpool.sandboxd.multipart_form import NotAForm, file_of
 
         try:
             name, pieces = file_of(request)
@@ -107,7 +107,7 @@ class RuntimeApi:
         return Response.of({"message": f"File '{name}' uploaded successfully."})
 
     def _write(self, path: str, pieces: Iterator[bytes]) -> None:
-        from sandpool.sandboxd.writing import written
+        from sandpool.sandboxd.atomic_write import written
 
         with self.root.find(path, create_parents=True) as place, written(place, 0o644) as file:
             for piece in pieces:

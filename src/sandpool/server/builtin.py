@@ -10,7 +10,7 @@ from sandpool.api.kinds import BUILT_IN, CORE_EVENT, DEPLOYMENT, EVENT, REPLICA_
 from sandpool.api.resource import ResourceType
 from sandpool.api.schema.core import shape_of
 from sandpool.server.kinds.events import from_core, to_core
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import strategy_for
 from sandpool.server.resources import Resource, ScalePaths
 
 # Of the subresources Kubernetes has, those that work here. Discovery must not promise the others.
@@ -29,7 +29,7 @@ def _resource(type: ResourceType) -> Resource:
     resource = Resource(
         type=replace(type, subresources=type.subresources & SERVED_SUBRESOURCES),
         shape_source=partial(shape_of, type),
-        rules=rules_for(type),
+        strategy=strategy_for(type),
         scale=_WORKLOAD_SCALE if type.group_resource in _SCALABLE else None,
     )
     if type == EVENT:

@@ -11,7 +11,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.admit import Admission, compile_admission, compile_defaults
 from sandpool.api.schema.core import OBJECT_META, definition
 from sandpool.api.schema.shape import Shape
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 
 Conversion = Callable[[Object], Object]
 
@@ -35,7 +35,7 @@ class Resource:
 
     type: ResourceType
     shape_source: Callable[[], Shape]
-    rules: KindRules
+    strategy: KindStrategy
     columns: tuple[Column, ...] = ()
     custom: bool = False
     scale: ScalePaths | None = None

@@ -7,7 +7,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible
+from sandpool.kube.pod_access import Conversation, LogQuery, NotPossible
 
 #: Plays a command: what was typed is read from the conversation, and the exit code returned.
 Play = Callable[[tuple[str, ...], Conversation], Awaitable[int]]

@@ -15,9 +15,9 @@ from itertools import count
 from pathlib import Path
 
 from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
 from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
@@ -266,7 +266,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
     try:
         try:
             if isinstance(kind, ConfinedRuntime):
-                kind.find_confiner()
+                kind.find_binary()
         except Unusable as error:
             raise NotHere(str(error)) from error
         yield made

@@ -16,8 +16,8 @@ from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
 from sandpool.node.kubelet.kubelet import Kubelet, Settings
 from sandpool.node.registration import Endpoint
-from sandpool.server.app import ApiServer
-from sandpool.server.pki import Authority, Identity
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving.pki import Authority, Identity
 from sandpool.testing.door import FakeDoor, Play
 from sandpool.testing.objects import new
 

@@ -23,7 +23,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.node.assembly import Node, Settings
 from sandpool.node.registration import Offer
-from sandpool.server import daemon
+from sandpool.server.serving import daemon
 
 NAME = "crashing"
 # A loaded machine is slow; a node that does not come never will.
@@ -44,8 +44,8 @@ class Place:
     def kubeconfig(self) -> Path:
         return Path(self.directory) / "api" / "kubeconfig"
 
-    def server(self) -> daemon.Settings:
-        return daemon.Settings(Path(self.directory) / "api", port=0)
+    def server(self) -> daemon.ServerOptions:
+        return daemon.ServerOptions(Path(self.directory) / "api", port=0)
 
     def node(self) -> Settings:
         return Settings(

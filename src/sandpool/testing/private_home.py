@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from sandpool.node.network.links import raise_loopback
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.links import set_up_loopback
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.sdk.speaker import SdkProcess
 from sandpool.testing.server_process import ServerProcess
 
@@ -26,7 +26,7 @@ class PrivateHome:
     def __init__(self, options: Sequence[str] = (), users: Mapping[str, tuple[str, ...]] | None = None) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="sandpool-home-"))
         os.chmod(self.directory, 0o755)
-        self.network, _ = Namespace.make(self.directory / "network", raise_loopback)
+        self.network, _ = NetworkNamespace.make(self.directory / "network", set_up_loopback)
         self.server = ServerProcess(
             "up", data_dir=self.directory / "data", options=options, users=users, network=self.network.path
         )

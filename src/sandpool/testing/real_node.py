@@ -22,11 +22,11 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.node.assembly import Node, Settings
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import Offer
 from sandpool.node.runtimes.runtime import Container
-from sandpool.server.app import ApiServer
-from sandpool.server.http.front import AuditSink
+from sandpool.server.api_server import ApiServer
+from sandpool.server.http.server import AuditSink
 from sandpool.testing.objects import pod
 from sandpool.testing.watching import until
 
@@ -179,7 +179,7 @@ async def real_node(directory: Path, *, audit: AuditSink | None = None) -> Async
     """Raises AssertionError at the end if a pod's process, cgroup or file is left."""
     os.chmod(directory, 0o755)
     first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
-    host, _ = Namespace.make(directory / "host", lambda: None)
+    host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     server = ApiServer(directory / "api", audit=audit)
     await server.start()
     logs = CapturedLogs()

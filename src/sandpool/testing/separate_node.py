@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.component import Component
 from sandpool.testing.rig import Rig
 
@@ -28,7 +28,7 @@ class SeparateNode(Rig):
 
     def start(self, within: float = 60.0) -> Self:
         os.chmod(self.directory, 0o755)
-        self._host, _ = Namespace.make(self.directory / "host", lambda: None)
+        self._host, _ = NetworkNamespace.make(self.directory / "host", lambda: None)
         logged = self.process.log.stat().st_size if self.process.log.exists() else 0
         try:
             self.process.start()

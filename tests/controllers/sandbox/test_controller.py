@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.conditions import condition_of, is_ready
-from sandpool.api.kinds import (
-    EVENT,
-    PERSISTENT_VOLUME_CLAIM,
-    POD,
-    SANDBOX,
-    SANDBOX_CLAIM,
-    SANDBOX_WARM_POOL,
-    SERVICE,
-)
+from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
 from sandpool.api.labels import (
     ADOPTABLE,
     CREATED_BY,
@@ -44,7 +36,7 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import new, owner_reference

@@ -18,7 +18,7 @@ from sandpool.controllers.sandbox.plan import Children, Observed, Performed, Set
 from sandpool.controllers.writes import Create, Patch, Write
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, pod
 from sandpool.testing.sandboxes import pod_status, pod_template
 

@@ -19,7 +19,7 @@ from sandpool.controllers.perform import Performer
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template

@@ -10,7 +10,7 @@ from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.controllers.template.policy import policy_spec
 from sandpool.controllers.writes import Create, Delete, Patch
 from sandpool.kube.client import MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing import sandboxes
 
 HASH = "agents.x-k8s.io/sandbox-template-ref-hash"

@@ -111,7 +111,7 @@ def test_unified_use(unified: Unified, tmp_path: Path) -> None:
     assert unified.memory(GROUP) == (5000, 2000)
     assert unified.oom_kills(GROUP) == 1
     assert unified.pids(GROUP) == 7
-    assert unified.entrances(GROUP) == []
+    assert unified.join_files(GROUP) == []
 
 
 def test_hybrid_limits(hybrid: Hybrid, tmp_path: Path) -> None:
@@ -143,7 +143,7 @@ def test_hybrid_use(hybrid: Hybrid, tmp_path: Path) -> None:
     (memory / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
     assert hybrid.memory(GROUP) == (5000, 2000)
     assert hybrid.oom_kills(GROUP) == 3
-    assert hybrid.entrances(GROUP) == [tmp_path / name / GROUP / "tasks" for name in ("cpu", "memory", "pids")]
+    assert hybrid.join_files(GROUP) == [tmp_path / name / GROUP / "tasks" for name in ("cpu", "memory", "pids")]
 
 
 @pytest.mark.parametrize("cores", [0.001, 0.0])

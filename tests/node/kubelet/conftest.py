@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.kube.client import Client
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import Conversation
 from sandpool.testing.kubelet import KubeletRig, kubelet_rig
 
 

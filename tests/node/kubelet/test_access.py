@@ -17,8 +17,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, InternalError, ServiceUnavailable
 from sandpool.node.kubelet.access import REMEMBERED, Access
 from sandpool.server.auth.groups import MASTERS
-from sandpool.server.exchange import User
-from sandpool.server.pki import KUBELET_CLIENT, Authority, Identity
+from sandpool.server.request.messages import User
+from sandpool.server.serving.pki import KUBELET_CLIENT, Authority, Identity
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.kubelet import NODE
 

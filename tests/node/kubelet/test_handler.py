@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandpool.server.streams.remote import SPDY_PROTOCOLS
+from sandpool.server.streams.remote_command import SPDY_PROTOCOLS
 from sandpool.testing.kubelet import PATIENCE, showing
 from sandpool.testing.watching import until
 

@@ -16,8 +16,8 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.kubelet.kubelet import Kubelet, KubeletError, Settings, way_to
-from sandpool.server.app import ApiServer
-from sandpool.server.pki import Authority
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubelet import KubeletRig, showing
 

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from sandpool.node.launcher.messages import LONGEST, Received, answer, complaint, receive, receive_order, send_order
+from sandpool.node.launcher.messages import (
+    LONGEST,
+    ReceivedRequest,
+    answer,
+    error_reply,
+    receive,
+    receive_request,
+    send_request,
+)
 
 Pair = tuple[socket.socket, socket.socket]
 
@@ -21,8 +29,8 @@ def pair() -> Iterator[Pair]:
         each.close()
 
 
-def received(connection: socket.socket) -> Received:
-    order = receive_order(connection)
+def received(connection: socket.socket) -> ReceivedRequest:
+    order = receive_request(connection)
     assert order is not None
     return order
 
@@ -30,7 +38,7 @@ def received(connection: socket.socket) -> Received:
 @pytest.mark.parametrize("size", [1, LONGEST - 3, LONGEST - 2, LONGEST, 1 << 20])
 def test_an_order_of_any_length(pair: Pair, size: int) -> None:
     opened = os.open("/dev/null", os.O_RDONLY)
-    send_order(pair[0], 5, b"{" * size, [opened, opened])
+    send_request(pair[0], 5, b"{" * size, [opened, opened])
     order = received(pair[1])
     assert (order.number, order.data, len(order.descriptors)) == (5, b"{" * size, 2)
     for descriptor in (opened, *order.descriptors):
@@ -38,7 +46,7 @@ def test_an_order_of_any_length(pair: Pair, size: int) -> None:
 
 
 def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
-    send_order(pair[0], 1, b"{}", [0, 1])
+    send_request(pair[0], 1, b"{}", [0, 1])
     order = received(pair[1])
     assert [os.get_inheritable(descriptor) for descriptor in order.descriptors] == [False, False]
     for descriptor in order.descriptors:
@@ -47,14 +55,14 @@ def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
 
 def test_nothing_comes_from_who_is_gone(pair: Pair) -> None:
     pair[0].close()
-    assert receive_order(pair[1]) is None
+    assert receive_request(pair[1]) is None
     answer(pair[1], {"order": 1})  # to nobody
 
 
 def test_nothing_comes_from_who_has_left_something_unread(pair: Pair) -> None:
     answer(pair[1], {"order": 1})
     pair[0].close()
-    assert receive_order(pair[1]) is None
+    assert receive_request(pair[1]) is None
 
 
 def test_an_answer_and_its_descriptor(pair: Pair) -> None:
@@ -76,4 +84,4 @@ def test_an_answer_and_its_descriptor(pair: Pair) -> None:
     ],
 )
 def test_complaints(error: Exception, text: str) -> None:
-    assert complaint(error) == {"error": text, "kind": type(error).__name__}
+    assert error_reply(error) == {"error": text, "kind": type(error).__name__}

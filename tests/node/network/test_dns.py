@@ -11,15 +11,15 @@ from dnslib import QTYPE, RCODE, DNSRecord
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sandpool.node.network.cluster_dns import OutsideClusterDomain
 from sandpool.node.network.dns import DnsServer, name_servers
-from sandpool.node.network.names import NotOurs
 
 BOX = "box.default.svc.cluster.local"
 
 
 def known(name: str) -> list[str] | None:
     if not name.endswith("cluster.local."):
-        raise NotOurs(name)
+        raise OutsideClusterDomain(name)
     return ["10.0.0.1", "10.0.0.2"] if name == f"{BOX}." else None
 
 

@@ -21,7 +21,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.soak.town import Town
@@ -112,7 +112,7 @@ def world(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """Beyond the machine, with somebody who listens on every address."""
     addresses = (PUBLIC, METADATA, *PRIVATE)
     host, world = sandboxes.town.host, Path(tmp_path_factory.mktemp("world")) / "world"
-    beyond, _ = Namespace.make(world, lambda: None)
+    beyond, _ = NetworkNamespace.make(world, lambda: None)
     with ExitStack() as stack:
         stack.callback(beyond.remove)
         _connect(host, beyond, addresses)
@@ -122,7 +122,7 @@ def world(sandboxes: Sandboxes, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield
 
 
-def _connect(host: Namespace, beyond: Namespace, addresses: tuple[str, ...]) -> None:
+def _connect(host: NetworkNamespace, beyond: NetworkNamespace, addresses: tuple[str, ...]) -> None:
     def ip(*words: str) -> None:
         path = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
         subprocess.run(["ip", *words], check=True, env=path)

@@ -10,8 +10,8 @@ from typing import TypeVar
 import pytest
 
 from sandpool.node.network import netlink
-from sandpool.node.network.namespaces import Namespace
 from sandpool.node.network.netlink import LOOPBACK, Netlink
+from sandpool.node.network.netns import NetworkNamespace
 
 pytestmark = pytest.mark.isolation
 
@@ -25,7 +25,7 @@ _OTHER = IPv4Address("10.1.2.4")
 @pytest.fixture
 def within(tmp_path: Path) -> Iterator[Within[object]]:
     """Runs something in a network namespace of its own."""
-    namespace, _ = Namespace.make(tmp_path / "net", lambda: None)
+    namespace, _ = NetworkNamespace.make(tmp_path / "net", lambda: None)
 
     def call(work: Callable[[Netlink], T]) -> T:
         def inside() -> T:

@@ -15,7 +15,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.runtimes import once
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.confined import ConfinedRuntime
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import Container, ContainerSpec, PodSandbox
@@ -85,7 +85,7 @@ async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig, was_attac
             _type(found, "after\n")
             await boxes.output_of(first).until("after\n")
             assert found.pid is not None
-            once.end(found.directory)
+            stdin_once.end(found.directory)
         assert (await found.wait()).code == 0
         said = "before" if was_attached else "after"
         assert boxes.drain(first).stdout.decode() == f"ready\n{said}\nat its end\n"
@@ -93,7 +93,7 @@ async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig, was_attac
 
 
 def _type(container: Container, text: str) -> None:
-    descriptor = once.take(container.directory)
+    descriptor = stdin_once.take(container.directory)
     assert descriptor is not None
     os.write(descriptor, text.encode())
     os.close(descriptor)

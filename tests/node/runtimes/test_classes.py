@@ -13,7 +13,7 @@ from sandpool.api.kinds import NAMESPACE, NODE, POD, RUNTIME_CLASS
 from sandpool.api.resource import Object
 from sandpool.kube.errors import NotFound
 from sandpool.node.runtimes.gvisor import RUNSC_PATH
-from sandpool.node.runtimes.known import UNSUPPORTED
+from sandpool.node.runtimes.handlers import UNSUPPORTED
 from sandpool.node.runtimes.oci import RUNC_PATH
 from sandpool.testing.isolation import point_to_built
 from sandpool.testing.objects import new, pod

@@ -13,15 +13,15 @@ import pytest
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
 from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.process_tracker import depth, owner
 from sandpool.node.runtimes.runtime import Command, Container, NotExecutable, RuntimeFailure, Stdio
-from sandpool.node.runtimes.trace import depth, owner
 from sandpool.testing.isolation import Rig, alive
 from sandpool.testing.watching import until
 
 pytestmark = pytest.mark.isolation
 
 
-def porters(container: Container) -> list[int]:
+def exec_agents(container: Container) -> list[int]:
     """The processes of the container that are in no PID namespace of its own, and are not root's."""
     assert isinstance(container, LaunchedContainer)
     found = []
@@ -54,30 +54,30 @@ def is_entered(boxes: Rig) -> None:
 
 async def test_one_porter_lets_all_of_them_in(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
-    assert porters(container) == []
+    assert exec_agents(container) == []
     await boxes.execute(container, "true")
-    (porter,) = porters(container)
+    (agent,) = exec_agents(container)
     for number in range(5):
         assert await boxes.execute(container, "sh", "-c", f"exit {number}") == (number, "")
-    assert porters(container) == [porter]
+    assert exec_agents(container) == [agent]
 
 
 async def test_a_porter_is_confined_and_cannot_be_seen(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100", uid=0, gid=0)
     _, seen = await boxes.execute(container, "sh", "-c", "cat /proc/[0-9]*/comm")
     assert "python" not in seen and "sleep" in seen
-    (porter,) = porters(container)
-    status = dict(line.split(":\t", 1) for line in shown(porter, "status").splitlines() if ":\t" in line)
+    (agent,) = exec_agents(container)
+    status = dict(line.split(":\t", 1) for line in shown(agent, "status").splitlines() if ":\t" in line)
     for kind in ("Inh", "Prm", "Eff", "Bnd", "Amb"):
         assert status[f"Cap{kind}"] == "0" * 16
     assert (status["NoNewPrivs"], status["Seccomp"], status["Groups"].strip()) == ("1", "2", "")
     # What nobody may look into is shown as root's.
-    assert os.stat(f"/proc/{porter}/environ").st_uid == 0
+    assert os.stat(f"/proc/{agent}/environ").st_uid == 0
     for name in ("user", "mnt", "net", "uts", "ipc", "cgroup"):
-        assert os.readlink(f"/proc/{porter}/ns/{name}") == os.readlink(f"/proc/{container.pid}/ns/{name}")
-    children = os.readlink(f"/proc/{porter}/ns/pid_for_children")
+        assert os.readlink(f"/proc/{agent}/ns/{name}") == os.readlink(f"/proc/{container.pid}/ns/{name}")
+    children = os.readlink(f"/proc/{agent}/ns/pid_for_children")
     assert children == os.readlink(f"/proc/{container.pid}/ns/pid")
-    assert container.pid is not None and shown(porter, "cgroup") == shown(container.pid, "cgroup")
+    assert container.pid is not None and shown(agent, "cgroup") == shown(container.pid, "cgroup")
 
 
 async def test_a_command_has_what_it_is_given_and_nothing_of_the_porter(boxes: Rig) -> None:
@@ -165,13 +165,13 @@ async def test_who_gives_up_before_a_command_has_begun_leaves_none(boxes: Rig) -
 async def test_a_porter_that_was_killed_is_replaced(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     await boxes.execute(container, "true")
-    (porter,) = porters(container)
-    pidfd = os.pidfd_open(porter)
+    (agent,) = exec_agents(container)
+    pidfd = os.pidfd_open(agent)
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     await readable(pidfd)
     os.close(pidfd)
     assert await boxes.execute(container, "echo", "again") == (0, "again\n")
-    assert porters(container) != [porter]
+    assert exec_agents(container) != [agent]
 
 
 async def test_it_goes_with_its_container(boxes: Rig) -> None:

@@ -12,10 +12,10 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sandpool.engine.clock import SystemClock
+from sandpool.node.cgroups.environment_groups import MARK, EnvironmentGroups
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.cgroups.marks import MARK, Marks
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.runtimes import once
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.process import ProcessRuntime, home_of
 from sandpool.node.runtimes.runtime import Bind, ImageLayers, NoSuchCommand, PodSandbox, RuntimeFailure
 from sandpool.testing.isolation import RUNTIMES, Rig, rig
@@ -32,7 +32,7 @@ async def boxes(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
     with TemporaryDirectory() as name:
         directory = Path(name)
         os.chmod(directory, 0o711)  # the self-test has a user of its own if it can
-        launcher, marks = LauncherClient(), Marks(directory / "processes")
+        launcher, marks = LauncherClient(), EnvironmentGroups(directory / "processes")
         runtime = ProcessRuntime(marks, launcher, SystemClock(), directory=directory)
         made = Rig("marks", directory, marks, launcher, runtime)  # type: ignore[arg-type]
         made.uids = range(os.geteuid(), os.geteuid() + 1)
@@ -118,11 +118,11 @@ async def test_what_a_program_leaves_behind_goes_with_it(boxes: Rig) -> None:
 async def test_input_that_ends_with_the_first_who_attaches(boxes: Rig) -> None:
     container = await boxes.start("sh", "-c", "cat; echo at its end", stdin=True, stdin_once=True)
     boxes.launcher.close()  # what holds it open does not depend on who has started it
-    stdin = once.take(container.directory)
+    stdin = stdin_once.take(container.directory)
     assert stdin is not None
     os.write(stdin, b"typed\n")
     os.close(stdin)
-    once.end(container.directory)
+    stdin_once.end(container.directory)
     assert (await container.wait()).code == 0
     assert boxes.drain(container).stdout == b"typed\nat its end\n"
     assert boxes.cgroups.group("pod-1", "main").processes() == []
@@ -169,7 +169,7 @@ async def test_what_is_optional_is_left_out(boxes: Rig) -> None:
 
 async def test_a_mark_is_that_of_one_group(tmp_path: Path) -> None:
     """Not of one whose name begins alike, and a pod has those of its containers."""
-    marks = Marks(tmp_path)
+    marks = EnvironmentGroups(tmp_path)
     one, other = marks.group("pod", "one"), marks.group("pod", "one-more")
     one.create(Limits())
     process = await asyncio.create_subprocess_exec("sleep", "1000", env={"PATH": os.defpath, MARK: one.mark})

@@ -84,7 +84,7 @@ async def test_one_that_was_repaired_is_not(
     runtime: RuncRuntime, version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
-    assert runtime.find_confiner().program == "runc"
+    assert runtime.find_binary().program == "runc"
 
 
 async def test_one_that_does_not_say_its_version_is_refused(

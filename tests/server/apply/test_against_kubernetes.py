@@ -31,7 +31,7 @@ from sandpool.server.apply import (
     scaled_managed_fields,
     track_update,
 )
-from sandpool.server.apply.lastapplied import LAST_APPLIED
+from sandpool.server.apply.last_applied import LAST_APPLIED
 from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.users import ADMIN
@@ -208,7 +208,10 @@ def widget(rng: Random) -> Object:
     def parts() -> list[Object]:
         found = {}
         for _ in range(rng.randint(0, 3)):
-            part: Object = {"name": rng.choice(LETTERS), **some(rng, {"slot": lambda: rng.choice((1, 2, 10))})}
+            part: Object = {
+                "name": rng.choice(LETTERS),
+                **some(rng, {"slot": lambda: rng.choice((1, 2, 10))}),
+            }
             extra: dict[str, Callable[[], Any]] = {"weight": lambda: rng.choice((1, 2)), "notes": lambda: texts(rng)}
             found[part["name"], part.get("slot", 1)] = {**part, **some(rng, extra)}
         return list(found.values())
@@ -301,7 +304,10 @@ class Sequence:
             code, after = self.api.call("POST", path, named)
         elif verb == "put":
             assert before is not None
-            whole = {**before, **{name: {**before.get(name, {}), **part} for name, part in body.items()}}
+            whole = {
+                **before,
+                **{name: {**before.get(name, {}), **part} for name, part in body.items()},
+            }
             code, after = self.api.call("PUT", self.path(subresource, fieldManager=manager), whole)
         else:
             patch = {"metadata": {"managedFields": [{}]}} if verb == "reset" else nulled(rng, body)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.apply import fieldset
-from sandpool.server.apply.fieldset import EMPTY, BadFields, FieldSet, Path, decode, of
+from sandpool.server.apply.fieldset import EMPTY, FieldSet, InvalidFieldsV1, Path, decode, of
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"name":"x"}', 'v:"x"', "v:1", "i:0"])
 PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
@@ -118,7 +118,7 @@ def test_decoding(encoded: dict[str, Any], expected: FieldSet) -> None:
 
 @pytest.mark.parametrize("encoded", [[], "x", {"a": {}}, {"f:a": []}, {"f:a": {"spec": {}}}, {"k:1": {}}])
 def test_decoding_what_is_no_set(encoded: Any) -> None:
-    with pytest.raises(BadFields):
+    with pytest.raises(InvalidFieldsV1):
         decode(encoded)
 
 

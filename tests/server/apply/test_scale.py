@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from sandpool.server.apply import scale_managed_fields, scaled_managed_fields
 from sandpool.server.apply.fieldset import of
-from sandpool.server.apply.managed import APPLY, UPDATE, entry
+from sandpool.server.apply.managed_fields import APPLY, UPDATE, entry
 
 T1, T2 = "2030-01-01T00:00:01Z", "2030-01-01T00:00:02Z"
 REPLICAS = of(("f:spec", "f:replicas"))

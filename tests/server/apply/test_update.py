@@ -11,7 +11,7 @@ from sandpool.api.schema.core import shape_of
 from sandpool.api.schema.shape import Shape
 from sandpool.server.apply import RESET_ALL_BUT_STATUS, RESET_STATUS, track_update
 from sandpool.server.apply.fieldset import EMPTY, FieldSet, of
-from sandpool.server.apply.managed import UPDATE, entry, owned
+from sandpool.server.apply.managed_fields import UPDATE, entry, owned_fields
 
 T1, T2, T3 = (f"2030-01-01T00:00:0{second}Z" for second in range(1, 4))
 
@@ -215,6 +215,6 @@ def test_every_field_has_at_most_one_updater(shape: Shape, writes: list[tuple[st
         object = track(object, widget(spec=spec), shape, manager)
         seen = EMPTY
         for each in object["metadata"].get("managedFields", []):
-            assert owned(each)
-            assert not owned(each) & seen
-            seen |= owned(each)
+            assert owned_fields(each)
+            assert not owned_fields(each) & seen
+            seen |= owned_fields(each)

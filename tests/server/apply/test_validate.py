@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.schema.core import definition
 from sandpool.api.schema.shape import Shape, from_openapi
-from sandpool.server.apply.validate import problems
+from sandpool.server.apply.validate import schema_errors
 
 
 @pytest.mark.parametrize(
@@ -43,22 +43,24 @@ from sandpool.server.apply.validate import problems
     ],
 )
 def test_messages(value: Any, found: str, shape: Shape) -> None:
-    assert problems(value, shape) == found
+    assert schema_errors(value, shape) == found
 
 
 def test_unknown_fields_are_kept_below_where_they_are_kept() -> None:
     inner = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"type": "string"}}}}}
-    assert problems({"a": {"c": 1}}, from_openapi(inner))
-    assert not problems({"a": {"c": 1}}, from_openapi({**inner, "x-kubernetes-preserve-unknown-fields": True}))
+    assert schema_errors({"a": {"c": 1}}, from_openapi(inner))
+    assert not schema_errors({"a": {"c": 1}}, from_openapi({**inner, "x-kubernetes-preserve-unknown-fields": True}))
 
 
 def test_scalars_of_a_format_may_be_written_as_other_scalars() -> None:
     probe = definition("io.k8s.api.core.v1.HTTPGetAction")
-    assert not problems({"port": 80}, probe)
-    assert not problems({"port": "http"}, probe)
+    assert not schema_errors({"port": 80}, probe)
+    assert not schema_errors({"port": "http"}, probe)
     resources = definition("io.k8s.api.core.v1.ResourceRequirements")
-    assert not problems({"limits": {"cpu": 1, "memory": "1Gi"}}, resources)
-    assert problems({"limits": {"cpu": {"a": 1}}}, resources) == ".limits.cpu: expected any scalar, got &{map[a:1]}"
+    assert not schema_errors({"limits": {"cpu": 1, "memory": "1Gi"}}, resources)
+    assert (
+        schema_errors({"limits": {"cpu": {"a": 1}}}, resources) == ".limits.cpu: expected any scalar, got &{map[a:1]}"
+    )
     time = Shape("string", format="date-time")
-    assert problems([1], time) == "expected any scalar, got &{[1]}"
-    assert problems("x", Shape("boolean")) == "expected boolean, got &{x}"
+    assert schema_errors([1], time) == "expected any scalar, got &{[1]}"
+    assert schema_errors("x", Shape("boolean")) == "expected boolean, got &{x}"

@@ -21,10 +21,10 @@ from sandpool.api.schema.core import shape_of
 from sandpool.api.schema.findings import Undecodable
 from sandpool.kube.errors import ApiError, BadRequest, invalid
 from sandpool.kube.patches import merge_patch
-from sandpool.server.kinds.cow import keep
+from sandpool.server.kinds.copy_on_write import keep
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.strategies import strategy_for
 
 CASES = Path(__file__).parent / "cases"
 TYPES = {(type.api_version, type.kind): type for type in BUILT_IN}
@@ -34,7 +34,7 @@ CREATED = "2000-01-01T00:00:00Z"
 PRINTED_BY_GO = re.compile(r"[{\[].*[}\]]")
 
 
-class Around:
+class FakeClusterReader:
     """What else is there: the objects a case takes as given and what every cluster has."""
 
     def __init__(self, given: Iterable[Object]) -> None:
@@ -51,33 +51,35 @@ class Around:
 
 def stored_as_given(obj: Object) -> Object:
     type = TYPES[obj["apiVersion"], obj["kind"]]
-    return rules_for(type).default(compile_admission(shape_of(type))(obj).object)
+    return strategy_for(type).default(compile_admission(shape_of(type))(obj).object)
 
 
-def write(type: ResourceType, new: Object, old: Object | None, subresource: str | None, around: Around) -> Object:
+def write(
+    type: ResourceType, new: Object, old: Object | None, subresource: str | None, context: FakeClusterReader
+) -> Object:
     """One write as the registry performs it, as far as it concerns the rules."""
-    rules = rules_for(type)
+    strategy = strategy_for(type)
     new = compile_admission(shape_of(type))(new, old).object
     if old is None:
-        new = rules.prepare_create(rules.admit(rules.default(new), None, around))
-        if rules.spec_generation:
+        new = strategy.prepare_create(strategy.admit(strategy.default(new), None, context))
+        if strategy.spec_generation:
             new = {**new, "metadata": {**new["metadata"], "generation": 1}}
-        causes = validate_metadata(new, None, namespaced=type.namespaced, name_format=rules.name_format)
-        causes += rules.validate(new, None)
+        causes = validate_metadata(new, None, namespaced=type.namespaced, name_format=strategy.name_format)
+        causes += strategy.validate(new, None)
     else:
         new = {**new, "metadata": keep_system_fields(new["metadata"], old["metadata"])}
         if subresource == "status":
             new = {**old, "metadata": new["metadata"], "status": new.get("status", {})}
-            new = rules.prepare_status_update(rules.default(new, old), old)
-            causes = validate_metadata(new, old, namespaced=type.namespaced, name_format=rules.name_format)
-            causes += rules.validate_status(new, old)
+            new = strategy.prepare_status_update(strategy.default(new, old), old)
+            causes = validate_metadata(new, old, namespaced=type.namespaced, name_format=strategy.name_format)
+            causes += strategy.validate_status(new, old)
         else:
             if "status" in type.subresources:
                 new = keep(new, old, "status")
-            new = rules.prepare_update(rules.admit(rules.default(new, old), old, around), old)
-            causes = validate_metadata(new, old, namespaced=type.namespaced, name_format=rules.name_format)
-            causes += rules.validate(new, old)
-            if rules.spec_generation and rules.generation_moves(new, old):
+            new = strategy.prepare_update(strategy.admit(strategy.default(new, old), old, context), old)
+            causes = validate_metadata(new, old, namespaced=type.namespaced, name_format=strategy.name_format)
+            causes += strategy.validate(new, old)
+            if strategy.spec_generation and strategy.bumps_generation(new, old):
                 generation = old["metadata"]["generation"] + 1
                 new = {**new, "metadata": {**new["metadata"], "generation": generation}}
     if causes:
@@ -116,23 +118,28 @@ def every_case() -> Iterator[Any]:
 @pytest.mark.parametrize(("case", "recorded"), list(every_case()))
 def test_rules_do_what_kube_apiserver_does(case: Object, recorded: Object) -> None:
     type = TYPES[case["create"]["apiVersion"], case["create"]["kind"]]
-    around = Around(case.get("given", []))
+    context = FakeClusterReader(case.get("given", []))
     metadata = {**case["create"]["metadata"], "creationTimestamp": CREATED}
     if type.namespaced:
         metadata["namespace"] = NAMESPACE
     created = {**case["create"], "metadata": metadata}
-    stored = attempt(type, created, None, None, around, recorded["created"])
+    stored = attempt(type, created, None, None, context, recorded["created"])
     for patch, expected in zip(case.get("patch", []), recorded.get("patched", []), strict=True):
         assert stored is not None
         new = merge_patch(stored, patch["merge"])
-        stored = attempt(type, new, stored, patch.get("subresource"), around, expected) or stored
+        stored = attempt(type, new, stored, patch.get("subresource"), context, expected) or stored
 
 
 def attempt(
-    type: ResourceType, new: Object, old: Object | None, subresource: str | None, around: Around, recorded: Object
+    type: ResourceType,
+    new: Object,
+    old: Object | None,
+    subresource: str | None,
+    context: FakeClusterReader,
+    recorded: Object,
 ) -> Object | None:
     try:
-        stored = write(type, new, old, subresource, around)
+        stored = write(type, new, old, subresource, context)
     except Undecodable:
         # The registry words the refusal.
         assert recorded["code"] == BadRequest.code
@@ -150,6 +157,6 @@ def test_nothing_is_filled_in_twice() -> None:
         for recorded in json.loads(file.read_text()).values():
             for outcome in (recorded["created"], *recorded.get("patched", [])):
                 if stored := outcome.get("object"):
-                    rules = rules_for(TYPES[stored["apiVersion"], stored["kind"]])
-                    again = rules.default(stored)
+                    strategy = strategy_for(TYPES[stored["apiVersion"], stored["kind"]])
+                    again = strategy.default(stored)
                     assert again is stored, differences(stored, again)

@@ -5,12 +5,12 @@ import pytest
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, BadRequest
-from sandpool.server.kinds.pod_status import default_pod_status, keep_observed
+from sandpool.server.kinds.pod_status import default_pod_status, keep_unknown_status_fields
 from sandpool.server.kinds.pods import bind, validate_ephemeral_containers_update, with_ephemeral_containers
-from sandpool.server.kinds.resources import quality_of_service
-from sandpool.server.kinds.rules import rules_for
+from sandpool.server.kinds.resource_requirements import qos_class
+from sandpool.server.kinds.strategies import strategy_for
 
-RULES = rules_for(POD)
+STRATEGY = strategy_for(POD)
 NOW = "2026-01-01T00:00:00Z"
 
 
@@ -22,7 +22,7 @@ def pod(spec: Object | None = None, **status: object) -> Object:
         "spec": {"containers": [{"name": "c", "image": "x"}], **(spec or {})},
         "status": status,
     }
-    return RULES.default(obj)
+    return STRATEGY.default(obj)
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def pod(spec: Object | None = None, **status: object) -> Object:
     ],
 )
 def test_grace_period(spec: Object, status: Object, requested: int | None, expected: int) -> None:
-    assert RULES.grace_period(pod(spec, **status), requested) == expected
+    assert STRATEGY.grace_period(pod(spec, **status), requested) == expected
 
 
 def test_a_pod_that_shares_its_spec_costs_nothing() -> None:
     old = pod()
     new = {**old, "metadata": {**old["metadata"], "labels": {"a": "c"}}}
-    assert RULES.default(new, old)["spec"] is old["spec"]
-    assert RULES.validate(new, old) == []
+    assert STRATEGY.default(new, old)["spec"] is old["spec"]
+    assert STRATEGY.validate(new, old) == []
 
 
 def test_binding_assigns_the_node_and_says_so() -> None:
@@ -108,7 +108,7 @@ def test_a_container_that_ended_for_good_does_not_run_again() -> None:
     running = {"name": "c", "state": {"running": {}}}
     for policy, allowed in (("Always", True), ("OnFailure", True), ("Never", False)):
         old = pod({"restartPolicy": policy}, containerStatuses=[ended])
-        found = RULES.validate_status({**old, "status": {"containerStatuses": [running]}}, old)
+        found = STRATEGY.validate_status({**old, "status": {"containerStatuses": [running]}}, old)
         assert (found == []) == allowed
 
 
@@ -127,7 +127,7 @@ def test_what_the_server_filled_in_survives_clients_that_do_not_know_it() -> Non
         "conditions": [{"type": "Ready", "observedGeneration": 2}, {"type": "Other"}],
     }
     written = {"phase": "Running", "conditions": [{"type": "Ready"}, {"type": "New"}]}
-    assert keep_observed(written, before) == {
+    assert keep_unknown_status_fields(written, before) == {
         "phase": "Running",
         "qosClass": "Burstable",
         "observedGeneration": 3,
@@ -149,16 +149,16 @@ def test_what_the_server_filled_in_survives_clients_that_do_not_know_it() -> Non
     ],
 )
 def test_quality_of_service(requirements: list[Object], expected: str) -> None:
-    assert quality_of_service({"containers": [{"resources": each} for each in requirements]}) == expected
+    assert qos_class({"containers": [{"resources": each} for each in requirements]}) == expected
 
 
 def test_field_selectors() -> None:
     obj = pod({"nodeName": "n1", "hostNetwork": True}, phase="Running", podIP="1.1.1.1")
-    fields = RULES.selectable(obj)
+    fields = STRATEGY.selectable_fields(obj)
     assert fields["spec.nodeName"] == "n1"
     assert fields["status.phase"] == "Running"
     assert fields["status.podIP"] == "1.1.1.1"
     assert fields["spec.hostNetwork"] == "true"
-    RULES.check_field_labels([*fields, "metadata.name", "metadata.namespace"])
+    STRATEGY.check_field_labels([*fields, "metadata.name", "metadata.namespace"])
     with pytest.raises(BadRequest, match=r"field label not supported: spec.image"):
-        RULES.check_field_labels(["spec.image"])
+        STRATEGY.check_field_labels(["spec.image"])

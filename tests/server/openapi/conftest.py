@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD, SELF_SUBJ
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema import core
 from sandpool.api.schema.shape import from_openapi
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.resources import Resource
 
 WIDGET = ResourceType("example.com", "v1", "Widget", "widgets", subresources=frozenset({"status", "scale"}))
@@ -43,12 +43,12 @@ SCHEMA: Object = {
 
 
 def _built_in(type: ResourceType) -> Resource:
-    return Resource(type, lambda: core.shape_of(type), KindRules())
+    return Resource(type, lambda: core.shape_of(type), KindStrategy())
 
 
 @pytest.fixture
 def widget() -> Resource:
-    return Resource(WIDGET, lambda: from_openapi(SCHEMA), KindRules(), custom=True)
+    return Resource(WIDGET, lambda: from_openapi(SCHEMA), KindStrategy(), custom=True)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import orjson
 
 from sandpool.api.kinds import BUILT_IN
 from sandpool.api.schema import core
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.openapi.v3 import document, index
 from sandpool.server.resources import Resource
 
@@ -46,7 +46,7 @@ def test_every_reference_of_every_built_in_document_resolves() -> None:
     def shape_source(type: Any) -> Any:
         return lambda: core.shape_of(type)
 
-    served = [Resource(type, shape_source(type), KindRules()) for type in BUILT_IN]
+    served = [Resource(type, shape_source(type), KindStrategy()) for type in BUILT_IN]
     for path in index(served)["paths"]:
         loaded = load(served, path)
         defined = {f"#/components/schemas/{name}" for name in loaded["components"]["schemas"]}

@@ -9,7 +9,7 @@ from sandpool.api.kinds import CONFIG_MAP, SANDBOX
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import BadRequest, Invalid
 from sandpool.server.builtin import built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.registry.decoding import (
     Unreadable,
     check_duplicates,
@@ -24,7 +24,7 @@ from sandpool.testing.objects import new
 
 CONFIG_MAPS = next(each for each in built_in_resources() if each.type == CONFIG_MAP)
 SPEC = Shape(type="object", properties={"size": Shape(type="integer", default=1)})
-SANDBOXES = Resource(SANDBOX, lambda: Shape(type="object", properties={"spec": SPEC}), KindRules(), custom=True)
+SANDBOXES = Resource(SANDBOX, lambda: Shape(type="object", properties={"spec": SPEC}), KindStrategy(), custom=True)
 
 
 @pytest.mark.parametrize("resource", [CONFIG_MAPS, SANDBOXES], ids=["built in", "custom"])

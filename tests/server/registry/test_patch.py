@@ -8,15 +8,15 @@ from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch, Patch, StrategicPatch
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.builtin import built_in_resources
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.registry.patch import check_media_type, media_types
 from sandpool.server.resources import Resource
 from sandpool.testing.objects import new, pod
 
 CONFIG_MAPS = next(each for each in built_in_resources() if each.type == CONFIG_MAP)
-SANDBOXES = Resource(SANDBOX, lambda: CONFIG_MAPS.shape, KindRules(), custom=True)
+SANDBOXES = Resource(SANDBOX, lambda: CONFIG_MAPS.shape, KindStrategy(), custom=True)
 
 
 def test_custom_resources_have_no_strategy_for_merging() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
-from sandpool.server.kinds.rules import KindRules
+from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.resources import Resource
 from sandpool.server.tables import table
 
@@ -29,7 +29,7 @@ def served() -> Callable[..., Resource]:
     """A resource of a type, with any fields of Resource as keywords."""
 
     def make(type: ResourceType, **fields: Any) -> Resource:
-        return Resource(type, _no_shape, KindRules(), **fields)
+        return Resource(type, _no_shape, KindStrategy(), **fields)
 
     return make
 

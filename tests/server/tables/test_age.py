@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sandpool.server.tables.age import age, parse_time, short
+from sandpool.server.tables.age import age, parse_time, short_duration
 
 MINUTE, HOUR, DAY, YEAR = 60, 3600, 86400, 365 * 86400
 NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
@@ -38,7 +38,7 @@ NOW = datetime(2026, 11, 16, 8, 0, 0, tzinfo=UTC)
     ],
 )
 def test_durations_are_shortened_as_kubernetes_does(seconds: float, text: str) -> None:
-    assert short(timedelta(seconds=seconds)) == text
+    assert short_duration(timedelta(seconds=seconds)) == text
 
 
 def test_an_age_is_counted_from_a_timestamp() -> None:
@@ -56,5 +56,5 @@ def test_only_rfc_3339_is_a_timestamp(text: str) -> None:
 @settings(deadline=None)
 @given(st.integers(min_value=0, max_value=100 * YEAR))
 def test_a_duration_never_takes_more_than_two_units(seconds: int) -> None:
-    text = short(timedelta(seconds=seconds))
+    text = short_duration(timedelta(seconds=seconds))
     assert sum(char.isalpha() for char in text) <= 2

@@ -63,13 +63,13 @@ def test_a_cell_has_the_type_of_its_column(now: datetime, type: str, path: str, 
 
 def test_without_columns_the_age_is_shown(now: datetime) -> None:
     printer = custom_printer([])
-    assert [heading.name for heading in printer.headings] == ["Name", "Age"]
+    assert [column.name for column in printer.columns] == ["Name", "Age"]
     assert printer.cells(OBJECT, now) == ["w", "10m"]
 
 
 def test_headings_say_where_the_value_comes_from() -> None:
     printer = custom_printer([Column("A", "string", ".a", priority=1), Column("B", "integer", ".b", "ours", "int32")])
-    _, a, b = printer.headings
+    _, a, b = printer.columns
     assert (a.name, a.type, a.priority) == ("A", "string", 1)
     assert a.description == "Custom resource definition column (in JSONPath format): .a"
     assert (b.description, b.format) == ("ours", "int32")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandpool.api.labels import SAFE_TO_EVICT
-from sandpool.controllers.claim.problems import failure, invalid_metadata
+from sandpool.controllers.claim.errors import failure, invalid_metadata
 from sandpool.kube.labels import key_problems, value_problems
 
 #: Where users may put labels if nobody has said otherwise.

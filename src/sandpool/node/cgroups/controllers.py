@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.cgroups.membership import PROCESSES
 from sandpool.node.cgroups.mounts import CONTROLLERS, Mounts
+from sandpool.node.cgroups.process_identity import PROCESSES
 
 # Microseconds over which a CPU limit holds, and the least that can be given of them.
 _PERIOD: Final = 100_000
@@ -30,7 +30,7 @@ class Controllers(Protocol):
 
     def limit(self, path: str, limits: Limits) -> None: ...
 
-    def entrances(self, path: str) -> list[Path]:
+    def join_files(self, path: str) -> list[Path]:
         """Where a process that has one thread writes 0 to come under these limits; the unified hierarchy is not among
         them."""
         ...
@@ -95,7 +95,7 @@ class Unified:
         _write(directory / "memory.oom.group", "1")
         _write(directory / "pids.max", str(limits.pids or "max"))
 
-    def entrances(self, path: str) -> list[Path]:
+    def join_files(self, path: str) -> list[Path]:
         return []
 
     def memory(self, path: str) -> tuple[int, int]:
@@ -138,7 +138,7 @@ class Hybrid:
             _write(memory / "memory.limit_in_bytes", bound)
         _write(pids / "pids.max", str(limits.pids or "max"))
 
-    def entrances(self, path: str) -> list[Path]:
+    def join_files(self, path: str) -> list[Path]:
         # For one thread alone the kernel does not wait until nobody else is being moved, which takes milliseconds.
         return [directory / "tasks" for directory in self._directories(path)]
 

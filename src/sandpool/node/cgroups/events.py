@@ -79,7 +79,7 @@ class Changes:
                 self.look_again()
 
 
-class OutOfMemory:
+class OomWatch:
     """Calls back when a v1 cgroup has run out of memory. There the kernel kills one process and leaves the rest of the
     container without it; on v2 it kills them together (memory.oom.group)."""
 

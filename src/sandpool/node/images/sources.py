@@ -19,7 +19,7 @@ import orjson
 
 from sandpool.node.images.config import Config, from_oci
 from sandpool.node.images.store import ROOT
-from sandpool.node.launcher.messages import in_memory
+from sandpool.node.launcher.messages import memfd
 
 _LAYOUT: Final = "layout"
 _BUNDLE: Final = "bundle"
@@ -87,7 +87,7 @@ def _fetch(source: str, directory: Path, login: bytes = b"") -> Path:
         _run("skopeo", *command)
         return layout
     # Never on disk, and in the directory least of all: that becomes the image.
-    file = in_memory(login)
+    file = memfd(login)
     try:
         _run("skopeo", *command, "--src-authfile", f"/proc/self/fd/{file}", inherited=(file,))
     finally:

@@ -17,8 +17,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, Forbidden, ServiceUnavailable, Unauthorized
 from sandpool.server.auth.certificates import PeerCertificate
 from sandpool.server.auth.rbac import Decision
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
 
 #: Seconds for which an answer is remembered, and with it how long somebody gets in who may no longer.
 REMEMBERED: Final = 10.0

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
+from sandpool.kube.pod_access import PodAccess
 from sandpool.node.kubelet.access import Access, CertificatesOnly, NoImpersonation
 from sandpool.node.kubelet.authority import NoAuthority, client_authority
 from sandpool.node.kubelet.handler import Find, KubeletHandler
 from sandpool.node.registration import Endpoint
-from sandpool.server.http import HttpFront
-from sandpool.server.pki import Authority, Identity, server_tls
+from sandpool.server.http import HttpServer
+from sandpool.server.serving.pki import Authority, Identity, server_tls
 
 _log = logging.getLogger(__name__)
 
@@ -59,7 +59,7 @@ class Kubelet:
         node: str,
         directory: Path,
         find: Find,
-        door: PodDoor,
+        door: PodAccess,
     ) -> None:
         self.client = client
         self.clock = clock
@@ -67,7 +67,7 @@ class Kubelet:
         self.node = node
         self.directory = directory
         self.handler = KubeletHandler(Access(client, clock, node), find, door, clock)
-        self._front: HttpFront | None = None
+        self._front: HttpServer | None = None
 
     async def start(self) -> Endpoint | None:
         settings = self.settings
@@ -82,7 +82,7 @@ class Kubelet:
         if identity is None:
             identity = await asyncio.to_thread(self._own_identity)
         host = settings.address or ("::" if ":" in settings.found_at else "0.0.0.0")
-        front = HttpFront(
+        front = HttpServer(
             self.handler,
             CertificatesOnly(self.clock),
             authorizer=NoImpersonation(),

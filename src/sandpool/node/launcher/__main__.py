@@ -5,6 +5,6 @@ from __future__ import annotations
 import socket
 import sys
 
-from sandpool.node.launcher.serve import Launcher
+from sandpool.node.launcher.server import Launcher
 
 Launcher(socket.socket(fileno=int(sys.argv[1]))).serve()

@@ -15,7 +15,7 @@ import json
 import os
 from typing import Any, Final
 
-from sandpool.node.launcher.stage import CGROUPS, SANDBOX, Stage
+from sandpool.node.launcher.rootfs import CGROUPS, SANDBOX, Rootfs
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox
 from sandpool.node.runtimes.seccomp import profile
 
@@ -54,7 +54,7 @@ def write_bundle(config: dict[str, Any]) -> None:
         json.dump(config, file)
 
 
-def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[str, Any]:
+def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[str, Any]:
     namespaces = ["pid", "ipc", "uts", "mount", "cgroup", "user", *(["network"] if pod.netns is None else [])]
     return {
         "ociVersion": "1.0.2",
@@ -92,7 +92,7 @@ def _mappings(inside: int, outside: int) -> list[dict[str, int]]:
     return mappings
 
 
-def _mounts(stage: Stage) -> list[dict[str, Any]]:
+def _mounts(stage: Rootfs) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
         {

@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 
-from sandpool.node.launcher.exchange import Child, Exchange
-from sandpool.node.launcher.interpreter import unchangeable
-from sandpool.node.launcher.orders import Order, encode
+from sandpool.node.launcher.channel import Child, ProcessChannel
+from sandpool.node.launcher.interpreter import sealed_interpreter
+from sandpool.node.launcher.requests import LaunchRequest, encode
 
 
 class LauncherClient:
@@ -17,14 +17,14 @@ class LauncherClient:
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
-        self._exchange: Exchange | None = None
+        self._exchange: ProcessChannel | None = None
 
     @property
     def pid(self) -> int | None:
         """Of the launcher, if there is one."""
         return self._process.pid if self._process is not None else None
 
-    async def launch(self, order: Order, on_sent: Callable[[], object] = lambda: None) -> Child:
+    async def launch(self, order: LaunchRequest, on_sent: Callable[[], object] = lambda: None) -> Child:
         """``on_sent`` as for ``Exchange.order``. Raises ``NoSuchCommand`` if there is no such program in the container,
         ``RuntimeFailure`` if anything else is in the way."""
         data = encode(order)
@@ -45,11 +45,11 @@ class LauncherClient:
         if self._exchange is not None:
             self._lost("the launcher was closed")
 
-    def _connection(self) -> Exchange:
+    def _connection(self) -> ProcessChannel:
         if self._exchange is not None:
             return self._exchange
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs, unchangeable(sys.executable) as python:
+        with theirs, sealed_interpreter(sys.executable) as python:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-m", "sandpool.node.launcher", str(theirs.fileno())],
                 executable=python,
@@ -59,7 +59,7 @@ class LauncherClient:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
-        self._exchange = Exchange(ours, lambda: self._lost("the launcher is gone"))
+        self._exchange = ProcessChannel(ours, lambda: self._lost("the launcher is gone"))
         return self._exchange
 
     def _lost(self, why: str) -> None:

@@ -21,8 +21,8 @@ import stat
 from typing import Any, Final
 
 from sandpool.node.launcher.bundle import BUNDLE, NAME, STATE, oci_config
-from sandpool.node.launcher.root import make_read_only
-from sandpool.node.launcher.stage import SANDBOX, Stage
+from sandpool.node.launcher.root_directory import make_read_only
+from sandpool.node.launcher.rootfs import SANDBOX, Rootfs
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 
 #: What runsc calls what it knows of the container.
@@ -57,7 +57,7 @@ def gvisor_script(program: str, platform: str, pod: PodSandbox) -> str:
     return _SCRIPT.format(command=command, failed=_FAILED, log=_LOG)
 
 
-def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Stage) -> dict[str, Any]:
+def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[str, Any]:
     config = oci_config(pod, spec, stage)
     config["process"]["terminal"] = spec.tty
     if (most := spec.limits.pids) is not None:

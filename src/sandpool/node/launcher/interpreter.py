@@ -22,7 +22,7 @@ _SEALS: Final = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fc
 
 
 @contextmanager
-def unchangeable(program: str) -> Iterator[str]:
+def sealed_interpreter(program: str) -> Iterator[str]:
     """A path from which to execute a program while in this block, so that sandboxes cannot change it."""
     if not (is_unprivileged() and os.stat(program).st_uid == os.geteuid()):
         yield program

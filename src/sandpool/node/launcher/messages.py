@@ -22,7 +22,7 @@ _MOST_DESCRIPTORS: Final = 5
 _MOST: Final = 500
 
 
-class Received(NamedTuple):
+class ReceivedRequest(NamedTuple):
     """An order. Closing its descriptors is up to who receives it."""
 
     number: int
@@ -30,20 +30,20 @@ class Received(NamedTuple):
     descriptors: list[int]
 
 
-def send_order(connection: socket.socket, number: int, data: bytes, descriptors: Sequence[int]) -> None:
+def send_request(connection: socket.socket, number: int, data: bytes, descriptors: Sequence[int]) -> None:
     """Raises BlockingIOError if it has to be tried again."""
     message = b"%d %s" % (number, data)
     if len(message) <= LONGEST:
         socket.send_fds(connection, [message], descriptors)
         return
-    memory = in_memory(data)
+    memory = memfd(data)
     try:
         socket.send_fds(connection, [b"%d " % number], [memory, *descriptors])
     finally:
         os.close(memory)
 
 
-def receive_order(connection: socket.socket) -> Received | None:
+def receive_request(connection: socket.socket) -> ReceivedRequest | None:
     """None if there will be no more, because the agent is gone, in whatever way."""
     try:
         message, descriptors = receive(connection, _MOST_DESCRIPTORS)
@@ -56,7 +56,7 @@ def receive_order(connection: socket.socket) -> Received | None:
         memory = descriptors.pop(0)
         with open(memory, "rb") as file:
             data = file.read()
-    return Received(int(number), data, descriptors)
+    return ReceivedRequest(int(number), data, descriptors)
 
 
 def receive(connection: socket.socket, most: int) -> tuple[bytes, list[int]]:
@@ -76,7 +76,7 @@ def answer(connection: socket.socket, what: dict[str, Any], *descriptors: int) -
         socket.send_fds(connection, [json.dumps(what).encode()], descriptors)
 
 
-def complaint(error: BaseException) -> dict[str, str]:
+def error_reply(error: BaseException) -> dict[str, str]:
     """What went wrong, as an answer says it."""
     text = " ".join(str(part) for part in error.args if part is not None) if error.args else str(error)
     if isinstance(error, OSError) and error.strerror:
@@ -84,7 +84,7 @@ def complaint(error: BaseException) -> dict[str, str]:
     return {"error": text[:_MOST], "kind": type(error).__name__}
 
 
-def in_memory(content: bytes) -> int:
+def memfd(content: bytes) -> int:
     """A file that is nowhere else."""
     descriptor = os.memfd_create("sandpool")
     view = memoryview(content)

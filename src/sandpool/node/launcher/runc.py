@@ -17,7 +17,7 @@ import json
 import os
 from typing import Final, NoReturn
 
-from sandpool.node.launcher import kernel
+from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.bundle import BUNDLE, NAME, STATE
 
 _OPTIONS: Final = (f"--root={STATE}", "--log=/log", "--rootless=true")
@@ -26,9 +26,9 @@ _ENVIRONMENT: Final = {"GOMAXPROCS": "1"}
 _FAILED: Final = 1
 
 
-def watch_over(program: str, status: int, report: int) -> NoReturn:
+def run_and_watch(program: str, status: int, report: int) -> NoReturn:
     """``report`` is closed when runc is executed. What that complains about is on standard error."""
-    kernel.adopt_orphans()
+    syscalls.adopt_orphans()
     runc = os.fork()
     if runc == 0:
         os.close(status)

@@ -15,21 +15,21 @@ import struct
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.membership import began
-from sandpool.node.launcher import kernel
+from sandpool.node.cgroups.process_identity import start_time
+from sandpool.node.launcher import syscalls
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _NS_GET_USERNS: Final = 0xB701
 _SIOCSIFFLAGS: Final = 0x8914
 _IFF_UP_RUNNING: Final = 0x1 | 0x40
 _SWITCHES: Final = (
-    "see the settings user.max_user_namespaces, kernel.unprivileged_userns_clone and "
+    "see the settings user.max_user_namespaces, syscalls.unprivileged_userns_clone and "
     "kernel.apparmor_restrict_unprivileged_userns"
 )
 _CONNECTING: Final = 5.0  # seconds
 
 
-class Hold(NamedTuple):
+class HoldNamespacesRequest(NamedTuple):
     """Namespaces for a pod: of users, and a network with nothing in it but a loopback interface that is up. Who holds
     them writes down to ``record`` the pod's address, its own PID and when it began, so that it is found again whatever
     becomes of who asked."""
@@ -40,7 +40,7 @@ class Hold(NamedTuple):
     filter: bytes  # not used
 
 
-class Dial(NamedTuple):
+class DialRequest(NamedTuple):
     """A connection to something in a network namespace, which is passed through the first of ``stdio``, a socket."""
 
     netns: str
@@ -62,12 +62,12 @@ def own_namespaces(netns: Path | None) -> None:
         _enter(str(netns))
 
 
-def become_holder(order: Hold, report: int) -> None:
+def hold_namespaces(order: HoldNamespacesRequest, report: int) -> None:
     """Does not return."""
     os.setsid()
     with open(order.record, "w") as file:
-        json.dump([order.address, os.getpid(), began(os.getpid())], file)
-    _new_user_namespace(kernel.CLONE_NEWNET)
+        json.dump([order.address, os.getpid(), start_time(os.getpid())], file)
+    _new_user_namespace(syscalls.CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anything:
         fcntl.ioctl(anything, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
     os.chdir("/")
@@ -76,7 +76,7 @@ def become_holder(order: Hold, report: int) -> None:
     os.execve("/bin/sleep", ["sleep", "infinity"], {})
 
 
-def become_dialer(order: Dial, report: int) -> None:
+def dial_in_namespace(order: DialRequest, report: int) -> None:
     """Does not return."""
     _enter(order.netns)
     with socket.create_connection((order.host, order.port), _CONNECTING) as connection:
@@ -89,8 +89,8 @@ def become_dialer(order: Dial, report: int) -> None:
 def _enter(netns: str) -> None:
     network = os.open(netns, os.O_RDONLY | os.O_CLOEXEC)
     users = fcntl.ioctl(network, _NS_GET_USERNS)
-    kernel.setns(users, kernel.CLONE_NEWUSER)
-    kernel.setns(network, kernel.CLONE_NEWNET)
+    syscalls.setns(users, syscalls.CLONE_NEWUSER)
+    syscalls.setns(network, syscalls.CLONE_NEWNET)
     os.close(users)
     os.close(network)
 
@@ -99,7 +99,7 @@ def _new_user_namespace(more: int) -> None:
     """In which we are who we are, and nobody else is anybody."""
     uid, gid = os.geteuid(), os.getegid()
     try:
-        kernel.unshare(kernel.CLONE_NEWUSER | more)
+        syscalls.unshare(syscalls.CLONE_NEWUSER | more)
     except OSError as error:
         raise RuntimeFailure(f"this user may make no user namespaces ({error.strerror}); {_SWITCHES}") from error
     for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):

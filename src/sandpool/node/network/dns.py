@@ -13,7 +13,7 @@ from typing import Final, cast
 
 from dnslib import QTYPE, RCODE, RR, A, DNSError, DNSRecord
 
-from sandpool.node.network.names import NotOurs
+from sandpool.node.network.cluster_dns import OutsideClusterDomain
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class DnsServer:
         reply = question.reply(ra=1, aa=1)
         try:
             addresses = self.resolve(name)
-        except NotOurs:
+        except OutsideClusterDomain:
             return await self._ask(message, question)
         if addresses is None:
             reply.header.rcode = RCODE.NXDOMAIN

@@ -23,8 +23,8 @@ from threading import Lock
 from typing import Final
 
 from sandpool.node.network import netlink
-from sandpool.node.network.namespaces import Namespace, open_namespace
 from sandpool.node.network.netlink import LOOPBACK, Netlink
+from sandpool.node.network.netns import NetworkNamespace, open_namespace
 
 #: What a pod calls its end.
 POD_LINK: Final = "eth0"
@@ -74,7 +74,7 @@ class Plan:
         return self.pods.network_address + 3
 
 
-def make_switchyard(path: Path, plan: Plan, host: Path | None) -> Namespace:
+def make_router_netns(path: Path, plan: Plan, host: Path | None) -> NetworkNamespace:
     """With its uplink into the namespace ``host``, or into that of the caller's thread."""
     with open_namespace(host) as handle:
 
@@ -95,7 +95,7 @@ def make_switchyard(path: Path, plan: Plan, host: Path | None) -> Namespace:
                     netlink.unreachable(plan.pods),
                 )
 
-        return Namespace.make(path, prepare)[0]
+        return NetworkNamespace.make(path, prepare)[0]
 
 
 def connect_node(plan: Plan) -> None:
@@ -123,14 +123,14 @@ def disconnect_node(plan: Plan) -> None:
         _remove(link, plan.uplink)
 
 
-def raise_loopback() -> None:
+def set_up_loopback() -> None:
     """In the namespace this thread is in."""
     _write(_POD)
     with Netlink() as link:
         link.ask(netlink.up(LOOPBACK))
 
 
-def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> Namespace:
+def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> NetworkNamespace:
     with open_namespace(switchyard) as handle:
 
         def prepare() -> None:
@@ -143,10 +143,10 @@ def make_pod(path: Path, plan: Plan, switchyard: Path, address: IPv4Address) -> 
                     netlink.route_by_gateway(None, plan.gateway),
                 )
 
-        return Namespace.make(path, prepare)[0]
+        return NetworkNamespace.make(path, prepare)[0]
 
 
-class Switchboard:
+class RouterLinks:
     """The switchyard's ends of the wires; to be made by a thread inside it, and used by any."""
 
     def __init__(self, plan: Plan) -> None:

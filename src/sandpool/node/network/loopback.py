@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.network.places import THIS_HOST, Places
+from sandpool.node.network.unrouted import THIS_HOST, UnroutedNetwork
 from sandpool.node.pods.parts import Attachment
 
 #: The type of the condition that says so.
 SHARED: Final = "SandboxNetworkShared"
 
 
-class LoopbackNetwork(Places[IPv4Address]):
+class LoopbackNetwork(UnroutedNetwork[IPv4Address]):
     """Who has which address is kept under ``directory``, whose name also decides which addresses these are: several
     nodes may run on one machine."""
 

@@ -15,7 +15,7 @@ from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client
 from sandpool.node.pods.host_users import HostUsers
 from sandpool.node.pods.parts import Images, Logs, Network, Volumes
-from sandpool.node.runtimes.known import refusal
+from sandpool.node.runtimes.handlers import refusal
 from sandpool.node.runtimes.runtime import DEFAULT_PIDS, Runtime
 
 #: Below the state directory: one directory per pod, named by its UID.

@@ -1,7 +1,7 @@
 """The runtime that is always there: containers confined by bubblewrap.
 
 See ``launcher.stage`` for what a container sees, ``launcher.birth`` for how it is confined, ``launcher.entry`` for
-commands in it, ``trace`` for how it is found again.
+commands in it, ``tracker`` for how it is found again.
 
 The system's bwrap is used if it is recent enough, otherwise the one that was installed with us.
 
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.group import Group
-from sandpool.node.launcher.birth import BWRAP
-from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
-from sandpool.node.runtimes.trace import BwrapTrace, Trace
+from sandpool.node.launcher.spawn_container import BWRAP
+from sandpool.node.runtimes.confined import ConfinedRuntime, RuntimeBinary, Unusable
+from sandpool.node.runtimes.process_tracker import BwrapProcessTracker, ProcessTracker
 
 # From this one on the system's own is preferred.
 _RECENT: Final = (0, 12)
@@ -36,14 +36,14 @@ class BwrapRuntime(ConfinedRuntime):
     def name(self) -> str:
         return BWRAP
 
-    def find_confiner(self) -> Confiner:
+    def find_binary(self) -> RuntimeBinary:
         return find()
 
-    def trace(self, status: Path, cgroup: Group) -> Trace:
-        return BwrapTrace(status, cgroup)
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker:
+        return BwrapProcessTracker(status, cgroup)
 
 
-def find() -> Confiner:
+def find() -> RuntimeBinary:
     system = _described(shutil.which("bwrap"))
     if system is not None and system.version >= _RECENT:
         return system
@@ -66,7 +66,7 @@ def _bundled() -> str | None:
     return str(path) if path.is_file() else None
 
 
-def _described(path: str | None) -> Confiner | None:
+def _described(path: str | None) -> RuntimeBinary | None:
     if path is None:
         return None
     try:
@@ -77,4 +77,4 @@ def _described(path: str | None) -> Confiner | None:
     if found is None:
         return None
     real = Path(path).resolve()
-    return Confiner(real.parent, real.name, tuple(int(part) for part in found.groups() if part), BWRAP)
+    return RuntimeBinary(real.parent, real.name, tuple(int(part) for part in found.groups() if part), BWRAP)

@@ -10,14 +10,14 @@ from pathlib import Path
 
 from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.group import Groups
-from sandpool.node.cgroups.members import MemberGroup
-from sandpool.node.cgroups.membership import MEMBERS, began
 from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.launcher.birth import Birth
+from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroup
+from sandpool.node.cgroups.process_identity import MEMBERS, start_time
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.entry import Entry
-from sandpool.node.launcher.porter import Errand
-from sandpool.node.launcher.porters import Porters
+from sandpool.node.launcher.enter import EnterRequest
+from sandpool.node.launcher.exec_agent import ExecRequest
+from sandpool.node.launcher.exec_agent_pool import ExecAgentPool
+from sandpool.node.launcher.spawn_container import ContainerRequest
 from sandpool.node.runtimes import selftest
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime
@@ -30,7 +30,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Confiner:
+class RuntimeBinary:
     """``program`` is a path in ``directory``, which also holds what libraries of its own the program has. ``kind`` is
     how it wants to be called (see ``launcher.birth``), ``platform`` how gVisor gets at system calls."""
 
@@ -43,20 +43,20 @@ class Confiner:
 
 class ConfinedRuntime(LaunchedRuntime):
     works_without_root = False
-    _confiner: Confiner | None = None
+    _confiner: RuntimeBinary | None = None
 
     def __init__(self, cgroups: Groups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
         super().__init__(cgroups, launcher, clock, directory=directory)
-        self.porters = Porters(launcher, clock)
+        self.exec_agents = ExecAgentPool(launcher, clock)
 
     @abstractmethod
-    def find_confiner(self) -> Confiner:
+    def find_binary(self) -> RuntimeBinary:
         """Raises ``Unusable``."""
 
     @property
-    def confiner(self) -> Confiner:
+    def binary(self) -> RuntimeBinary:
         if self._confiner is None:
-            self._confiner = self.find_confiner()
+            self._confiner = self.find_binary()
         return self._confiner
 
     async def probe(self) -> str | None:
@@ -64,7 +64,7 @@ class ConfinedRuntime(LaunchedRuntime):
             return f"{self.name} sandboxes are made by root only"
         try:
             program()
-            version = await asyncio.to_thread(lambda: self.confiner.version)
+            version = await asyncio.to_thread(lambda: self.binary.version)
             self.cgroups.check()
         except (NoFilter, NoCgroups, Unusable) as error:
             return str(error)
@@ -75,20 +75,20 @@ class ConfinedRuntime(LaunchedRuntime):
         return ConfinedContainer(self, pod, spec)
 
     async def close(self) -> None:
-        self.porters.close()
+        self.exec_agents.close()
 
-    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth:
-        confiner = self.confiner
-        return Birth(
+    def container_request(self, container: LaunchedContainer, stdio: list[int]) -> ContainerRequest:
+        binary = self.binary
+        return ContainerRequest(
             pod=container.pod,
             spec=container.spec,
-            entrances=[str(file) for file in container.cgroup.entrances()],
-            programs=confiner.directory,
-            program=confiner.program,
-            kind=confiner.kind,
-            platform=confiner.platform,
+            join_files=[str(file) for file in container.cgroup.join_files()],
+            programs=binary.directory,
+            program=binary.program,
+            kind=binary.kind,
+            platform=binary.platform,
             cgroup="",
-            status=str(container.trace.status),
+            status=str(container.tracker.status),
             stdio=stdio,
             filter=b"",
         )
@@ -102,31 +102,31 @@ class ConfinedContainer(LaunchedContainer):
     async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
         self.check_not_ended()
         spec = self.spec
-        errand = Errand(
+        request = ExecRequest(
             argv=list(command.argv),
             env=dict(spec.env if command.env is None else command.env),
             cwd=spec.cwd if command.cwd is None else command.cwd,
             tty=command.tty,
         )
         return LaunchedProcess(
-            await self.runtime.porters.send(self, errand, [stdio.stdin, stdio.stdout, stdio.stderr], self._entry)
+            await self.runtime.exec_agents.send(self, request, [stdio.stdin, stdio.stdout, stdio.stderr], self._entry)
         )
 
     async def delete(self) -> None:
         try:
             await super().delete()
         finally:
-            self.runtime.porters.dismiss(self)
+            self.runtime.exec_agents.dismiss(self)
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> EnterRequest:
         """The order for a porter."""
         init, spec = self.check_running(), self.spec
-        return Entry(
+        return EnterRequest(
             pid=init,
             cgroup=self.cgroup.path,
-            since=(began(init) or -1) if isinstance(self.cgroup, MemberGroup) else 0,
+            since=(start_time(init) or -1) if isinstance(self.cgroup, PidNamespaceGroup) else 0,
             # Where there are no cgroups a command is in by its PID namespace alone.
-            entrances=[str(file) for file in self.cgroup.entrances() if file.name != MEMBERS],
+            join_files=[str(file) for file in self.cgroup.join_files() if file.name != MEMBERS],
             uid=spec.uid,
             gid=spec.gid,
             nofile=spec.nofile,

@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from sandpool.node.cgroups.events import OutOfMemory
+from sandpool.node.cgroups.events import OomWatch
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.descriptors import readable
-from sandpool.node.launcher.exchange import Child
-from sandpool.node.runtimes import once
-from sandpool.node.runtimes.record import SPEC, spec_to_json
+from sandpool.node.launcher.channel import Child
+from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
+from sandpool.node.runtimes.spec_codec import SPEC, spec_to_json
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ class LaunchedContainer(ABC):
         self.spec = spec
         self.directory = pod.directory / spec.name
         self.cgroup = runtime.cgroups.group(pod.uid, spec.name)
-        self.trace = runtime.trace(self.directory / "status", self.cgroup)
+        self.tracker = runtime.tracker(self.directory / "status", self.cgroup)
         self.terminal: int | None = None
         self._exit: asyncio.Task[Exit] | None = None
-        self._memory: OutOfMemory | None = None
+        self._memory: OomWatch | None = None
         # There if memory ran out: the kernel counts only what it kills itself, and we may be quicker.
         self._ran_out = self.directory / "ran-out-of-memory"
         self._beginning: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class LaunchedContainer(ABC):
 
     @property
     def pid(self) -> int | None:
-        return self.trace.program()
+        return self.tracker.program()
 
     @property
     def is_running(self) -> bool:
@@ -71,7 +71,7 @@ class LaunchedContainer(ABC):
     def make(self) -> None:
         self.directory.mkdir(mode=0o700)
         (self.directory / SPEC).write_text(json.dumps(spec_to_json(self.spec)))
-        stdin = [once.STDIN] * self.spec.stdin + [once.HELD] * self.spec.stdin_once
+        stdin = [stdin_once.STDIN] * self.spec.stdin + [stdin_once.HELD] * self.spec.stdin_once
         for name in ("stdout", "stderr", *stdin):
             os.mkfifo(self.directory / name, 0o600)
             os.chown(self.directory / name, self.pod.host_uid, self.pod.host_gid)
@@ -87,19 +87,19 @@ class LaunchedContainer(ABC):
 
     async def find(self) -> bool:
         """Take up what another process has started. False if it was never started."""
-        watcher = self.trace.watcher()
+        watcher = self.tracker.watcher()
         pidfd = -1
         if watcher is not None:
-            self._memory = self.cgroup.watch_memory(self._out_of_memory)
+            self._memory = self.cgroup.watch_oom(self._out_of_memory)
             if self.cgroup.oom_kills() > 0:
                 self._out_of_memory()  # while nobody watched
             with suppress(ProcessLookupError):
                 pidfd = os.pidfd_open(watcher)
-        elif not self.trace.status.exists():
+        elif not self.tracker.status.exists():
             await self.cgroup.kill()  # it may have been about to
             return False
-        if self.spec.stdin_once and once.is_taken(self.directory):
-            once.end(self.directory)
+        if self.spec.stdin_once and stdin_once.is_taken(self.directory):
+            stdin_once.end(self.directory)
         self._keep()
         self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
         return True
@@ -115,9 +115,9 @@ class LaunchedContainer(ABC):
     def check_running(self) -> int:
         """Its first process. Raises ``RuntimeFailure`` if nothing can be executed in it now."""
         self.check_not_ended()
-        init = self.trace.init()
+        init = self.tracker.init()
         # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
-        if init is None or self.trace.program() is None:
+        if init is None or self.tracker.program() is None:
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         return init
 
@@ -135,7 +135,7 @@ class LaunchedContainer(ABC):
             raise RuntimeFailure(f"container {self.spec.name} has no terminals: {error.strerror or error}") from error
 
     async def signal(self, number: int) -> None:
-        pid = self.trace.program()
+        pid = self.tracker.program()
         if pid is not None:
             with suppress(ProcessLookupError):
                 pidfd = os.pidfd_open(pid)
@@ -176,11 +176,11 @@ class LaunchedContainer(ABC):
 
     async def _begin(self) -> None:
         self._keep()
-        self._memory = self.cgroup.watch_memory(self._out_of_memory)
+        self._memory = self.cgroup.watch_oom(self._out_of_memory)
         try:
             stdio = await self._open_stdio()
             try:
-                child = await self.runtime.launcher.launch(self.runtime.birth(self, stdio))
+                child = await self.runtime.launcher.launch(self.runtime.container_request(self, stdio))
             finally:
                 for descriptor in stdio:
                     os.close(descriptor)
@@ -194,7 +194,7 @@ class LaunchedContainer(ABC):
         assert self._exit is not None
         await self.runtime.clock.sleep(_FIRST_LOOK)
         pause = _LOOK
-        while not self.trace.is_executed():
+        while not self.tracker.is_executed():
             if self._exit.done():
                 result = self._exit.result()
                 if result.message and not result.oom_killed:
@@ -217,10 +217,10 @@ class LaunchedContainer(ABC):
         status = await child.ended if child is not None else None
         oom_killed = self._ran_out.exists() or self.cgroup.oom_kills() > 0
         self.unwatch()
-        code = self.trace.exit_code()
+        code = self.tracker.exit_code()
         if code is not None:
             # Of one that was found nobody has seen the end but its watcher.
-            return Exit(code, oom_killed, ended_at=self.trace.ended_at() if child is None else None)
+            return Exit(code, oom_killed, ended_at=self.tracker.ended_at() if child is None else None)
         if oom_killed or status is None or os.WIFSIGNALED(status):
             return Exit(KILLED, oom_killed)
         if os.WEXITSTATUS(status) == _GAVE_UP:
@@ -242,7 +242,7 @@ class LaunchedContainer(ABC):
         """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
         self._ran_out.touch()
         with suppress(OSError):
-            self.cgroup.strike()
+            self.cgroup.kill_nowait()
 
     def unwatch(self) -> None:
         """No longer be told that its memory runs out."""
@@ -259,16 +259,16 @@ class LaunchedContainer(ABC):
         if self.spec.stdin_once:
             stdin = await self._open_stdin_once()
         elif self.spec.stdin:
-            stdin = os.open(self.directory / once.STDIN, both)
+            stdin = os.open(self.directory / stdin_once.STDIN, both)
         else:
             stdin = os.open("/dev/null", os.O_RDONLY)
         return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
 
     async def _open_stdin_once(self) -> int:
         """Held open by somebody else from here on."""
-        ends = once.open_ends(self.directory)
+        ends = stdin_once.open_ends(self.directory)
         try:
-            (await self.runtime.launcher.launch(once.holder(self.pod, self.cgroup, ends))).close()
+            (await self.runtime.launcher.launch(stdin_once.holder(self.pod, self.cgroup, ends))).close()
         except BaseException:
             os.close(ends.reader)
             raise

@@ -22,17 +22,17 @@ from typing import Any, Final
 from sandpool.node.cgroups.group import Group
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.descriptors import readable
-from sandpool.node.launcher.birth import GVISOR
 from sandpool.node.launcher.bundle import NAME
-from sandpool.node.launcher.call import Call
-from sandpool.node.launcher.exchange import Child
+from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.gvisor import STATE_FILE, runsc
-from sandpool.node.launcher.stage import PROGRAMS
-from sandpool.node.runtimes.confined import ConfinedRuntime, Confiner, Unusable
+from sandpool.node.launcher.rootfs import PROGRAMS
+from sandpool.node.launcher.runsc_call import RunscCallRequest
+from sandpool.node.launcher.spawn_container import GVISOR
+from sandpool.node.runtimes.confined import ConfinedRuntime, RuntimeBinary, Unusable
 from sandpool.node.runtimes.container import KILLED, LaunchedContainer, LaunchedProcess
+from sandpool.node.runtimes.process_tracker import ProcessTracker
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, NotExecutable, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
-from sandpool.node.runtimes.trace import Trace
 
 #: Names runsc where it is not in PATH, as for other programs that use it.
 RUNSC_PATH: Final = "RUNSC_PATH"
@@ -53,12 +53,12 @@ class GvisorRuntime(ConfinedRuntime):
     def name(self) -> str:
         return GVISOR
 
-    def find_confiner(self) -> Confiner:
+    def find_binary(self) -> RuntimeBinary:
         path = os.environ.get(RUNSC_PATH) or shutil.which("runsc")
         if path is None or not os.access(path, os.X_OK):
             raise Unusable("runsc is not installed")
         real = Path(path).resolve()
-        return Confiner(real.parent, real.name, _version(real), GVISOR, _PLATFORMS[0])
+        return RuntimeBinary(real.parent, real.name, _version(real), GVISOR, _PLATFORMS[0])
 
     async def probe(self) -> str | None:
         failure = await super().probe()
@@ -68,8 +68,8 @@ class GvisorRuntime(ConfinedRuntime):
                 failure = await super().probe()
         return failure
 
-    def trace(self, status: Path, cgroup: Group) -> Trace:
-        return GvisorTrace(status, cgroup)
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker:
+        return GvisorProcessTracker(status, cgroup)
 
     def limits(self, limits: Limits) -> Limits:
         """A process inside is up to four of the host's, and how many there may be inside is the kernel's to see to."""
@@ -82,7 +82,7 @@ class GvisorRuntime(ConfinedRuntime):
 class GvisorContainer(LaunchedContainer):
     def __init__(self, runtime: GvisorRuntime, pod: PodSandbox, spec: ContainerSpec) -> None:
         super().__init__(runtime, pod, spec)
-        self._runsc = f"{PROGRAMS}/{runtime.confiner.program}"
+        self._runsc = f"{PROGRAMS}/{runtime.binary.program}"
         self._ending: set[asyncio.Task[None]] = set()  # of commands whose callers have gone
 
     async def execute(self, command: Command, stdio: Stdio) -> GvisorProcess:
@@ -146,14 +146,14 @@ class GvisorContainer(LaunchedContainer):
             child.close()
 
     async def _call(self, process: dict[str, Any], stdio: list[int], *arguments: str) -> Child:
-        watcher = self.trace.watcher()
+        watcher = self.tracker.watcher()
         if watcher is None:
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         return await self.runtime.launcher.launch(
-            Call(
+            RunscCallRequest(
                 pid=watcher,
                 cgroup=self.cgroup.path,
-                entrances=[str(file) for file in self.cgroup.entrances()],
+                join_files=[str(file) for file in self.cgroup.join_files()],
                 argv=runsc(self._runsc, *arguments),
                 process=process,
                 stdio=stdio,
@@ -201,7 +201,7 @@ async def _end(execution: asyncio.Task[GvisorProcess]) -> None:
         await process.wait()
 
 
-class GvisorTrace(Trace):
+class GvisorProcessTracker(ProcessTracker):
     """The watcher is the shell that runs runsc. *init* and the program are one to the host: the container's kernel.
     What has become of it is what runsc has written down, on the stage that the watcher sees."""
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.group import Group, Groups
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.launcher.birth import Birth
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.launcher.plain import Plain
+from sandpool.node.launcher.spawn_container import ContainerRequest
+from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes.container import LaunchedContainer
-from sandpool.node.runtimes.record import SPEC, spec_from_json
+from sandpool.node.runtimes.process_tracker import ProcessTracker
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
-from sandpool.node.runtimes.trace import Trace
+from sandpool.node.runtimes.spec_codec import SPEC, spec_from_json
 
 
 class LaunchedRuntime(ABC):
@@ -36,10 +36,10 @@ class LaunchedRuntime(ABC):
     async def probe(self) -> str | None: ...
 
     @abstractmethod
-    def trace(self, status: Path, cgroup: Group) -> Trace: ...
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker: ...
 
     @abstractmethod
-    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth | Plain:
+    def container_request(self, container: LaunchedContainer, stdio: list[int]) -> ContainerRequest | UnconfinedRequest:
         """The order for a container."""
 
     def limits(self, limits: Limits) -> Limits:

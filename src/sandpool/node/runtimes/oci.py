@@ -13,11 +13,11 @@ from typing import Final
 
 from sandpool.node.cgroups.group import Group
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.launcher.birth import CRUN, RUNC, Birth
-from sandpool.node.runtimes.confined import ConfinedContainer, ConfinedRuntime, Confiner, Unusable
+from sandpool.node.launcher.spawn_container import CRUN, RUNC, ContainerRequest
+from sandpool.node.runtimes.confined import ConfinedContainer, ConfinedRuntime, RuntimeBinary, Unusable
 from sandpool.node.runtimes.container import LaunchedContainer
+from sandpool.node.runtimes.process_tracker import OciProcessTracker, ProcessTracker
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
-from sandpool.node.runtimes.trace import OciTrace, Trace
 
 #: Names runc where the one in PATH is not the one to use.
 RUNC_PATH: Final = "RUNC_PATH"
@@ -32,14 +32,14 @@ class OciRuntime(ConfinedRuntime):
     def name(self) -> str:
         return self.kind
 
-    def find_confiner(self) -> Confiner:
+    def find_binary(self) -> RuntimeBinary:
         path = self.find_program()
         if path is None:
             raise Unusable(f"{self.kind} is not installed")
         real = Path(path).resolve()
         said = _said(real)
         self.check(said)
-        return Confiner(real.parent, real.name, _numbers(said), self.kind)
+        return RuntimeBinary(real.parent, real.name, _numbers(said), self.kind)
 
     def find_program(self) -> str | None:
         return shutil.which(self.kind)
@@ -47,8 +47,8 @@ class OciRuntime(ConfinedRuntime):
     def check(self, version: str) -> None:
         """Raise ``Unusable`` if one of this version is not to be trusted."""
 
-    def trace(self, status: Path, cgroup: Group) -> Trace:
-        return OciTrace(status, cgroup, self.confiner.program)
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker:
+        return OciProcessTracker(status, cgroup, self.binary.program)
 
 
 class CrunRuntime(OciRuntime):
@@ -75,9 +75,9 @@ class RuncRuntime(OciRuntime):
                 f"1.3.3 or later, or name such a one by {RUNC_PATH}; dev/runc builds one"
             )
 
-    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Birth:
-        unified = container.cgroup.entrances()[0].parent
-        return super().birth(container, stdio)._replace(cgroup=str(unified))
+    def container_request(self, container: LaunchedContainer, stdio: list[int]) -> ContainerRequest:
+        unified = container.cgroup.join_files()[0].parent
+        return super().container_request(container, stdio)._replace(cgroup=str(unified))
 
     def limits(self, limits: Limits) -> Limits:
         return limits if limits.pids is None else replace(limits, pids=limits.pids + _STARTING)
@@ -99,7 +99,7 @@ class RuncContainer(ConfinedContainer):
         return found
 
     def _settle(self) -> None:
-        if self.trace.is_executed():
+        if self.tracker.is_executed():
             with suppress(FileNotFoundError):  # it is being deleted
                 self.cgroup.limit(self.spec.limits)
 

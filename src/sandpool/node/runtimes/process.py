@@ -16,13 +16,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from sandpool.node.cgroups.environment_groups import group_environment
 from sandpool.node.cgroups.group import Group
-from sandpool.node.cgroups.marks import marking
 from sandpool.node.cgroups.mounts import NoCgroups
-from sandpool.node.launcher.plain import Plain
+from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes import selftest
 from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.process_tracker import ProcessTracker, UnconfinedProcessTracker
 from sandpool.node.runtimes.runtime import (
     Bind,
     Command,
@@ -33,7 +34,6 @@ from sandpool.node.runtimes.runtime import (
     Stdio,
 )
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
-from sandpool.node.runtimes.trace import PlainTrace, Trace
 
 PROCESS: Final = "process"
 #: What is said wherever it is used.
@@ -54,17 +54,17 @@ class ProcessRuntime(LaunchedRuntime):
             return str(error)
         return await selftest.run(self, self.directory, expected={})
 
-    def trace(self, status: Path, cgroup: Group) -> Trace:
-        return PlainTrace(status, cgroup)
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker:
+        return UnconfinedProcessTracker(status, cgroup)
 
     def container(self, pod: PodSandbox, spec: ContainerSpec) -> ProcessContainer:
         return ProcessContainer(self, pod, spec)
 
-    def birth(self, container: LaunchedContainer, stdio: list[int]) -> Plain:
+    def container_request(self, container: LaunchedContainer, stdio: list[int]) -> UnconfinedRequest:
         spec = container.spec
-        return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.trace.status))
+        return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.tracker.status))
 
-    def entry(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> Plain:
+    def entry(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> UnconfinedRequest:
         spec, descriptors = container.spec, [stdio.stdin, stdio.stdout, stdio.stderr]
         env = spec.env if command.env is None else command.env
         cwd = spec.cwd if command.cwd is None else command.cwd
@@ -79,21 +79,21 @@ class ProcessRuntime(LaunchedRuntime):
         tty: bool,
         stdio: list[int],
         status: str,
-    ) -> Plain:
+    ) -> UnconfinedRequest:
         pod, home = container.pod, str(home_of(container.pod, container.spec.name))
         wanted = container.spec.cwd
         place = home if not os.path.isdir(wanted) or wanted == "/" else wanted
-        return Plain(
+        return UnconfinedRequest(
             uid=pod.host_uid,
             gid=pod.host_gid,
             netns="" if pod.netns is None else str(pod.netns),
-            entrances=[str(file) for file in container.cgroup.entrances()],
+            join_files=[str(file) for file in container.cgroup.join_files()],
             argv=list(argv),
             # What names the directory it expected to be in names the one it is in.
             env={name: place if value == wanted else value for name, value in env.items()}
             | {"HOME": home}
             | ({_LISTEN: pod.address} if pod.netns is None and pod.address else {})
-            | marking(container.cgroup),
+            | group_environment(container.cgroup),
             cwd=place if cwd == wanted else cwd,
             tty=tty,
             nofile=container.spec.nofile,

@@ -22,9 +22,9 @@ from typing import Final, NoReturn
 from weakref import WeakValueDictionary
 
 from sandpool.node.cgroups.limits import Usage
-from sandpool.node.runtimes.once import STDIN
-from sandpool.node.runtimes.record import SPEC, spec_from_json, spec_to_json
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, Process, RuntimeFailure, Stdio
+from sandpool.node.runtimes.spec_codec import SPEC, spec_from_json, spec_to_json
+from sandpool.node.runtimes.stdin_once import STDIN
 from sandpool.node.runtimes.terminal import Terminal
 
 SIMULATED: Final = "simulated"

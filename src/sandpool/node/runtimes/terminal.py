@@ -13,7 +13,7 @@ import struct
 import termios
 from typing import Final, NamedTuple
 
-from sandpool.node.launcher import kernel
+from sandpool.node.launcher import syscalls
 
 _PTMX: Final = os.makedev(5, 2)
 _TIOCSPTLCK: Final = 0x40045431
@@ -35,7 +35,7 @@ def open_terminal_inside(pid: int, uid: int, gid: int, rows: int = 24, columns: 
     """A new terminal of the container that a process is in. Raises OSError if the container has none."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC)
     try:
-        device = kernel.open_within(root, "/dev/pts/ptmx")
+        device = syscalls.open_within(root, "/dev/pts/ptmx")
     finally:
         os.close(root)
     try:

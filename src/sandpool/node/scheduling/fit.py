@@ -11,7 +11,7 @@ from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
-from sandpool.node.runtimes.known import refusal
+from sandpool.node.runtimes.handlers import refusal
 from sandpool.node.scheduling.demand import Demand
 
 _UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}

@@ -9,29 +9,29 @@ from typing import Final
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.errors import ApiError, BadRequest
-from sandpool.server.apply.blank import blank, present
-from sandpool.server.apply.changes import fields_of, same
-from sandpool.server.apply.conflicts import conflict, find_clashes
+from sandpool.server.apply.comparison import fields_of, json_equal
+from sandpool.server.apply.conflicts import conflict, find_conflicts
 from sandpool.server.apply.fieldset import FieldSet
-from sandpool.server.apply.lastapplied import KUBECTL, forgiven, refresh
-from sandpool.server.apply.managed import (
+from sandpool.server.apply.last_applied import KUBECTL, fields_last_applied, update_annotation
+from sandpool.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     entry,
     identity,
-    owned,
-    owning,
-    place,
-    since,
+    insert_sorted,
+    owned_fields,
     with_managed_fields,
+    with_owned_fields,
+    with_time,
 )
 from sandpool.server.apply.merge import merge
 from sandpool.server.apply.prune import prune
 from sandpool.server.apply.reconcile import reconcile
-from sandpool.server.apply.resets import BOOKKEEPING
-from sandpool.server.apply.structure import BadItem
-from sandpool.server.apply.update import changed, taken
-from sandpool.server.apply.validate import problems
+from sandpool.server.apply.reset_fields import SERVER_MANAGED
+from sandpool.server.apply.schema_paths import InvalidListItem
+from sandpool.server.apply.update import changed, take_ownership
+from sandpool.server.apply.validate import schema_errors
+from sandpool.server.apply.zero_value import without_scalars, zero_value
 
 # Who owns what an object had when the first apply came, if its managers were not tracked until then.
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -58,9 +58,9 @@ def apply(
     writer = entry(manager, APPLY, applied["apiVersion"], subresource, now)
     try:
         result = _apply(live, applied, writer, force, shape, reset)
-    except BadItem as error:
+    except InvalidListItem as error:
         raise _unfit("live", applied, str(error)) from None
-    return refresh(result, applied) if manager == KUBECTL else result
+    return update_annotation(result, applied) if manager == KUBECTL else result
 
 
 def _apply(
@@ -71,26 +71,26 @@ def _apply(
     shape: Shape,
     reset: FieldSet | None,
 ) -> Object:
-    before = blank(shape) if live is None else with_managed_fields(live, [])
+    before = zero_value(shape) if live is None else with_managed_fields(live, [])
     mine, others = _managers(live, writer, shape, reset)
     wanted = fields_of(applied, shape)
     if reset is not None:
         wanted = wanted.without(reset)
 
-    after = merge(present(before) if live is None else before, applied, shape)
-    if mine is not None and not owned(mine) <= wanted:
-        after = prune(after, owned(mine), reduce(or_, map(owned, others), wanted), shape)
+    after = merge(without_scalars(before) if live is None else before, applied, shape)
+    if mine is not None and not owned_fields(mine) <= wanted:
+        after = prune(after, owned_fields(mine), reduce(or_, map(owned_fields, others), wanted), shape)
 
     written, removed = changed(before, after, shape, reset)
     if not force:
-        _refuse_clashes(others, written, before, writer, shape)
-    is_same = live is not None and same(before, after)
+        _refuse_conflicts(others, written, before, writer, shape)
+    is_same = live is not None and json_equal(before, after)
     if is_same:
         # Nothing is different, so nothing happened now: the applier keeps its time, and has none if it is new.
-        writer = since(writer, mine.get("time", "") if mine is not None else "")
-    entries = [owning(other, left) for other in others if (left := owned(other) - written - removed)]
-    if claimed := wanted - BOOKKEEPING:
-        place(entries, owning(writer, claimed))
+        writer = with_time(writer, mine.get("time", "") if mine is not None else "")
+    entries = [with_owned_fields(other, left) for other in others if (left := owned_fields(other) - written - removed)]
+    if claimed := wanted - SERVER_MANAGED:
+        insert_sorted(entries, with_owned_fields(writer, claimed))
     return with_managed_fields(live if live is not None and is_same else after, entries)
 
 
@@ -101,19 +101,19 @@ def _managers(
     entries: list[Object] = (live["metadata"].get("managedFields") or []) if live is not None else []
     if not entries and live is not None:
         first = {**writer, "manager": BEFORE_FIRST_APPLY, "operation": UPDATE}
-        return None, taken([], changed(blank(shape), live, shape, reset), shape, first)
-    entries = [owning(each, reconcile(owned(each), shape)) for each in entries]
+        return None, take_ownership([], changed(zero_value(shape), live, shape, reset), shape, first)
+    entries = [with_owned_fields(each, reconcile(owned_fields(each), shape)) for each in entries]
     mine = next((each for each in entries if identity(each) == identity(writer)), None)
     return mine, [each for each in entries if each is not mine]
 
 
-def _refuse_clashes(others: list[Object], written: FieldSet, live: Object, writer: Object, shape: Shape) -> None:
-    clashes = find_clashes(others, written)
-    if clashes and writer["manager"] == KUBECTL:
-        allowed = forgiven(live, shape, writer["apiVersion"])
-        clashes = [clash for clash in clashes if clash.path not in allowed]
-    if clashes:
-        raise conflict(clashes)
+def _refuse_conflicts(others: list[Object], written: FieldSet, live: Object, writer: Object, shape: Shape) -> None:
+    conflicts = find_conflicts(others, written)
+    if conflicts and writer["manager"] == KUBECTL:
+        allowed = fields_last_applied(live, shape, writer["apiVersion"])
+        conflicts = [each for each in conflicts if each.path not in allowed]
+    if conflicts:
+        raise conflict(conflicts)
 
 
 def check_applied_kind(applied: Object, type: ResourceType) -> None:
@@ -125,7 +125,7 @@ def check_applied_kind(applied: Object, type: ResourceType) -> None:
 def _check(applied: Object, shape: Shape) -> None:
     if (applied.get("metadata") or {}).get("managedFields") is not None:
         raise BadRequest("metadata.managedFields must be nil")
-    wrong = problems(applied, shape)
+    wrong = schema_errors(applied, shape)
     if wrong:
         raise _unfit("patch", applied, wrong)
 

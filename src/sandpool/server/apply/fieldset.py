@@ -22,15 +22,15 @@ from weakref import WeakValueDictionary
 
 import orjson
 
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 
 # Each remembered answer is a few hundred bytes; kinds times ways to write them is in the hundreds.
-REMEMBERED: Final = 1 << 13
+CACHE_SIZE: Final = 1 << 13
 
 Path = tuple[str, ...]
 
 
-class BadFields(ValueError):
+class InvalidFieldsV1(ValueError):
     """A fieldsV1 value that cannot be read."""
 
 
@@ -78,14 +78,14 @@ class FieldSet:
 
     def __iter__(self) -> Iterator[Path]:
         """All paths in the canonical order: at each depth the members, then what is below them."""
-        for element in sorted(self.members, key=elements.order):
+        for element in sorted(self.members, key=path_elements.sort_key):
             yield (element,)
-        for element in sorted(self.children, key=elements.order):
+        for element in sorted(self.children, key=path_elements.sort_key):
             for path in self.children[element]:
                 yield (element, *path)
 
     def __repr__(self) -> str:
-        return "{" + ", ".join("".join(map(elements.text, path)) for path in self) + "}"
+        return "{" + ", ".join("".join(map(path_elements.text, path)) for path in self) + "}"
 
     @property
     def branches(self) -> tuple[tuple[Path, frozenset[str]], ...]:
@@ -141,7 +141,7 @@ def of(*paths: Path) -> FieldSet:
     return found
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _union(a: FieldSet, b: FieldSet) -> FieldSet:
     children = dict(a.children)
     for element, below in b.children.items():
@@ -150,19 +150,19 @@ def _union(a: FieldSet, b: FieldSet) -> FieldSet:
     return _intern(a.members | b.members, children)
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _intersection(a: FieldSet, b: FieldSet) -> FieldSet:
     shared = a.children.keys() & b.children.keys()
     return make(a.members & b.members, {element: a.children[element] & b.children[element] for element in shared})
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _difference(a: FieldSet, b: FieldSet) -> FieldSet:
     taken = b.children.get
     return make(a.members - b.members, {each: below - taken(each, EMPTY) for each, below in a.children.items()})
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
     taken = b.children.get
     return make(
@@ -179,7 +179,7 @@ _NOTHING: Final[dict[str, Any]] = {}
 
 def _encode(fields: FieldSet) -> dict[str, Any]:
     encoded: dict[str, Any] = {}
-    for element in sorted(fields.members | fields.children.keys(), key=elements.order):
+    for element in sorted(fields.members | fields.children.keys(), key=path_elements.sort_key):
         below = fields.children.get(element)
         if below is None:
             encoded[element] = _NOTHING
@@ -196,25 +196,25 @@ def decode(fields: Any) -> FieldSet:
     Sets are remembered under their text, which is quickly made, and so are their parts: objects of one kind differ in
     the names of their owners and little else, and what they have in common is decoded once and not once each."""
     if not isinstance(fields, dict):
-        raise BadFields("fieldsV1 must be an object")
+        raise InvalidFieldsV1("fieldsV1 must be an object")
     return _decode(orjson.dumps(fields))[0]
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def _decode(text: bytes) -> tuple[FieldSet, bool]:
     """What is below an element, and whether the element itself is a member; it is if nothing else is said."""
     fields = orjson.loads(text)
     if not isinstance(fields, dict):
-        raise BadFields("fieldsV1 must be made of objects")
+        raise InvalidFieldsV1("fieldsV1 must be made of objects")
     members: list[str] = []
     children: dict[str, FieldSet] = {}
     for name, inner in fields.items():
         if name == SELF:
             continue
         try:
-            element = elements.canonical(name)
-        except elements.BadElement as error:
-            raise BadFields(f"parsing key as path element: {error}") from None
+            element = path_elements.canonical(name)
+        except path_elements.InvalidPathElement as error:
+            raise InvalidFieldsV1(f"parsing key as path element: {error}") from None
         if element is None:
             continue
         below, is_member = (EMPTY, True) if inner == {} else _decode(orjson.dumps(inner))

@@ -8,25 +8,25 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api.schema.shape import MISSING, Shape
-from sandpool.server.apply.changes import same
-from sandpool.server.apply.structure import is_parted, item, item_element, part
+from sandpool.server.apply.comparison import json_equal
+from sandpool.server.apply.schema_paths import has_owned_parts, item_element, shape_of_field, shape_of_item
 
 
 def merge(live: Any, applied: Any, shape: Shape) -> Any:
     """``live`` with ``applied`` merged in. Raises BadItem."""
-    if is_parted(shape, live):
+    if has_owned_parts(shape, live):
         if not applied and (applied is None or applied.__class__ is live.__class__):
             return live  # says nothing about the parts
         if applied.__class__ is live.__class__:
             return _merge_maps(live, applied, shape) if live.__class__ is dict else _merge_lists(live, applied, shape)
-    return live if same(live, applied) else applied
+    return live if json_equal(live, applied) else applied
 
 
 def _merge_maps(live: dict[str, Any], applied: dict[str, Any], shape: Shape) -> dict[str, Any]:
     changed: dict[str, Any] = {}
     for name, value in applied.items():
         before = live.get(name, MISSING)
-        after = value if before is MISSING else merge(before, value, part(shape, name))
+        after = value if before is MISSING else merge(before, value, shape_of_field(shape, name))
         if after is not before:
             changed[name] = after
     return {**live, **changed} if changed else live
@@ -39,7 +39,7 @@ def _merge_lists(live: list[Any], applied: list[Any], shape: Shape) -> list[Any]
     that order allows: walking both lists side by side, items that only ``live`` has are taken where they are met, and
     items that both have are taken when it is their turn in the order of ``applied``.
     """
-    inner = item(shape)
+    inner = shape_of_item(shape)
     live_elements = [item_element(shape, each) for each in live]
     applied_elements = [item_element(shape, each) for each in applied]
     wanted = dict(zip(applied_elements, applied, strict=True))

@@ -13,10 +13,10 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply import elements
-from sandpool.server.apply.changes import fields_of
-from sandpool.server.apply.fieldset import EMPTY, REMEMBERED, FieldSet, make
-from sandpool.server.apply.structure import is_parted, item, item_element, part
+from sandpool.server.apply import path_elements
+from sandpool.server.apply.comparison import fields_of
+from sandpool.server.apply.fieldset import CACHE_SIZE, EMPTY, FieldSet, make
+from sandpool.server.apply.schema_paths import has_owned_parts, item_element, shape_of_field, shape_of_item
 
 
 def prune(merged: Object, previous: FieldSet, owned: FieldSet, shape: Shape) -> Object:
@@ -36,12 +36,12 @@ def remove(value: Any, doomed: FieldSet, shape: Shape) -> Any:
     """``value`` without the given fields. A container that loses its last part becomes null: it is still owned."""
     if doomed is EMPTY or not isinstance(value, dict | list):
         return value
-    if not is_parted(shape, value):
+    if not has_owned_parts(shape, value):
         return None
     if isinstance(value, dict):
         return _remove_from_map(value, doomed, shape)
     items = [(each, item_element(shape, each)) for each in value]
-    inner, below = item(shape), doomed.children.get
+    inner, below = shape_of_item(shape), doomed.children.get
     left = [remove(each, below(element, EMPTY), inner) for each, element in items if element not in doomed.members]
     if len(left) == len(value) and all(after is before for after, before in zip(left, value, strict=True)):
         return value
@@ -52,19 +52,19 @@ def _remove_from_map(value: dict[str, Any], doomed: FieldSet, shape: Shape) -> A
     left: dict[str, Any] = {}
     changed = False
     for name, each in value.items():
-        element = elements.field(name)
+        element = path_elements.field(name)
         if element in doomed.members:
             changed = True
             continue
         below = doomed.children.get(element, EMPTY)
-        left[name] = remove(each, below, part(shape, name))
+        left[name] = remove(each, below, shape_of_field(shape, name))
         changed = changed or left[name] is not each
     if not changed:
         return value
     return left or None
 
 
-@lru_cache(REMEMBERED)
+@lru_cache(CACHE_SIZE)
 def with_declared(fields: FieldSet, shape: Shape) -> FieldSet:
     """``fields`` and all declared fields that hold some of them. An applier's set leaves those out, and an object does
     not have ``spec.replicas`` without ``spec``."""
@@ -75,8 +75,8 @@ def with_declared(fields: FieldSet, shape: Shape) -> FieldSet:
         if kind == "f":
             if name in shape.properties:
                 members.add(element)
-            inner = part(shape, name)
+            inner = shape_of_field(shape, name)
         else:
-            inner = item(shape)
+            inner = shape_of_item(shape)
         children[element] = with_declared(below, inner)
     return make(members, children)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.server.apply import elements
+from sandpool.server.apply import path_elements
 from sandpool.server.apply.fieldset import Path, of
-from sandpool.server.apply.managed import entry, owned, owning, place
+from sandpool.server.apply.managed_fields import entry, insert_sorted, owned_fields, with_owned_fields
 
 SCALE_VERSION: Final = "autoscaling/v1"
 _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
@@ -21,7 +21,9 @@ def scale_managed_fields(entries: list[Object], path: str) -> list[Object]:
     """The managedFields of an object's Scale; ``path`` is where the object has its number, e.g. ``.spec.replicas``."""
     replicas = of(_REPLICAS)
     return [
-        {**owning(each, replicas), "apiVersion": SCALE_VERSION} for each in entries if _elements(path) in owned(each)
+        {**with_owned_fields(each, replicas), "apiVersion": SCALE_VERSION}
+        for each in entries
+        if _elements(path) in owned_fields(each)
     ]
 
 
@@ -33,23 +35,23 @@ def scaled_managed_fields(
     Managers that are new to the number come without a time, as they do in Kubernetes.
     """
     number = of(_elements(path))
-    owners = {_who(each): each for each in scale_entries if _REPLICAS in owned(each)}
+    owners = {_manager_key(each): each for each in scale_entries if _REPLICAS in owned_fields(each)}
     left: list[Object] = []
     for each in entries:
-        fields = owned(each)
-        if _elements(path) not in fields or owners.pop(_who(each), None) is not None:
+        fields = owned_fields(each)
+        if _elements(path) not in fields or owners.pop(_manager_key(each), None) is not None:
             left.append(each)
         elif fields := fields - number:
-            left.append(owning(each, fields))
+            left.append(with_owned_fields(each, fields))
     for manager, operation, subresource in owners:
-        place(left, entry(manager, operation, api_version, subresource, "", number))
+        insert_sorted(left, entry(manager, operation, api_version, subresource, "", number))
     return left
 
 
 def _elements(path: str) -> Path:
-    return tuple(map(elements.field, path.lstrip(".").split(".")))
+    return tuple(map(path_elements.field, path.lstrip(".").split(".")))
 
 
-def _who(entry: Object) -> tuple[str, str, str]:
+def _manager_key(entry: Object) -> tuple[str, str, str]:
     """A manager without the version, which is another one in the Scale."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")

@@ -10,27 +10,27 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
-from sandpool.server.apply.changes import Changes, compare, created
+from sandpool.server.apply.comparison import Changes, compare, created
 from sandpool.server.apply.fieldset import FieldSet
-from sandpool.server.apply.managed import (
+from sandpool.server.apply.managed_fields import (
     UPDATE,
-    BadManagedFields,
-    capped,
-    covers,
+    InvalidManagedFields,
+    cap_updaters,
+    contains_all,
     entry,
     identity,
+    insert_sorted,
+    intersects,
     is_reset,
-    meets,
-    owned,
-    owning,
-    place,
+    owned_fields,
     read,
-    since,
     with_managed_fields,
+    with_owned_fields,
+    with_time,
 )
 from sandpool.server.apply.reconcile import reconcile
-from sandpool.server.apply.resets import BOOKKEEPING
-from sandpool.server.apply.structure import BadItem
+from sandpool.server.apply.reset_fields import SERVER_MANAGED
+from sandpool.server.apply.schema_paths import InvalidListItem
 
 UNKNOWN: Final = "unknown"  # the manager of a client that gives no name and has no User-Agent
 
@@ -57,10 +57,10 @@ def track_update(
         return with_managed_fields(new, [])  # tracking was switched off by a reset; an apply switches it on again
     try:
         changes = changed(old, new, shape, reset)
-    except BadItem:
+    except InvalidListItem:
         return with_managed_fields(new, [])
     writer = entry(manager or UNKNOWN, UPDATE, api_version, subresource, now)
-    return with_managed_fields(new, capped(taken(entries, changes, shape, writer)))
+    return with_managed_fields(new, cap_updaters(take_ownership(entries, changes, shape, writer)))
 
 
 def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
@@ -74,7 +74,7 @@ def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
         return []
     try:
         return read(given)
-    except BadManagedFields:
+    except InvalidManagedFields:
         return kept
 
 
@@ -86,12 +86,12 @@ def changed(old: Object | None, new: Object, shape: Shape, reset: FieldSet | Non
     return written.without(reset), removed.without(reset)
 
 
-def taken(entries: list[Object], changes: Changes, shape: Shape, writer: Object) -> list[Object]:
+def take_ownership(entries: list[Object], changes: Changes, shape: Shape, writer: Object) -> list[Object]:
     """The entries after ``writer``, an entry that owns nothing yet, made the changes: it owns what it wrote on top of
     what it owned before, and nobody else owns what it wrote or removed."""
     written, removed = changes
     touched = written | removed
-    claimed = written - BOOKKEEPING
+    claimed = written - SERVER_MANAGED
     manager, writer_identity = writer["manager"], identity(writer)
     mine: Object | None = None
     left: list[Object] = []
@@ -99,15 +99,21 @@ def taken(entries: list[Object], changes: Changes, shape: Shape, writer: Object)
         fields = each["fieldsV1"]
         if each.get("manager") == manager and claimed and identity(each) == writer_identity:
             mine = each
-        elif not meets(fields, touched):
+        elif not intersects(fields, touched):
             if fields:
                 left.append(each)
-        elif kept := reconcile(owned(each), shape) - written - removed:
-            left.append(owning(each, kept))
-    if mine is not None and covers(mine["fieldsV1"], claimed) and not (removed and meets(mine["fieldsV1"], removed)):
-        place(left, since(mine, writer["time"]))  # it has written these fields before, as most writers have
+        elif kept := reconcile(owned_fields(each), shape) - written - removed:
+            left.append(with_owned_fields(each, kept))
+    if (
+        mine is not None
+        and contains_all(mine["fieldsV1"], claimed)
+        and not (removed and intersects(mine["fieldsV1"], removed))
+    ):
+        insert_sorted(left, with_time(mine, writer["time"]))  # it has written these fields before, as most writers have
     elif mine is not None:
-        place(left, owning(writer, reconcile(owned(mine), shape) - written - removed | claimed))
+        insert_sorted(
+            left, with_owned_fields(writer, reconcile(owned_fields(mine), shape) - written - removed | claimed)
+        )
     elif claimed:
-        place(left, owning(writer, claimed))
+        insert_sorted(left, with_owned_fields(writer, claimed))
     return left

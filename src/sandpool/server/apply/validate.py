@@ -11,18 +11,18 @@ from typing import Any, Final
 
 from sandpool.api.schema.shape import Shape
 from sandpool.kube.gotext import go_type, go_value
-from sandpool.server.apply import elements
-from sandpool.server.apply.structure import ANYTHING, BadItem, item, item_element
-from sandpool.server.apply.wording import verbose
+from sandpool.server.apply import path_elements
+from sandpool.server.apply.go_format import go_syntax
+from sandpool.server.apply.schema_paths import ANYTHING, InvalidListItem, item_element, shape_of_item
 
 _STRING_FORMATS: Final = ("", "byte")  # strings of any other format may be written as other scalars too
 # Declared without a type, but a scalar nevertheless.
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
-Problem = tuple[str, str]  # path, message
+SchemaError = tuple[str, str]  # path, message
 
 
-def problems(value: Any, shape: Shape) -> str:
+def schema_errors(value: Any, shape: Shape) -> str:
     """What is wrong with a configuration, in words; empty if nothing is."""
     found = [f"{path}: {message}" if path else message for path, message in _check(value, shape, "", False)]
     if len(found) < 2:
@@ -30,7 +30,7 @@ def problems(value: Any, shape: Shape) -> str:
     return "\n  ".join(["errors:", *found])
 
 
-def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[SchemaError]:
     """``preserving`` says that unknown fields are kept here because they are further up; named types start afresh."""
     if value is None:
         return
@@ -50,10 +50,10 @@ def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[Pr
         yield from ((path, message) for message in _check_scalar(value, shape))
 
 
-def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool) -> Iterator[SchemaError]:
     open_ended = preserving or not shape.properties
     for name in sorted(value):
-        below = path + elements.text(elements.field(name))
+        below = path + path_elements.text(path_elements.field(name))
         inner = shape.properties.get(name) or shape.additional or (ANYTHING if open_ended else None)
         if inner is None:
             yield below, "field not declared in schema"
@@ -61,20 +61,20 @@ def _check_map(value: dict[str, Any], shape: Shape, path: str, preserving: bool)
         yield from _check(value[name], inner, below, preserving)
 
 
-def _check_list(value: list[Any], shape: Shape, path: str, preserving: bool) -> Iterator[Problem]:
+def _check_list(value: list[Any], shape: Shape, path: str, preserving: bool) -> Iterator[SchemaError]:
     seen: set[str] = set()
     for position, each in enumerate(value):
-        element = elements.index(position)
+        element = path_elements.index(position)
         if shape.list_type != "atomic":
             try:
                 element = item_element(shape, each)
-            except BadItem as error:
+            except InvalidListItem as error:
                 yield path, f"element {position}: {error}"
                 return
             if element in seen:
-                yield path, f"duplicate entries for key {elements.text(element)}"
+                yield path, f"duplicate entries for key {path_elements.text(element)}"
             seen.add(element)
-        yield from _check(each, item(shape), path + elements.text(element), preserving)
+        yield from _check(each, shape_of_item(shape), path + path_elements.text(element), preserving)
 
 
 def _check_scalar(value: Any, shape: Shape) -> Iterator[str]:
@@ -87,6 +87,6 @@ def _check_scalar(value: Any, shape: Shape) -> Iterator[str]:
             yield f"expected boolean, got &{{{go_value(value)}}}"
     elif shape.type == "string" and shape.format in _STRING_FORMATS:
         if not isinstance(value, str):
-            yield f"expected string, got &value.valueUnstructured{{Value:{verbose(value)}}}"
+            yield f"expected string, got &value.valueUnstructured{{Value:{go_syntax(value)}}}"
     elif not is_scalar:
         yield f"expected any scalar, got &{{{go_value(value)}}}"

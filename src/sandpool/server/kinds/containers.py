@@ -9,7 +9,7 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_found, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside
+from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside
 from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.probes import (
     PROBES,
@@ -18,9 +18,9 @@ from sandpool.server.kinds.probes import (
     validate_lifecycle,
     validate_probes,
 )
-from sandpool.server.kinds.references import default_value_source, validate_descending_path, validate_value_source
-from sandpool.server.kinds.resources import default_requirements, validate_requirements
-from sandpool.server.kinds.security import validate_security_context
+from sandpool.server.kinds.resource_requirements import default_requirements, validate_requirements
+from sandpool.server.kinds.security_contexts import validate_security_context
+from sandpool.server.kinds.value_sources import default_value_source, validate_descending_path, validate_value_source
 
 PROTOCOLS: Final = ("SCTP", "TCP", "UDP")
 _PULL_POLICIES: Final = ("Always", "IfNotPresent", "Never")
@@ -33,7 +33,7 @@ _NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupPro
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ContainerContext:
     """What a container is checked against."""
 
     volumes: Mapping[str, Object]
@@ -67,32 +67,32 @@ def _default_variable(variable: Object) -> Object:
     return inside(variable, "valueFrom", default_value_source)
 
 
-def validate_containers(containers: list[Object], around: Surroundings, path: str) -> Iterator[Cause]:
+def validate_containers(containers: list[Object], context: ContainerContext, path: str) -> Iterator[Cause]:
     if not containers:
         yield required(path)
     seen: set[str] = set()
     host_ports: set[str] = set()
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        yield from _validate_container(container, around, at)
+        yield from _validate_container(container, context, at)
         if container.get("name") in seen:
             yield duplicate(f"{at}.name", container["name"])
         seen.add(container.get("name") or "")
         if (lifecycle := container.get("lifecycle")) is not None:
-            yield from validate_lifecycle(lifecycle, around.grace, f"{at}.lifecycle")
-        yield from validate_probes(container, around.grace, at)
+            yield from validate_lifecycle(lifecycle, context.grace, f"{at}.lifecycle")
+        yield from validate_probes(container, context.grace, at)
         yield from _validate_restart_policy(container, at)
     for index, container in enumerate(containers):
         yield from _validate_host_ports(container, host_ports, f"{path}[{index}].ports")
 
 
 def validate_init_containers(
-    containers: list[Object], regular: list[Object], around: Surroundings, path: str
+    containers: list[Object], regular: list[Object], context: ContainerContext, path: str
 ) -> Iterator[Cause]:
     seen = {container.get("name") for container in regular}
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        yield from _validate_container(container, around, at)
+        yield from _validate_container(container, context, at)
         yield from _validate_restart_policy(container, at)
         if container.get("name") in seen:
             yield duplicate(f"{at}.name", container["name"])
@@ -101,8 +101,8 @@ def validate_init_containers(
         yield from _validate_host_ports(container, set(), f"{path}[0].ports")
         if container.get("restartPolicy") == "Always":
             if (lifecycle := container.get("lifecycle")) is not None:
-                yield from validate_lifecycle(lifecycle, around.grace, f"{at}.lifecycle")
-            yield from validate_probes(container, around.grace, at)
+                yield from validate_lifecycle(lifecycle, context.grace, f"{at}.lifecycle")
+            yield from validate_probes(container, context.grace, at)
         else:
             for field in ("lifecycle", *PROBES):
                 if container.get(field) is not None:
@@ -111,13 +111,13 @@ def validate_init_containers(
 
 
 def validate_ephemeral_containers(
-    containers: list[Object], others: list[Object], around: Surroundings, path: str
+    containers: list[Object], others: list[Object], context: ContainerContext, path: str
 ) -> Iterator[Cause]:
     targets = {container.get("name") for container in others}
     seen = set(targets)
     for index, container in enumerate(containers):
         at = f"{path}[{index}]"
-        yield from _validate_container(container, around, at)
+        yield from _validate_container(container, context, at)
         yield from validate_image_padding(container, at)
         if container.get("name") in seen:
             yield duplicate(f"{at}.name", container.get("name"))
@@ -142,7 +142,7 @@ def validate_image_padding(container: Object, path: str) -> Iterator[Cause]:
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
 
 
-def _validate_container(container: Object, around: Surroundings, path: str) -> Iterator[Cause]:
+def _validate_container(container: Object, context: ContainerContext, path: str) -> Iterator[Cause]:
     name = container.get("name")
     if not name:
         yield required(f"{path}.name")
@@ -155,13 +155,13 @@ def _validate_container(container: Object, around: Surroundings, path: str) -> I
         yield not_supported(f"{path}.terminationMessagePolicy", policy, _MESSAGE_POLICIES)
     yield from _validate_ports(container.get("ports") or [], f"{path}.ports")
     yield from validate_environment(container, path)
-    yield from _validate_mounts(container, around.volumes, path)
-    yield from _validate_devices(container, around.volumes, path)
+    yield from _validate_mounts(container, context.volumes, path)
+    yield from _validate_devices(container, context.volumes, path)
     if container.get("imagePullPolicy") not in _PULL_POLICIES:
         yield not_supported(f"{path}.imagePullPolicy", container.get("imagePullPolicy"), _PULL_POLICIES)
     yield from validate_requirements(container.get("resources") or {}, f"{path}.resources")
-    if (context := container.get("securityContext")) is not None:
-        yield from validate_security_context(context, f"{path}.securityContext", host_users=around.host_users)
+    if (security := container.get("securityContext")) is not None:
+        yield from validate_security_context(security, f"{path}.securityContext", host_users=context.host_users)
 
 
 def _validate_restart_policy(container: Object, path: str) -> Iterator[Cause]:

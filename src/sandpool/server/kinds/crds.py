@@ -6,9 +6,9 @@ from typing import Final
 
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, put
-from sandpool.server.kinds.crd_spec import validate_definition
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.crd_validation import validate_definition
+from sandpool.server.kinds.strategy import KindStrategy
 
 #: Keeps a definition until all objects of its kind are gone.
 FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
@@ -31,7 +31,7 @@ def has_condition(definition: Object, type: str) -> bool:
     return any(condition.get("type") == type and condition.get("status") == "True" for condition in conditions)
 
 
-class CustomResourceDefinitionRules(KindRules):
+class CustomResourceDefinitionStrategy(KindStrategy):
     spec_generation = True
     allow_unconditional_update = False
 
@@ -62,7 +62,7 @@ class CustomResourceDefinitionRules(KindRules):
         )
         return {**obj, "metadata": metadata, "status": status}
 
-    def holds(self, obj: Object) -> bool:
+    def blocks_removal(self, obj: Object) -> bool:
         # The first request to delete only marks it: whether there are objects of its kind is found out afterwards.
         return not obj["metadata"].get("deletionTimestamp")
 

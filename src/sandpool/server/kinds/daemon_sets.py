@@ -9,12 +9,12 @@ from sandpool.api.causes import Cause, invalid, not_supported, quoted, required
 from sandpool.api.kinds import DAEMON_SET
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside
-from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside
+from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percent
 from sandpool.server.kinds.workloads import (
-    WorkloadRules,
+    WorkloadStrategy,
     validate_counts,
-    validate_lasting,
+    validate_restart_always,
     validate_selected,
     validate_selector,
     validate_template,
@@ -24,7 +24,7 @@ from sandpool.server.kinds.workloads import (
 _GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
-class DaemonSetRules(WorkloadRules):
+class DaemonSetStrategy(WorkloadStrategy):
     defaults: ClassVar[Object] = {"updateStrategy": {}, "revisionHistoryLimit": 10}
     status: ClassVar[Object] = {
         "currentNumberScheduled": 0,
@@ -48,7 +48,7 @@ class DaemonSetRules(WorkloadRules):
         yield from validate_selector(spec.get("selector"), "daemonset", needed=False)
         yield from validate_selected(spec["template"], spec.get("selector"))
         yield from validate_template(spec["template"])
-        yield from validate_lasting(spec["template"], "DaemonSet")
+        yield from validate_restart_always(spec["template"], "DaemonSet")
         yield from validate_counts(spec, "minReadySeconds")
         yield from _validate_strategy(spec["updateStrategy"], "spec.updateStrategy")
         yield from validate_counts(spec, "revisionHistoryLimit")
@@ -85,8 +85,8 @@ def _default_strategy(strategy: Object) -> Object:
 def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     if strategy["type"] == "RollingUpdate":
         unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
-        yield from validate_portion(unavailable, f"{path}.rollingUpdate.maxUnavailable")
-        yield from validate_portion(surge, f"{path}.rollingUpdate.maxSurge")
+        yield from validate_int_or_percent(unavailable, f"{path}.rollingUpdate.maxUnavailable")
+        yield from validate_int_or_percent(surge, f"{path}.rollingUpdate.maxSurge")
         if not is_zero(unavailable) and not is_zero(surge):
             why = "may not be set when maxUnavailable is non-zero"
             yield invalid(f"{path}.rollingUpdate.maxSurge", surge, why)

@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside, keep
-from sandpool.server.kinds.portions import is_zero, validate_portion
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, keep
+from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percent
 from sandpool.server.kinds.replica_sets import validate_replicated_template
-from sandpool.server.kinds.workloads import WorkloadRules, validate_counts, validate_selector
+from sandpool.server.kinds.workloads import WorkloadStrategy, validate_counts, validate_selector
 
 
-class DeploymentRules(WorkloadRules):
+class DeploymentStrategy(WorkloadStrategy):
     defaults: ClassVar[Object] = {
         "replicas": 1,
         "strategy": {},
@@ -32,10 +32,10 @@ class DeploymentRules(WorkloadRules):
     def prepare_status_update(self, new: Object, old: Object) -> Object:
         return inside(new, "metadata", lambda metadata: keep(metadata, old["metadata"], "labels"))
 
-    def generation_moves(self, new: Object, old: Object) -> bool:
+    def bumps_generation(self, new: Object, old: Object) -> bool:
         """Annotations count because they are copied to the ReplicaSets."""
         annotations = new["metadata"].get("annotations") != old["metadata"].get("annotations")
-        return annotations or super().generation_moves(new, old)
+        return annotations or super().bumps_generation(new, old)
 
     def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
         yield from validate_counts(spec, "replicas")
@@ -61,8 +61,8 @@ def _default_strategy(strategy: Object) -> Object:
 def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     if strategy["type"] == "RollingUpdate":
         unavailable, surge = strategy["rollingUpdate"]["maxUnavailable"], strategy["rollingUpdate"]["maxSurge"]
-        yield from validate_portion(unavailable, f"{path}.rollingUpdate.maxUnavailable")
-        yield from validate_portion(surge, f"{path}.rollingUpdate.maxSurge", whole=False)
+        yield from validate_int_or_percent(unavailable, f"{path}.rollingUpdate.maxUnavailable")
+        yield from validate_int_or_percent(surge, f"{path}.rollingUpdate.maxSurge", whole=False)
         if is_zero(unavailable) and is_zero(surge):
             why = "may not be 0 when `maxSurge` is 0"
             yield invalid(f"{path}.rollingUpdate.maxUnavailable", unavailable, why)

@@ -8,10 +8,10 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, immutable, invalid, not_supported, required, too_many
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address, validate_canonical_address, validate_endpoint_address
 from sandpool.server.kinds.containers import PROTOCOLS
-from sandpool.server.kinds.cow import drop, each, fill_absent, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import drop, each, fill_absent, inside
+from sandpool.server.kinds.ip_addresses import validate_address, validate_canonical_address, validate_endpoint_address
+from sandpool.server.kinds.strategy import KindStrategy
 
 _ADDRESS_TYPES: Final = ("FQDN", "IPv4", "IPv6")
 _MOST_ADDRESSES: Final = 100
@@ -21,7 +21,7 @@ _MOST_HINTS: Final = 8
 _COUNTED: Final = ("addressType", "endpoints", "ports")
 
 
-class EndpointSliceRules(KindRules):
+class EndpointSliceStrategy(KindStrategy):
     spec_generation = True
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
@@ -44,7 +44,7 @@ class EndpointSliceRules(KindRules):
             found.append(immutable("addressType", kind))
         return found
 
-    def generation_moves(self, new: Object, old: Object) -> bool:
+    def bumps_generation(self, new: Object, old: Object) -> bool:
         """Everything in a slice counts, and its labels do, because they say whose it is."""
         if new["metadata"].get("labels") != old["metadata"].get("labels"):
             return True

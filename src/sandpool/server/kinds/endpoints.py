@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from sandpool.api.causes import Cause, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address, validate_endpoint_address
 from sandpool.server.kinds.containers import PROTOCOLS, default_port
-from sandpool.server.kinds.cow import each, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, inside
+from sandpool.server.kinds.ip_addresses import validate_address, validate_endpoint_address
+from sandpool.server.kinds.strategy import KindStrategy
 
 
-class EndpointsRules(KindRules):
+class EndpointsStrategy(KindStrategy):
     allow_create_on_update = True
 
     def default(self, obj: Object, old: Object | None = None) -> Object:

@@ -9,8 +9,8 @@ from typing import Final
 from sandpool.api.causes import Cause, immutable, invalid, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.strategy import KindStrategy
 
 # How a field is called in the core group, and in events.k8s.io. Fields that are not here have one name.
 _RENAMED: Final = {
@@ -121,7 +121,7 @@ def _validate_series(event: Object) -> Iterator[Cause]:
         yield required("series.lastObservedTime")
 
 
-class CoreEventRules(KindRules):
+class CoreEventStrategy(KindStrategy):
     allow_create_on_update = True
     field_labels = frozenset(
         {*(f"involvedObject.{field}" for field in _OBJECT_FIELDS), "reason", "reportingComponent", "source", "type"}
@@ -133,7 +133,7 @@ class CoreEventRules(KindRules):
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         return list(_validate(new, "reportingComponent"))
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         about, component = obj.get("involvedObject") or {}, obj.get("reportingComponent") or ""
         return {
             **{f"involvedObject.{field}": about.get(field) or "" for field in _OBJECT_FIELDS},
@@ -144,7 +144,7 @@ class CoreEventRules(KindRules):
         }
 
 
-class EventRules(KindRules):
+class EventStrategy(KindStrategy):
     allow_create_on_update = True
     field_labels = frozenset(
         {*(f"regarding.{field}" for field in _OBJECT_FIELDS), "reason", "reportingController", "type"}
@@ -164,7 +164,7 @@ class EventRules(KindRules):
         changed = [field for field in _FIXED if event.get(field) != before.get(field)]
         return [*found, *(immutable(_name(field), event.get(field)) for field in changed)]
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         about = obj.get("regarding") or {}
         return {
             **{f"regarding.{field}": about.get(field) or "" for field in _OBJECT_FIELDS},

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 from sandpool.api.causes import Cause, invalid
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import drop, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import drop, inside
+from sandpool.server.kinds.strategy import KindStrategy
 
 
-class LeaseRules(KindRules):
+class LeaseStrategy(KindStrategy):
     allow_create_on_update = True
     allow_unconditional_update = False
 

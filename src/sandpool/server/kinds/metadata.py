@@ -8,7 +8,7 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, forbidden, immutable, invalid, quoted, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop, keep
+from sandpool.server.kinds.copy_on_write import drop, keep
 
 ANNOTATIONS_LIMIT: Final = 256 * 1024
 

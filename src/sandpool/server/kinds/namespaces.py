@@ -9,8 +9,8 @@ from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import forbidden
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop, fill_absent, fill_empty, inside, keep, put
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.strategy import KindStrategy
 
 #: The entry of ``spec.finalizers`` that goes when the content has gone.
 FINALIZER: Final = "kubernetes"
@@ -18,7 +18,7 @@ NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
 
 
-class NamespaceRules(KindRules):
+class NamespaceStrategy(KindStrategy):
     name_format = "label"
     field_labels = frozenset({"status.phase"})
     metadata_labels = frozenset({"metadata.name"})
@@ -26,13 +26,17 @@ class NamespaceRules(KindRules):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         obj = inside(obj, "status", lambda status: fill_empty(status, {"phase": "Active"}))
-        return _labelled(obj)
+        return _with_name_label(obj)
 
     def prepare_create(self, obj: Object) -> Object:
         finalizers = obj["spec"].get("finalizers") or []
         if FINALIZER not in finalizers:
             finalizers = [*finalizers, FINALIZER]
-        return {**_labelled(obj), "spec": {**obj["spec"], "finalizers": finalizers}, "status": {"phase": "Active"}}
+        return {
+            **_with_name_label(obj),
+            "spec": {**obj["spec"], "finalizers": finalizers},
+            "status": {"phase": "Active"},
+        }
 
     def prepare_update(self, new: Object, old: Object) -> Object:
         return inside(new, "spec", lambda spec: keep(spec, old.get("spec") or {}, "finalizers"))
@@ -64,14 +68,14 @@ class NamespaceRules(KindRules):
         obj = inside(obj, "metadata", lambda metadata: drop(metadata, "deletionGracePeriodSeconds"))
         return {**obj, "status": {**(obj.get("status") or {}), "phase": "Terminating"}}
 
-    def holds(self, obj: Object) -> bool:
+    def blocks_removal(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("finalizers"))
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         return {"status.phase": (obj.get("status") or {}).get("phase", "")}
 
 
-def _labelled(obj: Object) -> Object:
+def _with_name_label(obj: Object) -> Object:
     """Every namespace can be selected by a label with its name."""
     name = obj["metadata"].get("name")
     if not name or (obj["metadata"].get("labels") or {}).get(NAME_LABEL) == name:

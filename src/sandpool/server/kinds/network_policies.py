@@ -8,10 +8,10 @@ from typing import Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import read_range, validate_range
-from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside
+from sandpool.server.kinds.ip_addresses import read_range, validate_range
 from sandpool.server.kinds.label_selectors import validate_label_selector
+from sandpool.server.kinds.strategy import KindStrategy
 
 _POLICY_TYPES: Final = ("Ingress", "Egress")
 _PROTOCOLS: Final = ("TCP", "UDP", "SCTP")
@@ -19,7 +19,7 @@ _PEERS: Final = {"ingress": "from", "egress": "to"}
 _PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
 
 
-class NetworkPolicyRules(KindRules):
+class NetworkPolicyStrategy(KindStrategy):
     spec_generation = True
 
     def default(self, obj: Object, old: Object | None = None) -> Object:

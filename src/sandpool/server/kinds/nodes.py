@@ -8,16 +8,16 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import read_range, validate_range
-from sandpool.server.kinds.cow import drop, fill_absent, inside
-from sandpool.server.kinds.kind import KindRules
-from sandpool.server.kinds.resources import default_amounts, validate_amount
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, inside
+from sandpool.server.kinds.ip_addresses import read_range, validate_range
+from sandpool.server.kinds.resource_requirements import default_amounts, validate_amount
 from sandpool.server.kinds.scheduling import TAINT_EFFECTS
+from sandpool.server.kinds.strategy import KindStrategy
 
 _ONCE: Final = 'node updates may not change {} except from "" to valid'
 
 
-class NodeRules(KindRules):
+class NodeStrategy(KindStrategy):
     field_labels = frozenset({"spec.unschedulable"})
     metadata_labels = frozenset({"metadata.name"})
 
@@ -49,7 +49,7 @@ class NodeRules(KindRules):
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         return [*_validate_amounts(new["status"]), *_validate_addresses(new["status"])]
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
 
 

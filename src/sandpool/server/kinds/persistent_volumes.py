@@ -10,12 +10,12 @@ from sandpool.api.causes import Cause, forbidden, immutable, invalid, not_suppor
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.claims import ACCESS_MODES, VOLUME_MODES
-from sandpool.server.kinds.cow import drop, fill_absent, fill_empty, inside
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, inside
 from sandpool.server.kinds.differences import differences
-from sandpool.server.kinds.kind import KindRules
-from sandpool.server.kinds.resources import default_amounts
+from sandpool.server.kinds.persistent_volume_claims import ACCESS_MODES, VOLUME_MODES
+from sandpool.server.kinds.resource_requirements import default_amounts
 from sandpool.server.kinds.scheduling import validate_node_selector
+from sandpool.server.kinds.strategy import KindStrategy
 from sandpool.server.kinds.volumes import validate_host_path, validate_nfs
 
 _RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
@@ -62,7 +62,7 @@ _SECRETS: Final = (
 )
 
 
-class PersistentVolumeRules(KindRules):
+class PersistentVolumeStrategy(KindStrategy):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):

@@ -12,14 +12,14 @@ from sandpool.api.causes import quoted
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError, forbidden
-from sandpool.server.kinds.cow import fill_absent, put
-from sandpool.server.kinds.kind import Cluster
+from sandpool.server.kinds.copy_on_write import fill_absent, put
+from sandpool.server.kinds.strategy import ClusterReader
 
 _TOLERATED: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _PREEMPTION: Final = "PreemptLowerPriority"
 
 
-def admit_pod(pod: Object, old: Object | None, cluster: Cluster) -> Object:
+def admit_pod(pod: Object, old: Object | None, cluster: ClusterReader) -> Object:
     spec = pod["spec"]
     if old is not None:
         return put(pod, "spec", _with_tolerations(spec))
@@ -31,7 +31,7 @@ def _refuse(pod: Object, why: str) -> ApiError:
     return forbidden(POD, pod["metadata"].get("name") or "", why)
 
 
-def _with_account(spec: Object, pod: Object, cluster: Cluster) -> Object:
+def _with_account(spec: Object, pod: Object, cluster: ClusterReader) -> Object:
     name = spec.get("serviceAccountName")
     if not name:
         # The account named default appears moments after its namespace; a pod need not wait for it.
@@ -46,7 +46,7 @@ def _with_account(spec: Object, pod: Object, cluster: Cluster) -> Object:
     return spec
 
 
-def _with_priority(spec: Object, pod: Object, cluster: Cluster) -> Object:
+def _with_priority(spec: Object, pod: Object, cluster: ClusterReader) -> Object:
     name = spec.get("priorityClassName")
     if name:
         found = cluster.get("priorityclasses.scheduling.k8s.io", None, name)
@@ -75,7 +75,7 @@ def _with_priority(spec: Object, pod: Object, cluster: Cluster) -> Object:
     return fill_absent(spec, {"priority": value, "preemptionPolicy": policy})
 
 
-def _with_runtime_class(spec: Object, pod: Object, cluster: Cluster) -> Object:
+def _with_runtime_class(spec: Object, pod: Object, cluster: ClusterReader) -> Object:
     name, overhead = spec.get("runtimeClassName"), spec.get("overhead")
     if not name:
         if overhead:

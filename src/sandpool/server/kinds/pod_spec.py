@@ -9,17 +9,17 @@ from typing import Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address
 from sandpool.server.kinds.containers import (
-    Surroundings,
+    ContainerContext,
     default_container,
     validate_containers,
     validate_ephemeral_containers,
     validate_init_containers,
 )
-from sandpool.server.kinds.cow import each, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.ip_addresses import validate_address
 from sandpool.server.kinds.metadata import validate_labels
-from sandpool.server.kinds.resources import (
+from sandpool.server.kinds.resource_requirements import (
     default_amounts,
     default_requests_to_limits,
     default_requirements,
@@ -31,7 +31,7 @@ from sandpool.server.kinds.scheduling import (
     validate_spread,
     validate_tolerations,
 )
-from sandpool.server.kinds.security import validate_host_users, validate_pod_security_context
+from sandpool.server.kinds.security_contexts import validate_host_users, validate_pod_security_context
 from sandpool.server.kinds.volumes import default_volume, validate_volumes
 
 CONTAINER_LISTS: Final = ("containers", "initContainers", "ephemeralContainers")
@@ -57,7 +57,7 @@ def default_pod_spec(spec: Object) -> Object:
     return inside(spec, "overhead", default_amounts)
 
 
-def default_running_spec(spec: Object) -> Object:
+def default_own_pod_spec(spec: Object) -> Object:
     """What the spec of a Pod gets on top: a template leaves these open until a pod is made from it."""
     spec = fill_absent(spec, {"enableServiceLinks": True})
     for kind in ("containers", "initContainers"):
@@ -83,12 +83,12 @@ def validate_pod_spec(spec: Object, path: str, *, pod_name: str = "", pod: bool 
     """Everything wrong with a pod spec; ``pod`` when it is a Pod's own and not a template's."""
     volumes, wrong = validate_volumes(spec.get("volumes") or [], f"{path}.volumes", pod_name)
     yield from wrong
-    around = Surroundings(volumes, spec.get("terminationGracePeriodSeconds"), spec.get("hostUsers") is not False)
+    context = ContainerContext(volumes, spec.get("terminationGracePeriodSeconds"), spec.get("hostUsers") is not False)
     regular, init = spec.get("containers") or [], spec.get("initContainers") or []
-    yield from validate_containers(regular, around, f"{path}.containers")
-    yield from validate_init_containers(init, regular, around, f"{path}.initContainers")
+    yield from validate_containers(regular, context, f"{path}.containers")
+    yield from validate_init_containers(init, regular, context, f"{path}.initContainers")
     ephemeral = spec.get("ephemeralContainers") or []
-    yield from validate_ephemeral_containers(ephemeral, [*regular, *init], around, f"{path}.ephemeralContainers")
+    yield from validate_ephemeral_containers(ephemeral, [*regular, *init], context, f"{path}.ephemeralContainers")
     if (resources := spec.get("resources")) is not None:
         yield from validate_requirements(resources, f"{path}.resources", pod_level=True)
     yield from _validate_host_ports(spec, path, pod)

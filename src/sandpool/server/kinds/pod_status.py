@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from sandpool.api.causes import Cause, forbidden, immutable, invalid
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.addresses import validate_address
-from sandpool.server.kinds.cow import fill_absent, fill_empty, put
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, put
+from sandpool.server.kinds.ip_addresses import validate_address
 
 
-def gated(since: str | None) -> Object:
+def scheduling_gated_condition(since: str | None) -> Object:
     """The condition of a pod that may not be scheduled yet."""
     return {
         "type": "PodScheduled",
@@ -33,7 +33,7 @@ def default_pod_status(status: Object) -> Object:
     return status
 
 
-def keep_observed(status: Object, before: Object) -> Object:
+def keep_unknown_status_fields(status: Object, before: Object) -> Object:
     """A client that does not know what the server filled in does not erase it."""
     kept = {key: before[key] for key in ("qosClass", "observedGeneration") if before.get(key)}
     status = fill_empty(status, kept)

@@ -11,14 +11,19 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict, invalid
 from sandpool.server.kinds.containers import validate_image_padding
-from sandpool.server.kinds.cow import drop, fill_absent, inside, keep, put
+from sandpool.server.kinds.copy_on_write import drop, fill_absent, inside, keep, put
 from sandpool.server.kinds.differences import differences
-from sandpool.server.kinds.kind import Cluster, KindRules
 from sandpool.server.kinds.pod_admission import admit_pod
-from sandpool.server.kinds.pod_spec import default_pod_spec, default_running_spec, validate_pod_spec
-from sandpool.server.kinds.pod_status import default_pod_status, gated, keep_observed, validate_pod_status
-from sandpool.server.kinds.resources import quality_of_service
+from sandpool.server.kinds.pod_spec import default_own_pod_spec, default_pod_spec, validate_pod_spec
+from sandpool.server.kinds.pod_status import (
+    default_pod_status,
+    keep_unknown_status_fields,
+    scheduling_gated_condition,
+    validate_pod_status,
+)
+from sandpool.server.kinds.resource_requirements import qos_class
 from sandpool.server.kinds.scheduling import validate_added_tolerations, validate_removed_gates
+from sandpool.server.kinds.strategy import ClusterReader, KindStrategy
 
 _LARGEST: Final = 2**31 - 1
 _MAY_CHANGE: Final = ",".join(
@@ -32,7 +37,7 @@ _MAY_CHANGE: Final = ",".join(
 )
 
 
-class PodRules(KindRules):
+class PodStrategy(KindStrategy):
     spec_generation = True
     field_labels = frozenset(
         {
@@ -51,21 +56,21 @@ class PodRules(KindRules):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         obj = fill_absent(obj, {"spec": {}, "status": {}})
         if old is None or obj["spec"] is not old.get("spec"):
-            obj = inside(obj, "spec", lambda spec: default_running_spec(default_pod_spec(spec)))
+            obj = inside(obj, "spec", lambda spec: default_own_pod_spec(default_pod_spec(spec)))
         return inside(obj, "status", default_pod_status)
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         return obj if old is not None and obj["spec"] is old["spec"] else admit_pod(obj, old, cluster)
 
     def prepare_create(self, obj: Object) -> Object:
-        status: Object = {"phase": "Pending", "qosClass": quality_of_service(obj["spec"])}
+        status: Object = {"phase": "Pending", "qosClass": qos_class(obj["spec"])}
         if obj["spec"].get("schedulingGates"):
-            status["conditions"] = [gated(obj["metadata"].get("creationTimestamp"))]
+            status["conditions"] = [scheduling_gated_condition(obj["metadata"].get("creationTimestamp"))]
         return {**obj, "status": status}
 
     def prepare_status_update(self, new: Object, old: Object) -> Object:
         new = inside(new, "metadata", lambda metadata: keep(metadata, old["metadata"], "ownerReferences"))
-        return inside(new, "status", lambda status: keep_observed(status, old.get("status") or {}))
+        return inside(new, "status", lambda status: keep_unknown_status_fields(status, old.get("status") or {}))
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         if old is not None and new["spec"] is old["spec"]:
@@ -83,7 +88,7 @@ class PodRules(KindRules):
         period: int = spec.get("terminationGracePeriodSeconds") or 0 if requested is None else requested
         return period if period >= 0 else 1
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
         addresses = status.get("podIPs") or [{}]
         return {
@@ -131,13 +136,13 @@ def _validate_update(spec: Object, old: Object) -> Iterator[Cause]:
     yield from validate_removed_gates(
         spec.get("schedulingGates") or [], old.get("schedulingGates") or [], "spec.schedulingGates"
     )
-    compared = _without_what_may_change(spec, old)
+    compared = _with_mutable_fields_of(spec, old)
     if compared != old:
         changes = differences(old, compared, "spec")
         yield forbidden("spec", f"pod updates may not change fields other than {_MAY_CHANGE}\n{changes}")
 
 
-def _without_what_may_change(spec: Object, old: Object) -> Object:
+def _with_mutable_fields_of(spec: Object, old: Object) -> Object:
     """The new spec with everything that may change as it was."""
     spec = keep(spec, old, "activeDeadlineSeconds", "tolerations", "schedulingGates")
     for kind in ("containers", "initContainers"):

@@ -9,20 +9,20 @@ from sandpool.api.causes import Cause, forbidden, immutable, not_supported
 from sandpool.api.kinds import PRIORITY_CLASS
 from sandpool.api.resource import Object
 from sandpool.kube.errors import forbidden as refuse
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import Cluster, KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.strategy import ClusterReader, KindStrategy
 
 _HIGHEST_PRIORITY: Final = 1_000_000_000
 _SYSTEM_PRIORITIES: Final = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
 
 
-class PriorityClassRules(KindRules):
+class PriorityClassStrategy(KindStrategy):
     spec_generation = True
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
         return fill_absent(obj, {"preemptionPolicy": "PreemptLowerPriority", "value": 0})
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         """There is one default at most."""
         if obj.get("globalDefault") and not (old or {}).get("globalDefault"):
             for other in cluster.objects(PRIORITY_CLASS.group_resource):
@@ -42,7 +42,7 @@ class PriorityClassRules(KindRules):
             found.append(immutable("preemptionPolicy", new.get("preemptionPolicy")))
         return found
 
-    def generation_moves(self, new: Object, old: Object) -> bool:
+    def bumps_generation(self, new: Object, old: Object) -> bool:
         return False  # nothing that would count can change
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import fill_absent, fill_empty, inside
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside
 
 _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _HTTP_GET: Final = {"path": "/", "scheme": "HTTP"}

@@ -8,15 +8,15 @@ from typing import Final
 from sandpool.api.causes import Cause, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import each, fill_empty, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, fill_empty, inside
 from sandpool.server.kinds.label_selectors import validate_label_selector
+from sandpool.server.kinds.strategy import KindStrategy
 
 GROUP: Final = "rbac.authorization.k8s.io"
 _SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 
 
-class RoleRules(KindRules):
+class RoleStrategy(KindStrategy):
     """Of Role; a ClusterRole may also speak of URLs that are no resources, and be composed of other roles."""
 
     name_format = "path"
@@ -26,7 +26,7 @@ class RoleRules(KindRules):
         return list(_validate_rules(new, old, namespaced=True))
 
 
-class ClusterRoleRules(KindRules):
+class ClusterRoleStrategy(KindStrategy):
     name_format = "path"
     allow_create_on_update = True
 
@@ -34,7 +34,7 @@ class ClusterRoleRules(KindRules):
         return [*_validate_rules(new, old, namespaced=False), *_validate_aggregation(new)]
 
 
-class RoleBindingRules(KindRules):
+class RoleBindingStrategy(KindStrategy):
     """Of RoleBinding, and with ``namespaced`` off of ClusterRoleBinding."""
 
     name_format = "path"

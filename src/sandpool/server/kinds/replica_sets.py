@@ -8,18 +8,18 @@ from typing import ClassVar
 from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.server.kinds.workloads import (
-    WorkloadRules,
-    is_readable,
-    unreadable,
+    WorkloadStrategy,
+    invalid_selector,
+    is_valid_selector,
     validate_counts,
-    validate_lasting,
+    validate_restart_always,
     validate_selected,
     validate_selector,
     validate_template,
 )
 
 
-class ReplicaSetRules(WorkloadRules):
+class ReplicaSetStrategy(WorkloadStrategy):
     defaults: ClassVar[Object] = {"replicas": 1}
     status: ClassVar[Object] = {"replicas": 0}
     parts: ClassVar[Mapping[str, str]] = {
@@ -38,9 +38,9 @@ class ReplicaSetRules(WorkloadRules):
 def validate_replicated_template(spec: Object) -> Iterator[Cause]:
     """Of a ReplicaSet, or of a Deployment, which makes ReplicaSets."""
     selector, template = spec.get("selector"), spec["template"]
-    if not is_readable(selector):
-        yield unreadable(selector, "invalid label selector")
+    if not is_valid_selector(selector):
+        yield invalid_selector(selector, "invalid label selector")
         return
     yield from validate_selected(template, selector)
     yield from validate_template(template)
-    yield from validate_lasting(template, "ReplicaSet")
+    yield from validate_restart_always(template, "ReplicaSet")

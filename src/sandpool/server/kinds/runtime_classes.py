@@ -8,16 +8,16 @@ from typing import Any, Final
 from sandpool.api.causes import Cause, duplicate, immutable, invalid, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import inside
 from sandpool.server.kinds.metadata import validate_labels
-from sandpool.server.kinds.resources import default_amounts, validate_requirements
+from sandpool.server.kinds.resource_requirements import default_amounts, validate_requirements
 from sandpool.server.kinds.scheduling import validate_tolerations
+from sandpool.server.kinds.strategy import KindStrategy
 
 _IDENTITY: Final = ("key", "operator", "value", "effect")
 
 
-class RuntimeClassRules(KindRules):
+class RuntimeClassStrategy(KindStrategy):
     allow_create_on_update = True
     allow_unconditional_update = False
 

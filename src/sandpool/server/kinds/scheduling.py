@@ -8,7 +8,7 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_supported, required
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import drop
+from sandpool.server.kinds.copy_on_write import drop
 from sandpool.server.kinds.label_selectors import validate_label_selector
 
 TAINT_EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import each, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import each, inside
+from sandpool.server.kinds.strategy import KindStrategy
 
 
-class ServiceAccountRules(KindRules):
+class ServiceAccountStrategy(KindStrategy):
     def prepare_create(self, obj: Object) -> Object:
         return inside(obj, "secrets", lambda secrets: each(secrets, _only_name))
 

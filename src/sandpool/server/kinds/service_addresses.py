@@ -13,8 +13,8 @@ from typing import Final
 
 from sandpool.api.causes import Cause, duplicate, invalid, not_supported, required
 from sandpool.api.resource import Object
-from sandpool.server.kinds.addresses import read_address, validate_address
-from sandpool.server.kinds.cow import fill_absent, fill_empty, put
+from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, put
+from sandpool.server.kinds.ip_addresses import read_address, validate_address
 
 _OURS: Final = "IPv4"
 _FAMILIES: Final = ("IPv4", "IPv6")
@@ -36,11 +36,11 @@ def _has_foreign_endpoints(spec: Object) -> bool:
     return spec.get("clusterIP") == "None" and not spec.get("selector")
 
 
-def family_of(address: str) -> str:
+def ip_family(address: str) -> str:
     return "IPv4" if isinstance(read_address(address), IPv4Address) else "IPv6"
 
 
-def settle_addresses(spec: Object, before: Object | None) -> Object:
+def normalize_addresses(spec: Object, before: Object | None) -> Object:
     """The spec with both fields in step, and with the addresses it had where the update left them out."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if before is None:
@@ -56,7 +56,7 @@ def settle_addresses(spec: Object, before: Object | None) -> Object:
     return {**spec, "clusterIPs": [address]} if address else {**spec, "clusterIPs": []}
 
 
-def settle_families(spec: Object, before: Object | None) -> tuple[Object, list[Cause]]:
+def normalize_ip_families(spec: Object, before: Object | None) -> tuple[Object, list[Cause]]:
     """The spec with its families and their policy filled in, or what is wrong with them."""
     if not needs_address(spec) or (before is not None and _still_prefers_both(spec, before)):
         return spec, []
@@ -64,14 +64,14 @@ def settle_families(spec: Object, before: Object | None) -> tuple[Object, list[C
     if wrong := list(validate_addresses(spec, before)):
         return spec, wrong
     if before is not None:
-        spec = _reduced(spec, before)
+        spec = _single_family(spec, before)
     wrong = list(_validate_count(spec, before))
     families = list(spec.get("ipFamilies") or ())
     for index, address in enumerate(spec.get("clusterIPs") or ()):
         if address == "None":
             break
         if index >= len(families):
-            family = family_of(address)
+            family = ip_family(address)
             families.append(family)
             if family != _OURS:
                 why = f"{family} is not configured on this cluster"
@@ -99,7 +99,7 @@ def _with_policy(spec: Object, before: Object | None) -> Object:
     )
 
 
-def _reduced(spec: Object, before: Object) -> Object:
+def _single_family(spec: Object, before: Object) -> Object:
     """Who asks for a single family and says no more, means the first one."""
     if spec["ipFamilyPolicy"] == "SingleStack":
         for field in ("clusterIPs", "ipFamilies"):
@@ -155,11 +155,11 @@ def validate_addresses(spec: Object, before: Object | None) -> Iterator[Cause]:
         yield invalid("spec.clusterIPs", addresses, "may only hold up to 2 values")
     if wrong:
         return
-    if len(addresses) > 1 and len({family_of(each) for each in addresses}) == 1:
+    if len(addresses) > 1 and len({ip_family(each) for each in addresses}) == 1:
         yield invalid("spec.clusterIPs", addresses, "may specify no more than one IP for each IP family")
     if not is_headless(spec):
         for index, (each, family) in enumerate(zip(addresses, families, strict=False)):
-            if family in _FAMILIES and family_of(each) != family:
+            if family in _FAMILIES and ip_family(each) != family:
                 why = f"expected an {family} value as indicated by `ipFamilies[{index}]`"
                 yield invalid(f"spec.clusterIPs[{index}]", each, why)
 

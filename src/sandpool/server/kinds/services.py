@@ -8,24 +8,24 @@ from sandpool.api.causes import Cause
 from sandpool.api.kinds import SERVICE
 from sandpool.api.resource import Object
 from sandpool.kube.errors import invalid
-from sandpool.server.kinds.allocation import allocate, needs_health_check, wants_node_ports
-from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, inside, put
-from sandpool.server.kinds.kind import Cluster, KindRules
-from sandpool.server.kinds.service_addresses import needs_address, settle_addresses, settle_families
-from sandpool.server.kinds.service_spec import (
+from sandpool.server.kinds.copy_on_write import drop, each, fill_absent, fill_empty, inside, put
+from sandpool.server.kinds.service_addresses import needs_address, normalize_addresses, normalize_ip_families
+from sandpool.server.kinds.service_allocation import allocate, allocates_node_ports, needs_health_check_port
+from sandpool.server.kinds.service_validation import (
     is_externally_accessible,
     validate_load_balancer_status,
     validate_service_annotations,
     validate_service_change,
     validate_service_spec,
 )
+from sandpool.server.kinds.strategy import ClusterReader, KindStrategy
 
 _AFFINITY_SECONDS: Final = 10800
 _NO_STATUS: Final[Object] = {"loadBalancer": {}}
 _ADDRESS_FIELDS: Final = ("clusterIP", "clusterIPs")
 
 
-class ServiceRules(KindRules):
+class ServiceStrategy(KindStrategy):
     name_format = "label"
     allow_create_on_update = True
     field_labels = frozenset({"spec.clusterIP", "spec.type"})
@@ -38,14 +38,14 @@ class ServiceRules(KindRules):
             obj = inside(obj, "status", _default_status)
         return obj
 
-    def admit(self, obj: Object, old: Object | None, cluster: Cluster) -> Object:
+    def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         if old is not None and obj["spec"] is old["spec"]:
             return obj
         before = old["spec"] if old is not None else None
-        spec = settle_addresses(obj["spec"], before)
+        spec = normalize_addresses(obj["spec"], before)
         if before is not None:
-            spec = _keep_ports(spec, before)
-        spec, wrong = settle_families(spec, before)
+            spec = _keep_node_ports(spec, before)
+        spec, wrong = normalize_ip_families(spec, before)
         if wrong:
             raise invalid(SERVICE, obj["metadata"].get("name") or "", wrong)
         return allocate(put(obj, "spec", spec), old, cluster)
@@ -56,7 +56,7 @@ class ServiceRules(KindRules):
     def prepare_update(self, new: Object, old: Object) -> Object:
         if new["spec"] is old["spec"]:
             return new
-        new = inside(new, "spec", lambda spec: _without_inner_policy(_give_up(spec, old["spec"])))
+        new = inside(new, "spec", lambda spec: _without_inner_policy(_drop_unused_fields(spec, old["spec"])))
         return new if new["spec"]["type"] == "LoadBalancer" else put(new, "status", {**new["status"], **_NO_STATUS})
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
@@ -71,7 +71,7 @@ class ServiceRules(KindRules):
     def validate_status(self, new: Object, old: Object) -> list[Cause]:
         return list(validate_load_balancer_status(new, old))
 
-    def selectable(self, obj: Object) -> dict[str, str]:
+    def selectable_fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}
         return {"spec.clusterIP": spec.get("clusterIP") or "", "spec.type": spec.get("type") or ""}
 
@@ -110,9 +110,9 @@ def _default_ingress(point: Object) -> Object:
     return fill_absent(point, {"ipMode": "VIP"}) if point.get("ip") else point
 
 
-def _keep_ports(spec: Object, before: Object) -> Object:
+def _keep_node_ports(spec: Object, before: Object) -> Object:
     """The ports on the nodes that it had, where an update of the same type leaves them out."""
-    if wants_node_ports(before) and wants_node_ports(spec):
+    if allocates_node_ports(before) and allocates_node_ports(spec):
         had = {port.get("name"): port.get("nodePort") for port in before.get("ports") or ()}
         taken = {port.get("nodePort") for port in spec.get("ports") or ()}
 
@@ -121,12 +121,12 @@ def _keep_ports(spec: Object, before: Object) -> Object:
             return fill_empty(port, {"nodePort": number}) if number and number not in taken else port
 
         spec = inside(spec, "ports", lambda ports: each(ports, keep))
-    if needs_health_check(before) and needs_health_check(spec):
+    if needs_health_check_port(before) and needs_health_check_port(spec):
         spec = fill_empty(spec, {"healthCheckNodePort": before["healthCheckNodePort"]})
     return spec
 
 
-def _give_up(spec: Object, before: Object) -> Object:
+def _drop_unused_fields(spec: Object, before: Object) -> Object:
     """The spec without what its new type has no use for; what an update sets in spite of that is for validation."""
 
     def unchanged(*fields: str) -> bool:
@@ -136,11 +136,11 @@ def _give_up(spec: Object, before: Object) -> Object:
         if unchanged(*_ADDRESS_FIELDS):
             spec = drop(spec, *_ADDRESS_FIELDS)
         spec = drop(spec, *(field for field in ("ipFamilies", "ipFamilyPolicy") if unchanged(field)))
-    if _is_on_nodes(before) and not _is_on_nodes(spec):
+    if _has_node_ports(before) and not _has_node_ports(spec):
         known = {port.get("nodePort") for port in before.get("ports") or ()}
         if {port["nodePort"] for port in spec.get("ports") or () if port.get("nodePort")} <= known:
             spec = inside(spec, "ports", lambda ports: each(ports, lambda port: drop(port, "nodePort")))
-    if needs_health_check(before) and not needs_health_check(spec) and unchanged("healthCheckNodePort"):
+    if needs_health_check_port(before) and not needs_health_check_port(spec) and unchanged("healthCheckNodePort"):
         spec = drop(spec, "healthCheckNodePort")
     if before["type"] == "LoadBalancer" and spec["type"] != "LoadBalancer":
         balanced = ("allocateLoadBalancerNodePorts", "loadBalancerClass")
@@ -150,7 +150,7 @@ def _give_up(spec: Object, before: Object) -> Object:
     return spec
 
 
-def _is_on_nodes(spec: Object) -> bool:
+def _has_node_ports(spec: Object) -> bool:
     return spec["type"] in ("NodePort", "LoadBalancer")
 
 

@@ -8,15 +8,15 @@ from typing import ClassVar, Final
 from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.claims import default_claim_spec, validate_claim_spec
-from sandpool.server.kinds.cow import drop, each, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.copy_on_write import drop, each, fill_absent, fill_empty, inside, keep, put
+from sandpool.server.kinds.persistent_volume_claims import default_claim_spec, validate_claim_spec
 from sandpool.server.kinds.workloads import (
     NOT_NEGATIVE,
-    WorkloadRules,
-    is_readable,
-    unreadable,
+    WorkloadStrategy,
+    invalid_selector,
+    is_valid_selector,
     validate_counts,
-    validate_lasting,
+    validate_restart_always,
     validate_selected,
     validate_selector,
     validate_template,
@@ -33,7 +33,7 @@ _MAY_CHANGE: Final = (
 )
 
 
-class StatefulSetRules(WorkloadRules):
+class StatefulSetStrategy(WorkloadStrategy):
     name_format = "label"
     defaults: ClassVar[Object] = {
         "podManagementPolicy": "OrderedReady",
@@ -73,12 +73,12 @@ class StatefulSetRules(WorkloadRules):
             yield invalid("spec.ordinals.start", start, NOT_NEGATIVE)
         selector, template = spec.get("selector"), spec["template"]
         yield from validate_selector(selector, "statefulset")
-        if is_readable(selector):
+        if is_valid_selector(selector):
             yield from validate_selected(template, selector)
             yield from validate_template(_with_claims(template, spec.get("volumeClaimTemplates") or []))
         else:
-            yield unreadable(selector)
-        yield from validate_lasting(template, "StatefulSet")
+            yield invalid_selector(selector)
+        yield from validate_restart_always(template, "StatefulSet")
 
     def validate_change(self, spec: Object, before: Object) -> Iterator[Cause]:
         if keep(spec, before, *_MAY_CHANGE) != before:

@@ -8,8 +8,8 @@ from typing import Final
 from sandpool.api.causes import Cause, duplicate, immutable, invalid, not_supported, required, too_long
 from sandpool.api.resource import Object
 from sandpool.server import names
-from sandpool.server.kinds.cow import fill_absent
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent
+from sandpool.server.kinds.strategy import KindStrategy
 
 _RECLAIM_POLICIES: Final = ("Delete", "Retain")
 _BINDING_MODES: Final = ("Immediate", "WaitForFirstConsumer")
@@ -18,7 +18,7 @@ _LARGEST_PARAMETERS: Final = 256 * 1024
 _FIXED: Final = ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode")
 
 
-class StorageClassRules(KindRules):
+class StorageClassStrategy(KindStrategy):
     def default(self, obj: Object, old: Object | None = None) -> Object:
         return fill_absent(obj, {"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
 

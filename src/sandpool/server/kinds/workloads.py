@@ -10,17 +10,17 @@ from typing import ClassVar, Final
 
 from sandpool.api.causes import INVALID, Cause, forbidden, immutable, invalid, not_supported, required, shown
 from sandpool.api.resource import Object
-from sandpool.server.kinds.cow import fill_absent, inside
-from sandpool.server.kinds.kind import KindRules
+from sandpool.server.kinds.copy_on_write import fill_absent, inside
 from sandpool.server.kinds.label_selectors import is_empty, matches, validate_label_selector
 from sandpool.server.kinds.metadata import validate_annotations, validate_labels
 from sandpool.server.kinds.pod_spec import default_pod_spec, validate_pod_spec
+from sandpool.server.kinds.strategy import KindStrategy
 
 NOT_NEGATIVE: Final = "must be greater than or equal to 0"
 _TEMPLATE: Final = "spec.template"
 
 
-class WorkloadRules(KindRules):
+class WorkloadStrategy(KindStrategy):
     spec_generation = True
     defaults: ClassVar[Object] = {}
     status: ClassVar[Object] = {}  # of a new one
@@ -90,19 +90,19 @@ def validate_selector(selector: Object | None, kind: str, *, needed: bool = True
         yield invalid("spec.selector", selector, f"empty selector is invalid for {kind}")
 
 
-def is_readable(selector: Object | None) -> bool:
+def is_valid_selector(selector: Object | None) -> bool:
     """Whether it can be told what a selector selects. None of them selects nothing."""
     return selector is None or not any(validate_label_selector(selector, ""))
 
 
-def unreadable(selector: Object | None, why: str = "") -> Cause:
+def invalid_selector(selector: Object | None, why: str = "") -> Cause:
     return Cause("spec.selector", INVALID, f"Invalid value: {shown(selector)}" + (f": {why}" if why else ""))
 
 
 def validate_selected(template: Object, selector: Object | None) -> Iterator[Cause]:
     """The pods of a template are those that the selector finds again."""
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if is_readable(selector) and (selector is None or (not is_empty(selector) and not matches(selector, labels))):
+    if is_valid_selector(selector) and (selector is None or (not is_empty(selector) and not matches(selector, labels))):
         yield invalid(f"{_TEMPLATE}.metadata.labels", labels or None, "`selector` does not match template `labels`")
 
 
@@ -115,7 +115,7 @@ def validate_template(template: Object) -> Iterator[Cause]:
         yield forbidden(f"{_TEMPLATE}.spec.ephemeralContainers", "ephemeral containers not allowed in pod template")
 
 
-def validate_lasting(template: Object, kind: str) -> Iterator[Cause]:
+def validate_restart_always(template: Object, kind: str) -> Iterator[Cause]:
     """The pods live until they are taken away."""
     spec = template.get("spec") or {}
     if spec.get("restartPolicy") != "Always":

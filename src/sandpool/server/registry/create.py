@@ -9,10 +9,10 @@ from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 
@@ -21,7 +21,7 @@ _NAME_ATTEMPTS = 8
 
 
 async def create(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     body: Any,
@@ -43,10 +43,10 @@ async def create(
         context.check_namespace(resource, obj["metadata"])
     if obj["metadata"].get("resourceVersion"):
         raise ApiError("resourceVersion should not be set on objects to be created", code=500, reason="")
-    obj = resource.rules.default(obj)
+    obj = resource.strategy.default(obj)
     if not applied:
         obj = tracked(context, resource, None, obj, options)
-    obj = resource.rules.admit(obj, None, context.neighbours)
+    obj = resource.strategy.admit(obj, None, context.neighbours)
     obj = new_object(context, resource, obj)
     if options.guard is not None:
         options.guard(obj, None)
@@ -55,10 +55,10 @@ async def create(
             obj,
             None,
             namespaced=resource.type.namespaced,
-            name_format=resource.rules.name_format,
+            name_format=resource.strategy.name_format,
             custom=resource.custom,
         )
-        causes += resource.rules.validate(obj, None)
+        causes += resource.strategy.validate(obj, None)
     refuse_invalid(resource, obj, causes)
     key = (namespace, obj["metadata"]["name"])
     await _check_free(context, resource, key)
@@ -70,7 +70,7 @@ async def create(
     return outcome
 
 
-async def _check_free(context: Context, resource: Resource, key: Key) -> None:
+async def _check_free(context: RegistryContext, resource: Resource, key: Key) -> None:
     """Lets nothing else run if the key is free, so that it still is when the object is stored."""
     taken = context.store.head(resource.storage, key)
     if taken is None:
@@ -95,20 +95,20 @@ def _address(resource: Resource, metadata: Object, namespace: str, name: str) ->
     return metadata
 
 
-def new_object(context: Context, resource: Resource, obj: Object) -> Object:
+def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Object:
     """The object with everything that only the server sets on a new one."""
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
         metadata = {**metadata, "name": _free_name(context, resource, metadata)}
     metadata = {**metadata, "uid": str(uuid.UUID(int=context.random.getrandbits(128), version=4))}
     metadata["creationTimestamp"] = context.now()
-    if resource.rules.spec_generation or resource.custom:
+    if resource.strategy.spec_generation or resource.custom:
         metadata["generation"] = 1
     # Last, because some of what a kind sets follows from the name and the time.
-    return resource.rules.prepare_create({**obj, "metadata": metadata})
+    return resource.strategy.prepare_create({**obj, "metadata": metadata})
 
 
-def _free_name(context: Context, resource: Resource, metadata: Object) -> str:
+def _free_name(context: RegistryContext, resource: Resource, metadata: Object) -> str:
     for _ in range(_NAME_ATTEMPTS):
         name = generate_name(metadata["generateName"], context.random)
         if context.store.head(resource.storage, (metadata.get("namespace", ""), name)) is None:

@@ -10,13 +10,13 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.kube.sharing import same, shared
-from sandpool.server.apply import settled
+from sandpool.server.apply import ignore_time_only_change
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome, key_of
+from sandpool.server.registry.context import Outcome, RegistryContext, key_of
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
 # Writes that a client words itself, and whose content therefore follows the rules of the kind. The other subresources
@@ -26,7 +26,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 async def update(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     name: str,
@@ -43,7 +43,7 @@ async def update(
         raise BadRequest("name must be provided")
     expect_name(metadata, name)
     expect_namespace(resource, metadata, namespace)
-    if resource.rules.allow_create_on_update and context.store.head(resource.storage, (namespace, name)) is None:
+    if resource.strategy.allow_create_on_update and context.store.head(resource.storage, (namespace, name)) is None:
         return await create(context, resource, namespace, body, options, name=name, duplicates=duplicates)
     old = context.current(resource, namespace, name)
     metadata = {**metadata}
@@ -58,7 +58,7 @@ async def update(
 
 
 async def store_update(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     new: Object,
     old: Object,
@@ -79,7 +79,7 @@ async def store_update(
     new = _restrict(resource, new, old, subresource)
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     if subresource in _WORDED_BY_CLIENTS:
-        new = resource.rules.default(new, old)
+        new = resource.strategy.default(new, old)
     if not applied:
         new = tracked(context, resource, old, new, options, subresource)
     new = _prepare(context, resource, new, old, subresource)
@@ -89,7 +89,7 @@ async def store_update(
         wrong = _validate(resource, new, old, subresource)
     refuse_invalid(resource, new, wrong)
     new = _generation(resource, new, old)
-    new = settled(old, new)
+    new = ignore_time_only_change(old, new)
     if same(new, old):
         if not options.dry_run:
             await context.settle(resource, key_of(old))
@@ -116,7 +116,7 @@ def _check_version(resource: Resource, new: Object, old: Object) -> None:
     if version:
         if version != before["resourceVersion"]:
             raise conflict(resource.type, before["name"], MODIFIED)
-    elif not resource.rules.allow_unconditional_update:
+    elif not resource.strategy.allow_unconditional_update:
         cause = causes.invalid("metadata.resourceVersion", 0, "must be specified for an update")
         # kube-apiserver names the resource here, not the kind.
         raise invalid(replace(resource.type, kind=resource.type.plural), before["name"], [cause])
@@ -138,14 +138,14 @@ def _restrict(resource: Resource, new: Object, old: Object, subresource: str) ->
     return new
 
 
-def _prepare(context: Context, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+def _prepare(context: RegistryContext, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
     """Have it admitted, and put back what no update may change."""
-    rules = resource.rules
+    strategy = resource.strategy
     if subresource == "status":
-        new = rules.prepare_status_update(new, old)
+        new = strategy.prepare_status_update(new, old)
     elif subresource in _WORDED_BY_CLIENTS:
-        new = rules.admit(new, old, context.neighbours)
-        new = rules.prepare_update(new, old)
+        new = strategy.admit(new, old, context.neighbours)
+        new = strategy.prepare_update(new, old)
     metadata = keep_system_fields(new["metadata"], old["metadata"])
     if not metadata.get("resourceVersion"):
         metadata = {**metadata, "resourceVersion": old["metadata"]["resourceVersion"]}
@@ -162,14 +162,14 @@ def _take(obj: Object, source: Object, field: str) -> Object:
 
 
 def _validate(resource: Resource, new: Object, old: Object, subresource: str) -> list[Cause]:
-    rules = resource.rules
+    strategy = resource.strategy
     found = validate_metadata(
-        new, old, namespaced=resource.type.namespaced, name_format=rules.name_format, custom=resource.custom
+        new, old, namespaced=resource.type.namespaced, name_format=strategy.name_format, custom=resource.custom
     )
     if subresource == "status":
-        found += rules.validate_status(new, old)
+        found += strategy.validate_status(new, old)
     elif subresource in _WORDED_BY_CLIENTS:
-        found += rules.validate(new, old)
+        found += strategy.validate(new, old)
     return found
 
 
@@ -177,7 +177,7 @@ def _generation(resource: Resource, new: Object, old: Object) -> Object:
     if resource.custom:
         moved = _differs(new, old, has_status=resource.has_status) or _differs(old, new, has_status=resource.has_status)
     else:
-        moved = resource.rules.spec_generation and resource.rules.generation_moves(new, old)
+        moved = resource.strategy.spec_generation and resource.strategy.bumps_generation(new, old)
     if not moved:
         return new
     generation = old["metadata"].get("generation", 0) + 1
@@ -202,5 +202,5 @@ def _is_finished(resource: Resource, new: Object) -> bool:
         metadata.get("deletionTimestamp")
         and not metadata.get("finalizers")
         and not metadata.get("deletionGracePeriodSeconds")
-        and not resource.rules.holds(new)
+        and not resource.strategy.blocks_removal(new)
     )

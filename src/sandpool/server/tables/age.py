@@ -26,10 +26,10 @@ def age(timestamp: str | None, now: datetime) -> str:
     if not timestamp:
         return UNKNOWN
     then = parse_time(timestamp)
-    return INVALID if then is None else short(now - then)
+    return INVALID if then is None else short_duration(now - then)
 
 
-def short(duration: timedelta) -> str:
+def short_duration(duration: timedelta) -> str:
     """Two units at most, and one as soon as the second stops mattering: 95s, 4m30s, 12m, 3h5m, 30h, 3d4h, 40d, 2y35d.
 
     Up to a second in the future counts as now, because clocks differ; further ahead is invalid.

@@ -11,13 +11,13 @@ from sandpool.server.tables.printer import (
     AGE,
     NAME,
     NONE,
-    Heading,
     Printer,
+    TableColumn,
     age_of,
     condition,
-    dig,
     integer,
     name_of,
+    value_at,
     wide,
 )
 
@@ -25,7 +25,7 @@ _ROLE_PREFIX = "node-role.kubernetes.io/"
 
 
 def _node(obj: Object, now: datetime) -> list[Any]:
-    info = dig(obj, "status", "nodeInfo") or {}
+    info = value_at(obj, "status", "nodeInfo") or {}
     architecture = info.get("architecture")
     return [
         name_of(obj),
@@ -44,23 +44,23 @@ def _node(obj: Object, now: datetime) -> list[Any]:
 def _node_status(obj: Object) -> str:
     ready = (condition(obj, "Ready") or {}).get("status")
     status = {None: "Unknown", "True": "Ready"}.get(ready, "NotReady")
-    return f"{status},SchedulingDisabled" if dig(obj, "spec", "unschedulable") else status
+    return f"{status},SchedulingDisabled" if value_at(obj, "spec", "unschedulable") else status
 
 
 def _node_roles(obj: Object) -> str:
-    labels = dig(obj, "metadata", "labels") or {}
+    labels = value_at(obj, "metadata", "labels") or {}
     roles = {key.removeprefix(_ROLE_PREFIX) for key in labels if key.startswith(_ROLE_PREFIX)}
     roles.add(labels.get("kubernetes.io/role") or "")
     return ",".join(sorted(roles - {""})) or NONE
 
 
 def _node_address(obj: Object, type: str) -> str:
-    addresses = dig(obj, "status", "addresses") or ()
+    addresses = value_at(obj, "status", "addresses") or ()
     return next((found["address"] for found in addresses if found.get("type") == type), NONE)
 
 
 def _namespace(obj: Object, now: datetime) -> list[Any]:
-    return [name_of(obj), dig(obj, "status", "phase") or "", age_of(obj, now)]
+    return [name_of(obj), value_at(obj, "status", "phase") or "", age_of(obj, now)]
 
 
 def _secret(obj: Object, now: datetime) -> list[Any]:
@@ -76,7 +76,7 @@ def _service_account(obj: Object, now: datetime) -> list[Any]:
 
 
 def _lease(obj: Object, now: datetime) -> list[Any]:
-    return [name_of(obj), dig(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
+    return [name_of(obj), value_at(obj, "spec", "holderIdentity") or "", age_of(obj, now)]
 
 
 def _binding(obj: Object, now: datetime) -> list[Any]:
@@ -88,7 +88,7 @@ def _binding(obj: Object, now: datetime) -> list[Any]:
         subjects.setdefault(subject.get("kind") or "", []).append(name)
     return [
         name_of(obj),
-        f"{dig(obj, 'roleRef', 'kind') or ''}/{dig(obj, 'roleRef', 'name') or ''}",
+        f"{value_at(obj, 'roleRef', 'kind') or ''}/{value_at(obj, 'roleRef', 'name') or ''}",
         age_of(obj, now),
         *(", ".join(subjects[kind]) for kind in ("User", "Group", "ServiceAccount")),
     ]
@@ -108,16 +108,16 @@ def _runtime_class(obj: Object, now: datetime) -> list[Any]:
     return [name_of(obj), obj.get("handler") or "", age_of(obj, now)]
 
 
-_BINDING = Printer((NAME, Heading("Role"), AGE, wide("Users"), wide("Groups"), wide("ServiceAccounts")), _binding)
+_BINDING = Printer((NAME, TableColumn("Role"), AGE, wide("Users"), wide("Groups"), wide("ServiceAccounts")), _binding)
 
 PRINTERS = {
     "nodes": Printer(
         (
             NAME,
-            Heading("Status"),
-            Heading("Roles"),
+            TableColumn("Status"),
+            TableColumn("Roles"),
             AGE,
-            Heading("Version"),
+            TableColumn("Version"),
             wide("Internal-IP"),
             wide("External-IP"),
             wide("OS-Image"),
@@ -126,16 +126,16 @@ PRINTERS = {
         ),
         _node,
     ),
-    "namespaces": Printer((NAME, Heading("Status"), AGE), _namespace),
-    "secrets": Printer((NAME, Heading("Type"), Heading("Data"), AGE), _secret),
-    "configmaps": Printer((NAME, Heading("Data"), AGE), _config_map),
+    "namespaces": Printer((NAME, TableColumn("Status"), AGE), _namespace),
+    "secrets": Printer((NAME, TableColumn("Type"), TableColumn("Data"), AGE), _secret),
+    "configmaps": Printer((NAME, TableColumn("Data"), AGE), _config_map),
     "serviceaccounts": Printer((NAME, AGE), _service_account),
-    "leases.coordination.k8s.io": Printer((NAME, Heading("Holder"), AGE), _lease),
+    "leases.coordination.k8s.io": Printer((NAME, TableColumn("Holder"), AGE), _lease),
     "rolebindings.rbac.authorization.k8s.io": _BINDING,
     "clusterrolebindings.rbac.authorization.k8s.io": _BINDING,
     "priorityclasses.scheduling.k8s.io": Printer(
-        (NAME, integer("Value"), Heading("Global-Default", "boolean"), AGE, Heading("PreemptionPolicy")),
+        (NAME, integer("Value"), TableColumn("Global-Default", "boolean"), AGE, TableColumn("PreemptionPolicy")),
         _priority_class,
     ),
-    "runtimeclasses.node.k8s.io": Printer((NAME, Heading("Handler"), AGE), _runtime_class),
+    "runtimeclasses.node.k8s.io": Printer((NAME, TableColumn("Handler"), AGE), _runtime_class),
 }

@@ -13,7 +13,7 @@ from sandpool.api.columns import Column
 from sandpool.api.resource import Object
 from sandpool.server.jsonpath import JsonPath, compile_path
 from sandpool.server.tables.age import age
-from sandpool.server.tables.printer import NAME, Heading, Printer, name_of
+from sandpool.server.tables.printer import NAME, Printer, TableColumn, name_of
 
 # encoding/json writes these characters escaped; orjson writes them as they are.
 _ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
@@ -27,12 +27,12 @@ def custom_printer(definitions: Iterable[Column]) -> Printer:
     def cells(obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), *(_cell(type, path, obj, now) for type, path in paths)]
 
-    return Printer((NAME, *map(_heading, shown)), cells)
+    return Printer((NAME, *map(_table_column, shown)), cells)
 
 
-def _heading(column: Column) -> Heading:
+def _table_column(column: Column) -> TableColumn:
     description = column.description or f"Custom resource definition column (in JSONPath format): {column.json_path}"
-    return Heading(column.name, column.type, column.format, column.priority, description)
+    return TableColumn(column.name, column.type, column.format, column.priority, description)
 
 
 def _path(column: Column) -> JsonPath | None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.server.tables.age import age
-from sandpool.server.tables.printer import Heading, Printer, dig, name_of, wide
+from sandpool.server.tables.printer import Printer, TableColumn, name_of, value_at, wide
 
 
 def _cells(event: Object, now: datetime) -> list[Any]:
@@ -36,22 +36,22 @@ def _source(event: Object) -> str:
     source = event.get("source") or event.get("deprecatedSource") or {}
     controller = event.get("reportingComponent") or event.get("reportingController") or ""
     component = source.get("component") or controller
-    host = source.get("host") or dig(event, "reportingInstance") or ""
+    host = source.get("host") or value_at(event, "reportingInstance") or ""
     return f"{component}, {host}" if host else component
 
 
 _PRINTER = Printer(
     (
-        Heading("Last Seen"),
-        Heading("Type"),
-        Heading("Reason"),
-        Heading("Object"),
+        TableColumn("Last Seen"),
+        TableColumn("Type"),
+        TableColumn("Reason"),
+        TableColumn("Object"),
         wide("Subobject"),
         wide("Source"),
-        Heading("Message"),
+        TableColumn("Message"),
         wide("First Seen"),
         wide("Count"),
-        Heading("Name", format="name", priority=1),
+        TableColumn("Name", format="name", priority=1),
     ),
     _cells,
 )

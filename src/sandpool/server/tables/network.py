@@ -12,13 +12,13 @@ from sandpool.server.tables.printer import (
     NAME,
     NONE,
     UNSET,
-    Heading,
     Printer,
+    TableColumn,
     age_of,
-    dig,
     labels_text,
     name_of,
     selector_text,
+    value_at,
     wide,
 )
 
@@ -44,7 +44,7 @@ def _external(obj: Object) -> str:
     if type == "ExternalName":
         return spec.get("externalName") or ""
     if type == "LoadBalancer":
-        ingress = dig(obj, "status", "loadBalancer", "ingress") or ()
+        ingress = value_at(obj, "status", "loadBalancer", "ingress") or ()
         balancers = {entry.get("ip") or entry.get("hostname") for entry in ingress} - {None, ""}
         return ",".join([*sorted(balancers), *addresses]) or "<pending>"
     return ",".join(addresses) or NONE
@@ -90,25 +90,25 @@ def _shortened(texts: list[str]) -> str:
 
 
 def _network_policy(obj: Object, now: datetime) -> list[Any]:
-    return [name_of(obj), selector_text(dig(obj, "spec", "podSelector")) or NONE, age_of(obj, now)]
+    return [name_of(obj), selector_text(value_at(obj, "spec", "podSelector")) or NONE, age_of(obj, now)]
 
 
 PRINTERS = {
     "services": Printer(
         (
             NAME,
-            Heading("Type"),
-            Heading("Cluster-IP"),
-            Heading("External-IP"),
-            Heading("Port(s)"),
+            TableColumn("Type"),
+            TableColumn("Cluster-IP"),
+            TableColumn("External-IP"),
+            TableColumn("Port(s)"),
             AGE,
             wide("Selector"),
         ),
         _service,
     ),
-    "endpoints": Printer((NAME, Heading("Endpoints"), AGE), _endpoints),
+    "endpoints": Printer((NAME, TableColumn("Endpoints"), AGE), _endpoints),
     "endpointslices.discovery.k8s.io": Printer(
-        (NAME, Heading("AddressType"), Heading("Ports"), Heading("Endpoints"), AGE), _endpoint_slice
+        (NAME, TableColumn("AddressType"), TableColumn("Ports"), TableColumn("Endpoints"), AGE), _endpoint_slice
     ),
-    "networkpolicies.networking.k8s.io": Printer((NAME, Heading("Pod-Selector"), AGE), _network_policy),
+    "networkpolicies.networking.k8s.io": Printer((NAME, TableColumn("Pod-Selector"), AGE), _network_policy),
 }

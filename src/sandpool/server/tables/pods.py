@@ -9,11 +9,22 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.server.tables.age import age
-from sandpool.server.tables.printer import AGE, NAME, NONE, Heading, Printer, age_of, condition, dig, name_of, wide
+from sandpool.server.tables.printer import (
+    AGE,
+    NAME,
+    NONE,
+    Printer,
+    TableColumn,
+    age_of,
+    condition,
+    name_of,
+    value_at,
+    wide,
+)
 
 
 @dataclass(slots=True)
-class _Tally:
+class _ContainerSummary:
     """What has been seen of the containers so far."""
 
     reason: str
@@ -23,7 +34,7 @@ class _Tally:
 
     def count_restarts(self, status: Object) -> None:
         self.restarts += status.get("restartCount") or 0
-        self.last_restart = max(self.last_restart, dig(status, "lastState", "terminated", "finishedAt") or "")
+        self.last_restart = max(self.last_restart, value_at(status, "lastState", "terminated", "finishedAt") or "")
 
     def restarts_text(self, now: datetime) -> str:
         if self.restarts and self.last_restart:
@@ -34,24 +45,24 @@ class _Tally:
 def _cells(pod: Object, now: datetime) -> list[Any]:
     spec, status = pod.get("spec") or {}, pod.get("status") or {}
     sidecars = {c["name"] for c in spec.get("initContainers") or () if c.get("restartPolicy") == "Always"}
-    tally, running = _Tally(_summary(pod)), _Tally("")
-    initializing = _add_init_containers(tally, running, spec, status, sidecars)
+    summary, running = _ContainerSummary(_summary(pod)), _ContainerSummary("")
+    initializing = _add_init_containers(summary, running, spec, status, sidecars)
     if not initializing or _is_true(condition(pod, "Initialized")):
         # Restarts during initialization are history now; only those of sidecars still count.
-        running.reason, running.ready = tally.reason, tally.ready
-        tally = running
-        _add_containers(tally, pod)
+        running.reason, running.ready = summary.reason, summary.ready
+        summary = running
+        _add_containers(summary, pod)
     terminal = status.get("phase") in ("Succeeded", "Failed")
-    if dig(pod, "metadata", "deletionTimestamp"):
+    if value_at(pod, "metadata", "deletionTimestamp"):
         if status.get("reason") == "NodeLost":
-            tally.reason = "Unknown"
+            summary.reason = "Unknown"
         elif not terminal:
-            tally.reason = "Terminating"
+            summary.reason = "Terminating"
     return [
         name_of(pod),
-        f"{tally.ready}/{len(spec.get('containers') or ()) + len(sidecars)}",
-        tally.reason,
-        tally.restarts_text(now),
+        f"{summary.ready}/{len(spec.get('containers') or ()) + len(sidecars)}",
+        summary.reason,
+        summary.restarts_text(now),
         age_of(pod, now),
         next((ip.get("ip") for ip in status.get("podIPs") or ()), "") or NONE,
         spec.get("nodeName") or NONE,
@@ -64,52 +75,60 @@ def _summary(pod: Object) -> str:
     """What the pod says of itself, before its containers are looked at."""
     if (scheduled := condition(pod, "PodScheduled")) and scheduled.get("reason") == "SchedulingGated":
         return "SchedulingGated"
-    return dig(pod, "status", "reason") or dig(pod, "status", "phase") or ""
+    return value_at(pod, "status", "reason") or value_at(pod, "status", "phase") or ""
 
 
-def _add_init_containers(tally: _Tally, running: _Tally, spec: Object, status: Object, sidecars: set[str]) -> bool:
+def _add_init_containers(
+    summary: _ContainerSummary, running: _ContainerSummary, spec: Object, status: Object, sidecars: set[str]
+) -> bool:
     """Look at the init containers up to the first that is not done. Returns whether there is such a one. ``running``
     gets the restarts of sidecars alone."""
     for index, container in enumerate(status.get("initContainerStatuses") or ()):
-        tally.count_restarts(container)
+        summary.count_restarts(container)
         if container["name"] in sidecars:
             running.count_restarts(container)
-        terminated, waiting = dig(container, "state", "terminated"), dig(container, "state", "waiting", "reason")
+        terminated, waiting = (
+            value_at(container, "state", "terminated"),
+            value_at(container, "state", "waiting", "reason"),
+        )
         if terminated is not None and not terminated.get("exitCode"):
             continue
         if container["name"] in sidecars and container.get("started"):
-            tally.ready += bool(container.get("ready"))
+            summary.ready += bool(container.get("ready"))
             continue
         if terminated:
-            tally.reason = "Init:" + _exit_text(terminated)
+            summary.reason = "Init:" + _exit_text(terminated)
         elif waiting and waiting != "PodInitializing":
-            tally.reason = "Init:" + waiting
+            summary.reason = "Init:" + waiting
         else:
-            tally.reason = f"Init:{index}/{len(spec.get('initContainers') or ())}"
+            summary.reason = f"Init:{index}/{len(spec.get('initContainers') or ())}"
         return True
     return False
 
 
-def _add_containers(tally: _Tally, pod: Object) -> None:
+def _add_containers(summary: _ContainerSummary, pod: Object) -> None:
     """Look at the containers from the last to the first, so that the first has the last word."""
     some_run, failure = False, ""
-    for container in reversed(dig(pod, "status", "containerStatuses") or []):
-        tally.count_restarts(container)
-        terminated, waiting = dig(container, "state", "terminated"), dig(container, "state", "waiting", "reason")
+    for container in reversed(value_at(pod, "status", "containerStatuses") or []):
+        summary.count_restarts(container)
+        terminated, waiting = (
+            value_at(container, "state", "terminated"),
+            value_at(container, "state", "waiting", "reason"),
+        )
         if waiting:
-            tally.reason = waiting
+            summary.reason = waiting
         elif terminated is not None:
-            tally.reason = _exit_text(terminated)
+            summary.reason = _exit_text(terminated)
             if terminated.get("exitCode"):
-                failure = tally.reason
-        elif container.get("ready") and dig(container, "state", "running") is not None:
+                failure = summary.reason
+        elif container.get("ready") and value_at(container, "state", "running") is not None:
             some_run = True
-            tally.ready += 1
-    if tally.reason == "Completed":  # one container is done, which is not to say that the pod is
+            summary.ready += 1
+    if summary.reason == "Completed":  # one container is done, which is not to say that the pod is
         if some_run and _is_true(condition(pod, "Ready")):
-            tally.reason = "Running"
+            summary.reason = "Running"
         elif failure or some_run:
-            tally.reason = failure or "NotReady"
+            summary.reason = failure or "NotReady"
 
 
 def _exit_text(terminated: Object) -> str:
@@ -121,7 +140,7 @@ def _exit_text(terminated: Object) -> str:
 
 
 def _readiness_gates(pod: Object) -> str:
-    gates: Iterable[Object] = dig(pod, "spec", "readinessGates") or ()
+    gates: Iterable[Object] = value_at(pod, "spec", "readinessGates") or ()
     passed = [_is_true(condition(pod, gate["conditionType"])) for gate in gates]
     return f"{sum(passed)}/{len(passed)}" if passed else NONE
 
@@ -131,7 +150,7 @@ def _is_true(condition: Object | None) -> bool:
 
 
 def _conditions(pod: Object) -> list[Object]:
-    phase = dig(pod, "status", "phase")
+    phase = value_at(pod, "status", "phase")
     if phase == "Succeeded":
         message = "The pod has completed successfully."
     elif phase == "Failed":
@@ -145,9 +164,9 @@ PRINTERS = {
     "pods": Printer(
         (
             NAME,
-            Heading("Ready"),
-            Heading("Status"),
-            Heading("Restarts"),
+            TableColumn("Ready"),
+            TableColumn("Status"),
+            TableColumn("Restarts"),
             AGE,
             wide("IP"),
             wide("Node"),

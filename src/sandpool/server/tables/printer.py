@@ -15,7 +15,7 @@ UNSET = "<unset>"
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class TableColumn:
     name: str
     type: str = "string"
     format: str = ""
@@ -25,27 +25,27 @@ class Heading:
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How the objects of one kind become rows. There is a cell for every heading; clients hide the wide ones."""
+    """How the objects of one kind become rows. There is a cell for every column; clients hide the wide ones."""
 
-    headings: tuple[Heading, ...]
+    columns: tuple[TableColumn, ...]
     cells: Callable[[Object, datetime], list[Any]]
     # What a row says about its object besides the cells; clients may grey out completed ones.
     conditions: Callable[[Object], list[Object]] = lambda obj: []
 
 
-NAME = Heading("Name", format="name")
-AGE = Heading("Age")
+NAME = TableColumn("Name", format="name")
+AGE = TableColumn("Age")
 
 
-def integer(name: str) -> Heading:
-    return Heading(name, "integer")
+def integer(name: str) -> TableColumn:
+    return TableColumn(name, "integer")
 
 
-def wide(name: str) -> Heading:
-    return Heading(name, priority=1)
+def wide(name: str) -> TableColumn:
+    return TableColumn(name, priority=1)
 
 
-def dig(obj: Any, *path: str) -> Any:
+def value_at(obj: Any, *path: str) -> Any:
     """The value at a path of fields, or None if any of them is missing."""
     for name in path:
         obj = obj.get(name) if isinstance(obj, dict) else None
@@ -53,11 +53,11 @@ def dig(obj: Any, *path: str) -> Any:
 
 
 def name_of(obj: Object) -> str:
-    return dig(obj, "metadata", "name") or ""
+    return value_at(obj, "metadata", "name") or ""
 
 
 def age_of(obj: Object, now: datetime) -> str:
-    return age(dig(obj, "metadata", "creationTimestamp"), now)
+    return age(value_at(obj, "metadata", "creationTimestamp"), now)
 
 
 def labels_text(labels: Mapping[str, str] | None) -> str:
@@ -87,4 +87,4 @@ def containers_texts(containers: Iterable[Object] | None) -> list[str]:
 
 
 def condition(obj: Object, type: str) -> Object | None:
-    return next((found for found in dig(obj, "status", "conditions") or () if found.get("type") == type), None)
+    return next((found for found in value_at(obj, "status", "conditions") or () if found.get("type") == type), None)

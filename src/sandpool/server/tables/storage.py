@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from sandpool.api.resource import Object
-from sandpool.server.tables.printer import AGE, NAME, UNSET, Heading, Printer, age_of, dig, name_of, wide
+from sandpool.server.tables.printer import AGE, NAME, UNSET, Printer, TableColumn, age_of, name_of, value_at, wide
 
 _ACCESS_MODES = {"ReadWriteOnce": "RWO", "ReadOnlyMany": "ROX", "ReadWriteMany": "RWX", "ReadWriteOncePod": "RWOP"}
 _CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
@@ -23,29 +23,29 @@ def _access_modes(modes: Iterable[str] | None) -> str:
 
 
 def _phase(obj: Object) -> str:
-    return "Terminating" if dig(obj, "metadata", "deletionTimestamp") else dig(obj, "status", "phase") or ""
+    return "Terminating" if value_at(obj, "metadata", "deletionTimestamp") else value_at(obj, "status", "phase") or ""
 
 
 def _storage_class_name(obj: Object) -> str:
-    annotations = dig(obj, "metadata", "annotations") or {}
-    return annotations.get(_CLASS_ANNOTATION) or dig(obj, "spec", "storageClassName") or ""
+    annotations = value_at(obj, "metadata", "annotations") or {}
+    return annotations.get(_CLASS_ANNOTATION) or value_at(obj, "spec", "storageClassName") or ""
 
 
 def _attributes_class(obj: Object) -> str:
-    name = dig(obj, "spec", "volumeAttributesClassName")
+    name = value_at(obj, "spec", "volumeAttributesClassName")
     return UNSET if name is None else name
 
 
 def _volume_mode(obj: Object) -> str:
-    return dig(obj, "spec", "volumeMode") or UNSET
+    return value_at(obj, "spec", "volumeMode") or UNSET
 
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
-    volume = dig(obj, "spec", "volumeName") or ""
+    volume = value_at(obj, "spec", "volumeName") or ""
     capacity = modes = ""  # unknown until there is a volume
     if volume:
-        capacity = str(dig(obj, "status", "capacity", "storage") or "0")
-        modes = _access_modes(dig(obj, "status", "accessModes"))
+        capacity = str(value_at(obj, "status", "capacity", "storage") or "0")
+        modes = _access_modes(value_at(obj, "status", "accessModes"))
     return [
         name_of(obj),
         _phase(obj),
@@ -60,24 +60,24 @@ def _claim(obj: Object, now: datetime) -> list[Any]:
 
 
 def _volume(obj: Object, now: datetime) -> list[Any]:
-    claim = dig(obj, "spec", "claimRef")
+    claim = value_at(obj, "spec", "claimRef")
     return [
         name_of(obj),
-        str(dig(obj, "spec", "capacity", "storage") or "0"),
-        _access_modes(dig(obj, "spec", "accessModes")),
-        dig(obj, "spec", "persistentVolumeReclaimPolicy") or "",
+        str(value_at(obj, "spec", "capacity", "storage") or "0"),
+        _access_modes(value_at(obj, "spec", "accessModes")),
+        value_at(obj, "spec", "persistentVolumeReclaimPolicy") or "",
         _phase(obj),
         f"{claim.get('namespace') or ''}/{claim.get('name') or ''}" if claim else "",
         _storage_class_name(obj),
         _attributes_class(obj),
-        dig(obj, "status", "reason") or "",
+        value_at(obj, "status", "reason") or "",
         age_of(obj, now),
         _volume_mode(obj),
     ]
 
 
 def _storage_class(obj: Object, now: datetime) -> list[Any]:
-    annotations = dig(obj, "metadata", "annotations") or {}
+    annotations = value_at(obj, "metadata", "annotations") or {}
     default = any(annotations.get(key) == "true" for key in _DEFAULT_CLASS_ANNOTATIONS)
     return [
         f"{name_of(obj)} (default)" if default else name_of(obj),
@@ -93,12 +93,12 @@ PRINTERS = {
     "persistentvolumeclaims": Printer(
         (
             NAME,
-            Heading("Status"),
-            Heading("Volume"),
-            Heading("Capacity"),
-            Heading("Access Modes"),
-            Heading("StorageClass"),
-            Heading("VolumeAttributesClass"),
+            TableColumn("Status"),
+            TableColumn("Volume"),
+            TableColumn("Capacity"),
+            TableColumn("Access Modes"),
+            TableColumn("StorageClass"),
+            TableColumn("VolumeAttributesClass"),
             AGE,
             wide("VolumeMode"),
         ),
@@ -107,14 +107,14 @@ PRINTERS = {
     "persistentvolumes": Printer(
         (
             NAME,
-            Heading("Capacity"),
-            Heading("Access Modes"),
-            Heading("Reclaim Policy"),
-            Heading("Status"),
-            Heading("Claim"),
-            Heading("StorageClass"),
-            Heading("VolumeAttributesClass"),
-            Heading("Reason"),
+            TableColumn("Capacity"),
+            TableColumn("Access Modes"),
+            TableColumn("Reclaim Policy"),
+            TableColumn("Status"),
+            TableColumn("Claim"),
+            TableColumn("StorageClass"),
+            TableColumn("VolumeAttributesClass"),
+            TableColumn("Reason"),
             AGE,
             wide("VolumeMode"),
         ),
@@ -123,10 +123,10 @@ PRINTERS = {
     "storageclasses.storage.k8s.io": Printer(
         (
             NAME,
-            Heading("Provisioner"),
-            Heading("ReclaimPolicy"),
-            Heading("VolumeBindingMode"),
-            Heading("AllowVolumeExpansion"),
+            TableColumn("Provisioner"),
+            TableColumn("ReclaimPolicy"),
+            TableColumn("VolumeBindingMode"),
+            TableColumn("AllowVolumeExpansion"),
             AGE,
         ),
         _storage_class,

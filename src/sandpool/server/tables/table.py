@@ -13,7 +13,7 @@ from sandpool.server.resources import Resource
 from sandpool.server.tables import cluster, events, network, pods, storage, workloads
 from sandpool.server.tables.custom import custom_printer
 from sandpool.server.tables.partial import partial_metadata
-from sandpool.server.tables.printer import NAME, Heading, Printer, dig, name_of
+from sandpool.server.tables.printer import NAME, Printer, TableColumn, name_of, value_at
 
 _BUILT_IN: dict[str, Printer] = {
     **pods.PRINTERS,
@@ -26,10 +26,10 @@ _BUILT_IN: dict[str, Printer] = {
 
 
 def _created_at(obj: Object, now: datetime) -> list[Any]:
-    return [name_of(obj), dig(obj, "metadata", "creationTimestamp") or ""]
+    return [name_of(obj), value_at(obj, "metadata", "creationTimestamp") or ""]
 
 
-_ANY = Printer((NAME, Heading("Created At", "date")), _created_at)
+_ANY = Printer((NAME, TableColumn("Created At", "date")), _created_at)
 
 
 def table(
@@ -62,7 +62,7 @@ def table(
         "kind": "Table",
         "apiVersion": f"meta.k8s.io/{version}",
         "metadata": metadata,
-        "columnDefinitions": [_definition(heading) for heading in printer.headings] if headers else None,
+        "columnDefinitions": [_definition(column) for column in printer.columns] if headers else None,
         "rows": [_row(printer, obj, now, include_object, version) for obj in objects],
     }
 
@@ -80,13 +80,13 @@ def _custom(columns: tuple[Column, ...]) -> Printer:
     return custom_printer(columns)
 
 
-def _definition(heading: Heading) -> Object:
+def _definition(column: TableColumn) -> Object:
     return {
-        "name": heading.name,
-        "type": heading.type,
-        "format": heading.format,
-        "description": heading.description,
-        "priority": heading.priority,
+        "name": column.name,
+        "type": column.type,
+        "format": column.format,
+        "description": column.description,
+        "priority": column.priority,
     }
 
 

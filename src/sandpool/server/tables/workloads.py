@@ -9,29 +9,29 @@ from sandpool.api.resource import Object
 from sandpool.server.tables.printer import (
     AGE,
     NAME,
-    Heading,
     Printer,
+    TableColumn,
     age_of,
     containers_texts,
-    dig,
     integer,
     labels_text,
     name_of,
     selector_text,
+    value_at,
     wide,
 )
 
 
 def _number(obj: Object, *path: str) -> int:
-    return dig(obj, *path) or 0
+    return value_at(obj, *path) or 0
 
 
 def _containers(obj: Object) -> list[str]:
-    return containers_texts(dig(obj, "spec", "template", "spec", "containers"))
+    return containers_texts(value_at(obj, "spec", "template", "spec", "containers"))
 
 
 def _selector(obj: Object) -> str:
-    return selector_text(dig(obj, "spec", "selector")) or "<none>"
+    return selector_text(value_at(obj, "spec", "selector")) or "<none>"
 
 
 def _deployment(obj: Object, now: datetime) -> list[Any]:
@@ -42,7 +42,7 @@ def _deployment(obj: Object, now: datetime) -> list[Any]:
         _number(obj, "status", "availableReplicas"),
         age_of(obj, now),
         *_containers(obj),
-        selector_text(dig(obj, "spec", "selector")),
+        selector_text(value_at(obj, "spec", "selector")),
     ]
 
 
@@ -66,7 +66,7 @@ def _daemon_set(obj: Object, now: datetime) -> list[Any]:
         _number(obj, "status", "numberReady"),
         _number(obj, "status", "updatedNumberScheduled"),
         _number(obj, "status", "numberAvailable"),
-        labels_text(dig(obj, "spec", "template", "spec", "nodeSelector")),
+        labels_text(value_at(obj, "spec", "template", "spec", "nodeSelector")),
         age_of(obj, now),
         *_containers(obj),
         _selector(obj),
@@ -83,7 +83,7 @@ def _stateful_set(obj: Object, now: datetime) -> list[Any]:
 
 
 def _disruption_budget(obj: Object, now: datetime) -> list[Any]:
-    limits = (dig(obj, "spec", field) for field in ("minAvailable", "maxUnavailable"))
+    limits = (value_at(obj, "spec", field) for field in ("minAvailable", "maxUnavailable"))
     return [
         name_of(obj),
         *("N/A" if limit is None else str(limit) for limit in limits),
@@ -101,7 +101,7 @@ _SELECTOR = wide("Selector")
 
 PRINTERS = {
     "deployments.apps": Printer(
-        (NAME, Heading("Ready"), Heading("Up-to-date"), Heading("Available"), AGE, *_CONTAINERS, _SELECTOR),
+        (NAME, TableColumn("Ready"), TableColumn("Up-to-date"), TableColumn("Available"), AGE, *_CONTAINERS, _SELECTOR),
         _deployment,
     ),
     "replicasets.apps": Printer(
@@ -115,18 +115,18 @@ PRINTERS = {
             integer("Ready"),
             integer("Up-to-date"),
             integer("Available"),
-            Heading("Node Selector"),
+            TableColumn("Node Selector"),
             AGE,
             *_CONTAINERS,
             _SELECTOR,
         ),
         _daemon_set,
     ),
-    "statefulsets.apps": Printer((NAME, Heading("Ready"), AGE, *_CONTAINERS), _stateful_set),
+    "statefulsets.apps": Printer((NAME, TableColumn("Ready"), AGE, *_CONTAINERS), _stateful_set),
     "poddisruptionbudgets.policy": Printer(
-        (NAME, Heading("Min Available"), Heading("Max Unavailable"), integer("Allowed Disruptions"), AGE),
+        (NAME, TableColumn("Min Available"), TableColumn("Max Unavailable"), integer("Allowed Disruptions"), AGE),
         _disruption_budget,
     ),
 }
 # The scale subresource of any kind.
-SCALE = Printer((Heading("Name"), integer("Desired"), integer("Available"), AGE), _scale)
+SCALE = Printer((TableColumn("Name"), integer("Desired"), integer("Available"), AGE), _scale)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from sandpool.engine.clock import SystemClock
-from sandpool.node.cgroups.members import Members
+from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.network.held import HeldNetwork
+from sandpool.node.network.rootless import RootlessNetwork
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.runtime import (
     Bind,
@@ -42,9 +42,9 @@ _SERVER = "python3 -m http.server 8080 --bind 0.0.0.0"
 class Trial:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.groups = Members(directory / "processes")
+        self.groups = PidNamespaceGroups(directory / "processes")
         self.launcher = LauncherClient()
-        self.network = HeldNetwork(directory / "addresses", self.launcher)
+        self.network = RootlessNetwork(directory / "addresses", self.launcher)
         self.runtime = BwrapRuntime(self.groups, self.launcher, SystemClock(), directory=directory / "selftest")
         self._numbers = count(1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from sandpool.controllers.claim.settings import Settings as ClaimSettings
+from sandpool.controllers.claim.options import ClaimOptions
 from sandpool.controllers.run import Controllers, Settings
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
@@ -18,7 +18,7 @@ from sandpool.testing.simulation.wire import SimulatedWire
 
 #: Few enough that they are in each other's way.
 SMALL = Settings(
-    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimSettings(workers=6, note_workers=2)
+    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimOptions(workers=6, annotation_workers=2)
 )
 
 

@@ -24,9 +24,9 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
+from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import discover
-from sandpool.node.cgroups.tree import Cgroups
-from sandpool.node.network.namespaces import Namespace
+from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.server_process import ServerProcess
 from sandpool.testing.soak.asking import Router
 from sandpool.testing.soak.ledger import Broken
@@ -58,7 +58,7 @@ class Town:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         os.chmod(directory, 0o755)
-        self.host, _ = Namespace.make(directory / "host", lambda: None)
+        self.host, _ = NetworkNamespace.make(directory / "host", lambda: None)
         options = ("--host-netns", str(self.host.path), "--metrics-bind-address", "0", "--log-level", "warning")
         self.server = ServerProcess("up", options=options, data_dir=directory / "data")
         mark = hashlib.sha256(os.path.realpath(directory / "data").encode()).hexdigest()
@@ -135,7 +135,7 @@ class Town:
         for directory in node.iterdir():
             if directory.name != _IMAGES:
                 found[f"files in {directory.name}"] = sum(1 for _ in directory.rglob("*"))
-        yard = Namespace(node / "network" / "switchyard")
+        yard = NetworkNamespace(node / "network" / "switchyard")
         if self.server.process.running:
             found["interfaces"] = len(yard.call(socket.if_nameindex))
             found["rules"] = len(yard.call(_ruleset).split())

@@ -1,0 +1,48 @@
+"""What the launcher can be asked for, as it is written. How it is sent is in ``messages``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from sandpool.node.launcher.enter import EnterRequest
+from sandpool.node.launcher.runsc_call import RunscCallRequest
+from sandpool.node.launcher.spawn_container import ContainerRequest
+from sandpool.node.launcher.unconfined import UnconfinedRequest
+from sandpool.node.launcher.unprivileged import DialRequest, HoldNamespacesRequest
+from sandpool.node.runtimes.spec_codec import pod_from_json, pod_to_json, spec_from_json, spec_to_json
+
+LaunchRequest = (
+    ContainerRequest | EnterRequest | UnconfinedRequest | RunscCallRequest | HoldNamespacesRequest | DialRequest
+)
+_VERBS: Final[dict[str, type[Any]]] = {
+    kind.__name__: kind
+    for kind in (
+        ContainerRequest,
+        EnterRequest,
+        UnconfinedRequest,
+        RunscCallRequest,
+        HoldNamespacesRequest,
+        DialRequest,
+    )
+}
+
+
+def encode(order: LaunchRequest) -> bytes:
+    """Everything but the descriptors and the filter, which the launcher has."""
+    data: dict[str, Any] = order._asdict() | {"verb": type(order).__name__}
+    del data["stdio"], data["filter"]
+    if isinstance(order, ContainerRequest):
+        data |= {"pod": pod_to_json(order.pod), "spec": spec_to_json(order.spec), "programs": str(order.programs)}
+    return json.dumps(data).encode()
+
+
+def decode(data: bytes, stdio: list[int], filter: bytes) -> LaunchRequest:
+    fields: dict[str, Any] = json.loads(data) | {"stdio": stdio, "filter": filter}
+    kind = _VERBS[fields.pop("verb")]
+    if kind is ContainerRequest:
+        pod, spec = pod_from_json(fields["pod"]), spec_from_json(fields["spec"])
+        fields |= {"pod": pod, "spec": spec, "programs": Path(fields["programs"])}
+    order: LaunchRequest = kind(**fields)
+    return order

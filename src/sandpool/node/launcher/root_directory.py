@@ -1,0 +1,114 @@
+"""The root of a container that is being put together: every path in it is looked up without leaving it."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import PurePosixPath
+
+from sandpool.node.launcher import syscalls
+from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
+
+
+class Root:
+    """At the directory ``path``. What is made in it belongs to ``uid`` and ``gid``."""
+
+    def __init__(self, path: str, uid: int, gid: int) -> None:
+        self.descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self.uid = uid
+        self.gid = gid
+
+    def close(self) -> None:
+        os.close(self.descriptor)
+
+    def place(self, target: str, *, directory: bool) -> int:
+        """Open a mount point in the container, made if it is not there with the directories that lead to it."""
+        at = "/"
+        parts = PurePosixPath("/", target).parts[1:]
+        if ".." in parts:
+            raise RuntimeFailure(f"a mount path must not contain '..': {target}")
+        for index, part in enumerate(parts):
+            above, at = at, f"{at.rstrip('/')}/{part}"
+            if not self.exists(at):
+                self._make(above, part, directory=directory or index < len(parts) - 1)
+        point = syscalls.open_within(self.descriptor, at)
+        if stat.S_ISDIR(os.fstat(point).st_mode) != directory:
+            os.close(point)
+            raise RuntimeFailure(f"cannot mount {'a directory' if directory else 'a file'} at {target}")
+        return point
+
+    def write(self, path: str, content: bytes, mode: int) -> None:
+        """Put a file of the sandbox's own in the place of whatever is there."""
+        directory, name = path.rsplit("/", 1)
+        parent = self.place(directory, directory=True)
+        with suppress(FileNotFoundError):
+            os.unlink(name, dir_fd=parent)
+        file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode, dir_fd=parent)
+        os.write(file, content)
+        os.fchown(file, self.uid, self.gid)
+        os.close(file)
+        os.close(parent)
+
+    def bind(self, source: int, target: str, *, read_only: bool) -> None:
+        point = self.place(target, directory=stat.S_ISDIR(os.fstat(source).st_mode))
+        syscalls.mount(path_of(source), path_of(point), "", syscalls.MS_BIND)
+        os.close(point)
+        if read_only:
+            mounted = syscalls.open_within(self.descriptor, target)
+            make_read_only(path_of(mounted))
+            os.close(mounted)
+
+    def exists(self, path: str) -> bool:
+        try:
+            os.close(syscalls.open_within(self.descriptor, path))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
+    def check_program(self, program: str, cwd: str, path: str) -> None:
+        """Raise ``NoSuchCommand`` if it is not there. Whether it can be executed is found out by trying."""
+        if "/" in program:
+            found, why = [PurePosixPath(cwd, program)], "no such file or directory"
+        else:
+            found = [PurePosixPath(cwd, each, program) for each in path.split(":")]
+            why = "executable file not found in $PATH"
+        if not any(self.exists(str(each)) for each in found):
+            raise NoSuchCommand(f'exec: "{program}": {why}')
+
+    def _make(self, above: str, name: str, *, directory: bool) -> None:
+        parent = syscalls.open_within(self.descriptor, above)
+        try:
+            if directory:
+                os.mkdir(name, 0o755, dir_fd=parent)
+            else:
+                os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=parent))
+            os.chown(name, self.uid, self.gid, dir_fd=parent, follow_symlinks=False)
+        except OSError as error:
+            raise RuntimeFailure(f"cannot make the mount point {above}/{name}: {error.strerror}") from error
+        finally:
+            os.close(parent)
+
+
+def make_below(top: int, path: str, uid: int, gid: int) -> None:
+    """Make a directory below another, in which somebody else may be at work, with those that lead to it. A link that
+    leads out of it is an error."""
+    at = ""
+    for part in PurePosixPath(path).parts:
+        above = syscalls.open_within(top, at or ".", resolve=syscalls.RESOLVE_BENEATH)
+        try:
+            with suppress(FileExistsError):
+                os.mkdir(part, 0o755, dir_fd=above)
+                os.chown(part, uid, gid, dir_fd=above, follow_symlinks=False)
+        finally:
+            os.close(above)
+        at = f"{at}/{part}" if at else part
+
+
+def make_read_only(path: str) -> None:
+    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("none", path, "", flags)
+
+
+def path_of(descriptor: int) -> str:
+    return f"/proc/self/fd/{descriptor}"

@@ -1,0 +1,298 @@
+"""The file system a container is going to see, put together in a mount namespace that nobody else has.
+
+It is built by root, on a *stage*: a tmpfs in which are the container's root (``/sandbox``) with everything mounted in
+its place, the bwrap program, and the little of the host that program needs. Then the stage becomes the root of this
+process and the host's file system is gone from it. What bwrap later shows the container is ``/sandbox``; what the
+process that watches over the container can reach is the stage. Because nothing of this is mounted on the host, nothing
+of it has to be unmounted, ever: it goes with the last process in it. And because the host's mounts are not held either,
+they can go while the container runs.
+
+**Links.** Layers of images and volumes hold what others have written, symbolic links to anywhere included, and root
+would follow them. Every path in the container is therefore looked up with the container's root as the root
+(``syscalls.open_within``), and every mount point is made that way before bwrap starts; bwrap finds all of them and
+makes none. (To have bwrap make them is what CVE-2026-87766 is about.)
+
+**Owners.** A container has one user, which is ``PodSandbox.host_uid`` on the host. Files of an image belong to whom the
+image says; those of the container's user are shown as the sandbox's (an ID-mapped mount), so that a container that is
+root can change what is root's in its own copy.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from sandpool.node.launcher import syscalls
+from sandpool.node.launcher.idmap import user_namespace
+from sandpool.node.launcher.root_directory import Root, make_below, make_read_only, path_of
+from sandpool.node.launcher.unprivileged import is_unprivileged
+from sandpool.node.runtimes.runtime import (
+    Bind,
+    ContainerSpec,
+    DataFile,
+    HostToolchain,
+    ImageLayers,
+    PodSandbox,
+    RuntimeFailure,
+    Tmpfs,
+)
+
+SANDBOX: Final = "/sandbox"
+PROGRAMS: Final = "/programs"
+CGROUPS: Final = "/sys/fs/cgroup"
+
+# Any directory that everybody may enter. It is covered only in the namespace made here.
+_STAGE: Final = "/tmp"
+_STAGE_SIZE: Final = 16 << 20
+_MERGED: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+# Of the machine's /etc: what programs need to find libraries, certificates and names of protocols. Nothing in it says
+# anything about the machine or its users.
+_ETC: Final = (
+    "alternatives", "ca-certificates", "ca-certificates.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+    "mime.types", "pki", "protocols", "services", "ssl",
+)  # fmt: skip
+_DIRECTORIES: Final = ("dev", "etc", "home", "mnt", "opt", "proc", "root", "run", "srv", "tmp", "var", "var/tmp")
+_WORLD: Final = ("tmp", "var/tmp")
+
+
+class Rootfs:
+    """Use once, in a process that was forked for one container: it changes what the process has as root."""
+
+    def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path, cgroup: Path | None = None) -> None:
+        self.pod = pod
+        self.spec = spec
+        self.programs = programs
+        # Shown, read-only, to who insists on finding one.
+        self.cgroup = cgroup
+        # What is mounted by bwrap itself, because it is in the /dev that bwrap makes: staged path, mount.
+        self.in_dev: list[tuple[str, Bind | Tmpfs | DataFile]] = []
+        self._opened: dict[str, int] = {}
+        self._staged = 0
+
+    def build(self) -> None:
+        syscalls.unshare(syscalls.CLONE_NEWNS)
+        syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
+        self._open_sources()
+        syscalls.mount("stage", _STAGE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"size={_STAGE_SIZE},mode=755")
+        os.chdir(_STAGE)
+        self._provide_bwrap()
+        os.mkdir(SANDBOX[1:])
+        root = self.spec.root
+        if isinstance(root, HostToolchain):
+            self._mount_toolchain(root)
+        else:
+            self._mount_layers(root)
+        self.root = self._open_root(SANDBOX[1:])
+        self._write_names()
+        for mount in self.spec.mounts:
+            self._mount(mount)
+        # A working directory that is not there is made, as every container runtime does.
+        for directory in ("/proc", "/dev", self.spec.cwd):
+            os.close(self.root.place(directory, directory=True))
+        self._leave_host()
+
+    def check(self) -> None:
+        """Raise if the program is not there."""
+        self.root = self._open_root(SANDBOX)
+        self.root.check_program(self.spec.argv[0], self.spec.cwd, self.spec.env.get("PATH", os.defpath))
+
+    def _open_sources(self) -> None:
+        """Before the stage covers what may be beneath it."""
+        spec = self.spec
+        wanted = ["/usr", "/proc", "/dev", str(self.programs), *([] if self.cgroup is None else [str(self.cgroup)])]
+        if isinstance(spec.root, HostToolchain):
+            wanted += [f"/etc/{name}" for name in _ETC if os.path.exists(f"/etc/{name}")]
+            wanted += [str(prefix) for prefix in spec.root.prefixes]
+        else:
+            wanted += [str(layer) for layer in spec.root.layers]
+        wanted += [f"/{name}" for name in _MERGED if os.path.isdir(f"/{name}") and not os.path.islink(f"/{name}")]
+        if spec.scratch.directory is not None:
+            wanted.append(str(spec.scratch.directory))
+        wanted += [str(mount.source) for mount in spec.mounts if isinstance(mount, Bind)]
+        for path in dict.fromkeys(wanted):
+            try:
+                self._opened[path] = os.open(path, os.O_PATH | os.O_CLOEXEC)
+            except OSError as error:
+                raise RuntimeFailure(f"cannot mount {path}: {error.strerror}") from error
+
+    def _provide_bwrap(self) -> None:
+        for name in ("tmp", "proc", "dev", PROGRAMS[1:]):
+            os.mkdir(name)
+        # Who is not root must not uncover what others have mounted over, so that comes along.
+        self._bind(self._opened["/proc"], "proc", deep=is_unprivileged())
+        self._bind(self._opened["/dev"], "dev", deep=is_unprivileged())
+        self._bind(self._opened[str(self.programs)], PROGRAMS[1:], read_only=True)
+        if self.cgroup is not None:
+            os.makedirs(CGROUPS[1:])
+            self._bind(self._opened[str(self.cgroup)], CGROUPS[1:], read_only=True)
+        self._provide_usr("")
+
+    def _provide_usr(self, within: str) -> None:
+        """The host's programs, where they are expected: /usr, and /bin and the like as the host has them."""
+        os.mkdir(f"{within}usr")
+        self._bind(self._opened["/usr"], f"{within}usr", read_only=True)
+        for name in _MERGED:
+            if os.path.islink(f"/{name}"):
+                os.symlink(os.readlink(f"/{name}"), f"{within}{name}")
+            elif f"/{name}" in self._opened:
+                os.mkdir(f"{within}{name}")
+                self._bind(self._opened[f"/{name}"], f"{within}{name}", read_only=True)
+
+    def _mount_toolchain(self, root: HostToolchain) -> None:
+        pod, base = self.pod, SANDBOX[1:]
+        owner = f"uid={pod.host_uid},gid={pod.host_gid}"
+        options = f"size={self.spec.scratch.size},mode=755,{owner}"
+        syscalls.mount("sandbox", base, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+        for name in _DIRECTORIES:
+            os.mkdir(f"{base}/{name}")
+            os.chmod(f"{base}/{name}", 0o1777 if name in _WORLD else 0o755)
+            os.chown(f"{base}/{name}", pod.host_uid, pod.host_gid)
+        os.symlink("/run", f"{base}/var/run")
+        self._provide_usr(f"{base}/")
+        self.root = self._open_root(base)
+        for name in _ETC:
+            if (source := self._opened.get(f"/etc/{name}")) is not None:
+                self.root.bind(source, f"/etc/{name}", read_only=True)
+        for prefix in root.prefixes:
+            self.root.bind(self._opened[str(prefix)], str(prefix), read_only=True)
+        self._write_users()
+
+    def _mount_layers(self, root: ImageLayers) -> None:
+        spec, base = self.spec, SANDBOX[1:]
+        self._place_layers(root)
+        os.mkdir("scratch")
+        if spec.scratch.directory is None:
+            syscalls.mount(
+                "scratch", "scratch", "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"size={spec.scratch.size}"
+            )
+        else:
+            self._bind(self._opened[str(spec.scratch.directory)], "scratch")
+        os.mkdir("scratch/upper")
+        os.mkdir("scratch/work")
+        # The root of an overlay is that of its upper directory.
+        top = os.stat("layers/0")
+        if not is_unprivileged():
+            os.chown("scratch/upper", top.st_uid, top.st_gid)
+        os.chmod("scratch/upper", stat.S_IMODE(top.st_mode))
+        lower = ":".join(f"{_STAGE}/layers/{index}" for index in range(len(root.layers)))
+        options = f"lowerdir={lower},upperdir={_STAGE}/scratch/upper,workdir={_STAGE}/scratch/work"
+        options += ",userxattr" if is_unprivileged() else ""
+        syscalls.mount("overlay", base, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
+
+    def _place_layers(self, root: ImageLayers) -> None:
+        os.mkdir("layers")
+        for index in range(len(root.layers)):
+            os.mkdir(f"layers/{index}")
+        if is_unprivileged():
+            # Nobody's files but our own can be the container's; those of an image are, if we have unpacked it.
+            for index, layer in enumerate(root.layers):
+                self._bind(self._opened[str(layer)], f"{_STAGE}/layers/{index}")
+            return
+        spec, pod = self.spec, self.pod
+        owners = user_namespace(spec.uid, pod.host_uid, spec.gid, pod.host_gid)
+        for index, layer in enumerate(root.layers):
+            self._bind_mapped(self._opened[str(layer)], f"{_STAGE}/layers/{index}", owners)
+        os.close(owners)
+
+    def _write_users(self) -> None:
+        uid, gid = self.spec.uid, self.spec.gid
+        name, home = ("root", "/root") if uid == 0 else ("sandbox", "/home/sandbox")
+        group = "root" if gid == 0 else "sandbox"
+        os.close(self.root.place(home, directory=True))
+        nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"
+        self.root.write("/etc/passwd", f"{name}:x:{uid}:{gid}:{name}:{home}:/bin/sh\n{nobody}".encode(), 0o644)
+        self.root.write("/etc/group", f"{group}:x:{gid}:\nnogroup:x:65534:\n".encode(), 0o644)
+        self.root.write("/etc/nsswitch.conf", b"passwd: files\ngroup: files\nhosts: files dns\n", 0o644)
+
+    def _write_names(self) -> None:
+        pod = self.pod
+        self.root.write("/etc/hostname", f"{pod.hostname}\n".encode(), 0o644)
+        self.root.write("/etc/hosts", pod.hosts.encode() or b"127.0.0.1\tlocalhost\n::1\tlocalhost\n", 0o644)
+        self.root.write("/etc/resolv.conf", pod.resolv_conf.encode(), 0o644)
+
+    def _mount(self, mount: Bind | Tmpfs | DataFile) -> None:
+        if PurePosixPath("/proc") in (path := PurePosixPath(mount.target), *path.parents):
+            raise RuntimeFailure(f"nothing can be mounted at {mount.target}")
+        if PurePosixPath("/dev") in path.parents:
+            self.in_dev.append((self._stage_for_dev(mount), mount))
+            return
+        match mount:
+            case Bind():
+                self.root.bind(self._source(mount), mount.target, read_only=mount.read_only)
+            case Tmpfs():
+                point = self.root.place(mount.target, directory=True)
+                syscalls.mount(
+                    "tmpfs", path_of(point), "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, self._tmpfs_options(mount)
+                )
+                os.close(point)
+            case DataFile():
+                self.root.bind(self._stage_file(mount), mount.target, read_only=True)
+
+    def _stage_for_dev(self, mount: Bind | Tmpfs | DataFile) -> str:
+        match mount:
+            case Bind():
+                source = self._source(mount)
+                path = self._next(directory=stat.S_ISDIR(os.fstat(source).st_mode))
+                self._bind(source, path)
+            case Tmpfs():
+                path = self._next(directory=True)
+                syscalls.mount(
+                    "tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, self._tmpfs_options(mount)
+                )
+            case DataFile():
+                path = os.readlink(path_of(self._stage_file(mount))).removeprefix(f"{_STAGE}/")
+        return f"/{path}"
+
+    def _tmpfs_options(self, mount: Tmpfs) -> str:
+        return f"size={mount.size},mode={mount.mode:o},uid={self.pod.host_uid},gid={self.pod.host_gid}"
+
+    def _source(self, mount: Bind) -> int:
+        volume = self._opened[str(mount.source)]
+        if not mount.subpath:
+            return volume
+        try:
+            if mount.make:
+                make_below(volume, mount.subpath, self.pod.host_uid, self.pod.host_gid)
+            return syscalls.open_within(volume, mount.subpath, resolve=syscalls.RESOLVE_BENEATH)
+        except OSError as error:
+            raise RuntimeFailure(f"cannot mount {mount.subpath} of a volume: {error.strerror}") from error
+
+    def _stage_file(self, mount: DataFile) -> int:
+        path = self._next(directory=False)
+        with open(path, "wb") as file:
+            file.write(mount.content)
+        os.chown(path, self.pod.host_uid, self.pod.host_gid)
+        os.chmod(path, mount.mode)
+        return os.open(path, os.O_PATH | os.O_CLOEXEC)
+
+    def _next(self, *, directory: bool) -> str:
+        """A fresh mount point on the stage."""
+        self._staged += 1
+        path = f"mount-{self._staged}"
+        if directory:
+            os.mkdir(path)
+        else:
+            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644))
+        return path
+
+    def _bind(self, source: int, target: str, *, read_only: bool = False, deep: bool = False) -> None:
+        syscalls.mount(path_of(source), target, "", syscalls.MS_BIND | (syscalls.MS_REC if deep else 0))
+        if read_only:
+            make_read_only(target)
+
+    def _bind_mapped(self, source: int, target: str, owners: int) -> None:
+        tree = syscalls.clone_mount(source)
+        syscalls.map_ids(tree, owners)
+        syscalls.attach_mount(tree, target)
+        os.close(tree)
+
+    def _open_root(self, path: str) -> Root:
+        return Root(path, self.pod.host_uid, self.pod.host_gid)
+
+    def _leave_host(self) -> None:
+        self.root.close()
+        for descriptor in self._opened.values():
+            os.close(descriptor)
+        syscalls.change_root(_STAGE)

@@ -1,0 +1,97 @@
+"""What a request must say to get to a sandbox: the headers that clients send, and what can be wrong with them.
+
+The words of the refusals are those clients know. A header with the address of a pod is a hint that must be right, never
+a destination: who could choose it freely could reach whatever we can.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import Final
+
+ID: Final = "x-sandbox-id"
+NAMESPACE: Final = "x-sandbox-namespace"
+PORT: Final = "x-sandbox-port"
+POD_IP: Final = "x-sandbox-pod-ip"
+UID: Final = "x-sandbox-uid"
+TIMEOUT: Final = "x-sandbox-timeout"
+AUTHORIZATION: Final = "authorization"
+
+DEFAULT_NAMESPACE: Final = "default"
+DEFAULT_PORT: Final = 8888
+#: Seconds a request may take, and the most it may ask for.
+DEFAULT_TIMEOUT: Final = 180.0
+
+_LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
+_NUMBER: Final = re.compile(r"[0-9]{1,5}")
+
+
+class RequestRejected(Exception):
+    """The request goes nowhere; ``status`` and ``detail`` are the answer."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a request wants to go. ``hint`` is the address its sender believes the sandbox to have."""
+
+    namespace: str
+    sandbox: str
+    port: int
+    timeout: float
+    hint: str = ""
+    uid: str = ""
+
+
+def destination(headers: Mapping[str, str], longest: float = DEFAULT_TIMEOUT) -> Destination:
+    """Read the headers, whose names are in lower case. Raises ``RequestRejected``."""
+    sandbox = headers.get(ID, "")
+    if not sandbox:
+        raise RequestRejected(400, "X-Sandbox-ID header is required.")
+    if not _LABEL.fullmatch(sandbox):
+        raise RequestRejected(400, "Invalid sandbox ID format.")
+    namespace = headers.get(NAMESPACE) or DEFAULT_NAMESPACE
+    if not _LABEL.fullmatch(namespace):
+        raise RequestRejected(400, "Invalid namespace format.")
+    hint = headers.get(POD_IP, "")
+    if hint and not _is_address(hint):
+        raise invalid_address()
+    timeout = _timeout(headers.get(TIMEOUT), longest)
+    return Destination(namespace, sandbox, _port(headers.get(PORT)), timeout, hint, headers.get(UID, ""))
+
+
+def invalid_address() -> RequestRejected:
+    return RequestRejected(400, "Invalid target IP address.")
+
+
+def _port(text: str | None) -> int:
+    if text is None:
+        return DEFAULT_PORT
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
+        raise RequestRejected(400, "Invalid port format.")
+    return int(text)
+
+
+def _timeout(text: str | None, longest: float) -> float:
+    """What makes no sense is as if it were not there."""
+    try:
+        seconds = float(text or "")
+    except ValueError:
+        return longest
+    return min(seconds, longest) if math.isfinite(seconds) and seconds > 0 else longest
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text)
+    except ValueError:
+        return False
+    return True

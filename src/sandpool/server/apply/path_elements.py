@@ -1,0 +1,125 @@
+"""Path elements: how a single step from a value into one of its parts is named, in the spelling of FieldsV1.
+
+An element is a plain string: ``f:spec`` is a field or a map key, ``k:{"name":"main"}`` the item of a list that has
+these keys, ``v:"tcp"`` the item of a set that is this value, ``i:0`` the item at this position. As strings they are
+hashed, compared and written to JSON without any work; what that needs is exactly one spelling for each element, which
+the constructors here and ``canonical`` see to.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Final
+
+import orjson
+
+from sandpool.api.causes import quoted
+from sandpool.server.apply.go_format import json_text, scalar
+
+_REMEMBERED: Final = 1 << 14
+
+
+class InvalidPathElement(ValueError):
+    """Text that claims to be a path element and is none."""
+
+
+def field(name: str) -> str:
+    return "f:" + name
+
+
+def index(position: int) -> str:
+    return f"i:{position}"
+
+
+@lru_cache(_REMEMBERED, typed=True)
+def value(item: Any) -> str:
+    """The item of a set. Only scalars can be one."""
+    return "v:" + _json(item)
+
+
+@lru_cache(_REMEMBERED, typed=True)
+def key(names: tuple[str, ...], *values: Any) -> str:
+    """The item of a keyed list: ``names`` are the keys it has, ``values`` theirs, in the same order."""
+    return keys(dict(zip(names, values, strict=True)))
+
+
+def keys(given: dict[str, Any]) -> str:
+    """The item of a keyed list, from its keys as they come: they may be left out, and may be of any type."""
+    return "k:{" + ",".join(f"{_json(name)}:{_json(given[name])}" for name in sorted(given)) + "}"
+
+
+@lru_cache(_REMEMBERED)
+def canonical(text: str) -> str | None:
+    """The one spelling of an element read from FieldsV1; None for a kind of element that is not known, which is to be
+    ignored. Raises BadElement."""
+    if len(text) < 2:
+        raise InvalidPathElement("key must be 2 characters long:")
+    if text[1] != ":":
+        raise InvalidPathElement(f"missing colon: {text}")
+    kind, rest = text[0], text[2:]
+    if kind == "f":
+        return text
+    if kind not in "vki":
+        return None
+    try:
+        parsed = int(rest) if kind == "i" else orjson.loads(rest)
+    except ValueError as error:
+        raise InvalidPathElement(f"{error}: {text}") from None
+    if kind == "i":
+        return index(parsed)
+    if kind == "v":
+        return "v:" + _json(parsed)
+    if not isinstance(parsed, dict):
+        raise InvalidPathElement(f"keys must be an object: {text}")
+    return keys(parsed)
+
+
+@lru_cache(_REMEMBERED)
+def sort_key(element: str) -> tuple[Any, ...]:
+    """A sort key: fields before keys before values before positions, each among themselves by what they name."""
+    kind, rest = element[0], element[2:]
+    if kind == "f":
+        return (0, rest)
+    if kind == "k":
+        return (1, *((name, _rank(each)) for name, each in orjson.loads(rest).items()))
+    if kind == "v":
+        return (2, _rank(orjson.loads(rest)))
+    return (3, int(rest))
+
+
+@lru_cache(_REMEMBERED)
+def text(element: str) -> str:
+    """As a person reads it in an error message: ``.spec``, ``[name="main"]``, ``[="tcp"]``, ``[0]``."""
+    kind, rest = element[0], element[2:]
+    if kind == "f":
+        return "." + rest
+    if kind == "k":
+        return "[" + ",".join(f"{name}={_readable(each)}" for name, each in orjson.loads(rest).items()) + "]"
+    if kind == "v":
+        return f"[={_readable(orjson.loads(rest))}]"
+    return f"[{rest}]"
+
+
+def _json(item: Any) -> str:
+    if isinstance(item, float) and item.is_integer() and abs(item) < 1e21:
+        item = int(item)  # one number, one spelling: 1.0 is 1
+    return json_text(item)
+
+
+def _rank(item: Any) -> tuple[int, Any]:
+    """A total order over JSON values: numbers, strings, booleans, then everything that is no scalar."""
+    if isinstance(item, bool):
+        return (2, item)
+    if isinstance(item, int | float):
+        return (0, item)
+    if isinstance(item, str):
+        return (1, item)
+    return (4, "") if item is None else (3, _json(item))
+
+
+def _readable(item: Any) -> str:
+    if item is None:
+        return "null"
+    if isinstance(item, str):
+        return quoted(item)
+    return scalar(item) if isinstance(item, bool | int | float) else _json(item)

@@ -1,0 +1,48 @@
+"""Which fields a write cannot change, whatever it says: nobody comes to own them through it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sandpool.api.resource import ResourceType
+from sandpool.server.apply.fieldset import FieldSet, of
+
+# Bookkeeping of the server and what identifies the object. Being there is not being owned.
+SERVER_MANAGED: Final = of(
+    ("f:apiVersion",),
+    ("f:kind",),
+    ("f:metadata",),
+    *(
+        ("f:metadata", "f:" + name)
+        for name in (
+            "clusterName",
+            "creationTimestamp",
+            "generation",
+            "managedFields",
+            "name",
+            "namespace",
+            "resourceVersion",
+            "selfLink",
+            "uid",
+        )
+    ),
+)
+# A write to a resource with a status subresource leaves the status alone.
+RESET_STATUS: Final = of(("f:status",))
+# A write to the status of a custom resource leaves everything else alone.
+RESET_ALL_BUT_STATUS: Final = of(("f:metadata",), ("f:spec",))
+# A write to the status of a built-in resource may change metadata; some kinds keep more of theirs.
+_RESET_SPEC: Final = of(("f:spec",))
+_RESET_ON_STATUS: Final = {
+    "deployments.apps": of(("f:spec",), ("f:metadata", "f:labels")),
+    "pods": of(("f:spec",), ("f:metadata", "f:deletionTimestamp"), ("f:metadata", "f:ownerReferences")),
+}
+
+
+def reset_fields(type: ResourceType, subresource: str, *, custom: bool) -> FieldSet | None:
+    """What writes to the resource, or to one of its subresources, do not change."""
+    if "status" not in type.subresources:
+        return None
+    if subresource != "status":
+        return RESET_STATUS
+    return RESET_ALL_BUT_STATUS if custom else _RESET_ON_STATUS.get(type.group_resource, _RESET_SPEC)

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from threading import Barrier
+
+import pytest
+
+from sandpool.node.images import sources
+from sandpool.node.images.builtin import PYTHON
+from sandpool.node.images.config import Config
+from sandpool.node.images.reference import Reference, parse
+from sandpool.node.images.resolver import Images, import_image
+from sandpool.node.images.sources import SourceFailure, Unpacked
+from sandpool.node.images.store import ROOT, StoredImage
+from sandpool.node.pods.parts import ImageFailure
+from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
+from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
+
+LOGIN = pull_secret("login", {"example.com": {"auth": "b25l"}})
+
+
+class Registry:
+    """Stands in for skopeo: knows one image, and what it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.logins: list[bytes] = []
+
+    def unpack(self, source: str, directory: Path, login: bytes = b"") -> Unpacked:
+        self.asked.append(source)
+        self.logins.append(login)
+        if "missing" in source:
+            raise SourceFailure("skopeo: manifest unknown")
+        (directory / ROOT).mkdir()
+        return Unpacked(f"sha256:{len(self.asked)}", Config(entrypoint=("/entry",)))
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
+    registry = Registry()
+    monkeypatch.setattr(sources, "unpack", registry.unpack)
+    return registry
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Images:
+    return Images(tmp_path / "images", set, FakeSecrets(LOGIN))
+
+
+async def test_the_machines_own_python_is_always_there(images: Images) -> None:
+    for name in (PYTHON, f"{PYTHON}:3.12"):
+        image = await images.resolve(name, "Always", {})
+        assert isinstance(image.root, HostToolchain)
+        assert not image.pulled
+
+
+async def test_an_image_is_pulled_once(images: Images, registry: Registry) -> None:
+    first = await images.resolve("example.com/a:1", "IfNotPresent", {})
+    assert (first.pulled, first.entrypoint) == (True, ("/entry",))
+    assert isinstance(first.root, ImageLayers)
+    assert not (await images.resolve("example.com/a:1", "IfNotPresent", {})).pulled
+    assert registry.asked == ["docker://example.com/a:1"]
+
+
+async def test_of_many_who_want_it_one_pulls(images: Images, registry: Registry) -> None:
+    await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", {}) for _ in range(20)))
+    assert len(registry.asked) == 1
+
+
+async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
+    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    find, looks = images.store.find, list[Reference]()
+
+    def late(reference: Reference) -> StoredImage | None:
+        """Says that it is not here while it comes."""
+        looks.append(reference)
+        found = find(reference)
+        if len(looks) == 1:
+            import_image(images.store, reference, "docker://example.com/a:latest")
+        return found
+
+    monkeypatch.setattr(images.store, "find", late)
+    await images.resolve("example.com/a", "IfNotPresent", {})
+    assert len(registry.asked) == 1
+
+
+async def test_names_without_a_registry_are_of_docker(images: Images, registry: Registry) -> None:
+    await images.resolve("python:3", "IfNotPresent", {})
+    await images.resolve("me/python:3", "IfNotPresent", {})
+    assert registry.asked == ["docker://docker.io/library/python:3", "docker://docker.io/me/python:3"]
+
+
+async def test_always_asks_again(images: Images, registry: Registry) -> None:
+    for _ in range(2):
+        assert (await images.resolve("example.com/a", "Always", {})).pulled
+    assert len(registry.asked) == 2
+
+
+async def test_what_was_imported_is_not_asked_for_elsewhere(images: Images, registry: Registry) -> None:
+    import_image(images.store, parse("example.com/mine"), "./directory")
+    assert not (await images.resolve("example.com/mine", "Always", {})).pulled
+    assert registry.asked == ["./directory"]
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "reason", "message"),
+    [
+        ("Not A Name", "Always", "InvalidImageName", "is not the name of an image"),
+        (
+            "example.com/a",
+            "Never",
+            "ErrImageNeverPull",
+            "is not present with pull policy of Never",
+        ),
+        ("example.com/missing", "Always", "ErrImagePull", "could not be pulled: skopeo: manifest unknown"),
+    ],
+)
+async def test_no_image_no_container(
+    images: Images, registry: Registry, name: str, policy: str, reason: str, message: str
+) -> None:
+    with pytest.raises(ImageFailure, match=message) as failure:
+        await images.resolve(name, policy, {})
+    assert failure.value.reason == reason
+
+
+async def test_who_has_other_credentials_pulls_for_itself(
+    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = Barrier(2)
+
+    def slowly(source: str, directory: Path, login: bytes = b"") -> Unpacked:
+        both.wait(60)
+        return registry.unpack(source, directory, login)
+
+    monkeypatch.setattr(sources, "unpack", slowly)
+    pods = (pulling_pod("login"), pulling_pod(), pulling_pod("login"))
+    await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", pod) for pod in pods))
+    assert sorted(map(bool, registry.logins)) == [False, True]
+
+
+async def test_what_a_pull_lacked_is_said_when_it_failed(images: Images, registry: Registry) -> None:
+    mine = pulling_pod("gone")
+    with pytest.raises(ImageFailure, match='manifest unknown; pull secret "gone" does not exist'):
+        await images.resolve("example.com/missing", "IfNotPresent", mine)
+    await images.resolve("example.com/public", "IfNotPresent", mine)

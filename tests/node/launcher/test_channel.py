@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from sandpool.node.launcher.channel import Child, ProcessChannel
+from sandpool.node.launcher.messages import answer, receive_request
+from sandpool.node.runtimes.runtime import RuntimeFailure
+
+
+class Desk:
+    """An exchange, and the other side of it. Nothing is received before it is asked for."""
+
+    def __init__(self) -> None:
+        ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.unwanted: list[int] = []
+        self.exchange = ProcessChannel(
+            ours, on_end=lambda: None, unwanted=lambda child: self.unwanted.append(child.pid)
+        )
+        asyncio.get_running_loop().remove_reader(ours)
+
+    async def asked(self) -> asyncio.Task[Child]:
+        task = asyncio.create_task(self.exchange.order(b"{}", ()))
+        await asyncio.sleep(0)
+        return task
+
+    def reply(self, **what: object) -> None:
+        order = receive_request(self.theirs)
+        assert order is not None
+        answer(self.theirs, {"order": order.number, **what})
+        self.exchange._receive()
+
+
+@pytest_asyncio.fixture
+async def desk() -> AsyncIterator[Desk]:
+    desk = Desk()
+    yield desk
+    desk.exchange.close("over", None)
+    desk.theirs.close()
+
+
+async def test_who_asks_is_given_the_process(desk: Desk) -> None:
+    task = await desk.asked()
+    desk.reply(pid=7)
+    assert ((await task).pid, desk.unwanted) == (7, [])
+
+
+async def test_nobody_wants_the_process_of_who_has_gone_before(desk: Desk) -> None:
+    task = await desk.asked()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    desk.reply(pid=7)
+    assert desk.unwanted == [7]
+
+
+async def test_nobody_wants_the_process_of_who_goes_in_the_moment_in_which_it_is_there(desk: Desk) -> None:
+    task = await desk.asked()
+    desk.reply(pid=7)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert desk.unwanted == [7]
+
+
+async def test_there_is_no_process_that_nobody_wants_if_none_was_started(desk: Desk) -> None:
+    task = await desk.asked()
+    desk.reply(error="no", kind=RuntimeFailure.__name__)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert desk.unwanted == []

@@ -1,0 +1,311 @@
+"""Who lets the next command in: one porter as long as it does, another where it does not, and none for nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+import pytest_asyncio
+
+from sandpool.node.descriptors import readable
+from sandpool.node.launcher import exec_agent_pool as module
+from sandpool.node.launcher.channel import Child
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.enter import EnterRequest
+from sandpool.node.launcher.exec_agent import ExecRequest
+from sandpool.node.launcher.exec_agent_pool import CROWD, LOST, MOST, MOST_LOST, STAY, ExecAgentPool
+from sandpool.node.launcher.messages import answer, receive_request
+from sandpool.node.launcher.requests import LaunchRequest
+from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
+from sandpool.testing.clock import ManualClock
+
+TRUE = ExecRequest(["true"], {}, "/", False)
+
+
+def entry(since: int = 0) -> EnterRequest:
+    return EnterRequest(1, "", since, [], 1000, 1000, 64, [], b"")
+
+
+class Inside:
+    """A porter who is played by a test."""
+
+    def __init__(self, agent: socket.socket) -> None:
+        self.agent = agent
+
+    async def starts(self, pid: int | None = None, **said: object) -> int:
+        """Wait for an errand and say what came of it; the number of the errand."""
+        await readable(self.agent.fileno())
+        order = receive_request(self.agent)
+        assert order is not None
+        for descriptor in order.descriptors:
+            os.close(descriptor)
+        if said:
+            answer(self.agent, {"order": order.number, **said})
+            return order.number
+        pid = pid or os.getpid()
+        pidfd = os.pidfd_open(pid)
+        answer(self.agent, {"order": order.number, "pid": pid}, pidfd)
+        os.close(pidfd)
+        return order.number
+
+    def ends(self, number: int, status: int = 0) -> None:
+        answer(self.agent, {"order": number, "ended": status})
+
+    async def is_told_to_go(self) -> bool:
+        await readable(self.agent.fileno())
+        return receive_request(self.agent) is None
+
+    def dies(self) -> None:
+        self.agent.close()
+
+
+class Rootfs(LauncherClient):
+    """A launcher of which every porter is played by the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside: list[Inside] = []
+        self.refusal: str | None = None
+        self.arrived = asyncio.Event()  # what they are told when they are inside
+        self.arrived.set()
+
+    async def launch(self, order: LaunchRequest, on_sent: Callable[[], object] = lambda: None) -> Child:
+        if self.refusal is not None:
+            raise RuntimeFailure(self.refusal)
+        self.inside.append(Inside(socket.socket(fileno=os.dup(order.stdio[0]))))
+        on_sent()
+        await self.arrived.wait()
+        return Child(1, os.pidfd_open(1))
+
+
+class World:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.stage = Rootfs()
+        self.exec_agents = ExecAgentPool(self.stage, self.clock)
+
+    def send(self, container: str = "box", since: int = 0) -> asyncio.Task[Child]:
+        nothing = [0, 0, 0]
+        return asyncio.create_task(self.exec_agents.send(container, TRUE, nothing, lambda: entry(since)))
+
+    async def run(self, container: str = "box", since: int = 0) -> None:
+        """A command from its beginning to its end, by the last porter that came in."""
+        sending = self.send(container, since)
+        await self.clock.settle()
+        number = await self.stage.inside[-1].starts()
+        child = await sending
+        child.close()
+        self.stage.inside[-1].ends(number)
+        assert await child.ended == 0
+        await self.clock.settle()
+
+
+@pytest_asyncio.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.exec_agents.close()
+    await made.clock.settle()
+    for inside in made.stage.inside:
+        inside.dies()
+
+
+async def test_the_first_command_brings_a_porter_and_others_use_it(world: World) -> None:
+    for _ in range(3):
+        await world.run()
+    await world.run("another box")
+    assert len(world.stage.inside) == 2
+
+
+async def test_many_at_once_are_let_in_by_one(world: World) -> None:
+    sent = [world.send() for _ in range(5)]
+    await world.clock.settle()
+    (inside,) = world.stage.inside
+    numbers = [await inside.starts() for _ in sent]
+    for child in await asyncio.gather(*sent):
+        child.close()
+    for number in numbers:
+        inside.ends(number)
+
+
+async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
+    sent = [world.send() for _ in range(CROWD + 1)]
+    await world.clock.settle()
+    first, second = world.stage.inside
+    numbers = [await first.starts() for _ in range(CROWD)]
+    number = await second.starts()
+    for child in await asyncio.gather(*sent):
+        child.close()
+    for each in numbers:
+        first.ends(each)
+    await world.clock.settle()
+    second.ends(number)
+    assert await second.is_told_to_go(), "one that has nothing to do is enough"
+
+
+async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> None:
+    await world.run()
+    await world.clock.advance(STAY - 1)
+    await world.run()
+    await world.clock.advance(STAY - 1)
+    assert len(world.stage.inside) == 1
+    await world.clock.advance(1)
+    assert await world.stage.inside[0].is_told_to_go()
+    await world.run()
+    assert len(world.stage.inside) == 2
+
+
+async def test_one_that_could_not_be_told_goes_after_a_while_as_well(world: World) -> None:
+    with pytest.raises(OSError, match="descriptor"):
+        await world.exec_agents.send("box", TRUE, [-1, -1, -1], entry)
+    await world.clock.advance(STAY)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
+async def test_one_whose_command_runs_stays(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts()
+    (await sending).close()
+    await world.clock.advance(10 * STAY)
+    await world.run()
+    assert len(world.stage.inside) == 1
+
+
+async def test_of_those_that_have_nothing_to_do_there_are_few(world: World) -> None:
+    for number in range(MOST + 1):
+        await world.run(f"box {number}")
+    assert await world.stage.inside[0].is_told_to_go()
+    for number in range(1, MOST + 1):
+        sending = world.send(f"box {number}")
+        await world.stage.inside[number].starts()
+        (await sending).close()
+    assert len(world.stage.inside) == MOST + 1
+
+
+async def test_nobody_stays_whom_no_cgroup_would_end(world: World) -> None:
+    await world.run(since=5)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
+@pytest.mark.parametrize("has_given_up", [False, True])
+async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bool) -> None:
+    first = world.send()
+    await world.clock.settle()
+    if has_given_up:
+        first.cancel()
+    await world.clock.advance(module._STUCK + 0.01)
+    await world.run()
+    stuck, other = world.stage.inside
+    number = await stuck.starts(error="late", kind="NoSuchCommand") if has_given_up else await stuck.starts()
+    if not has_given_up:
+        (await first).close()
+        stuck.ends(number)
+    await world.clock.settle()
+    assert await stuck.is_told_to_go(), "one of two that have nothing to do is enough"
+    sending = world.send()
+    await other.starts()
+    (await sending).close()
+
+
+async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World) -> None:
+    sent = []
+    for _ in range(MOST_LOST):
+        sent.append(world.send())
+        await world.clock.advance(LOST + 0.01)
+    with pytest.raises(RuntimeFailure, match="do not begin"):
+        await world.send()
+    assert len(world.stage.inside) == MOST_LOST
+    await world.run("another box")
+    first = world.stage.inside[0]
+    number = await first.starts()
+    (await sent[0]).close()
+    sending = world.send()
+    await first.starts()
+    (await sending).close()
+    first.ends(number)
+    world.exec_agents.close()
+    await asyncio.gather(*sent, return_exceptions=True)
+
+
+async def test_one_that_is_gone_is_replaced(world: World) -> None:
+    await world.run()
+    world.stage.inside[0].dies()
+    await world.run()
+    assert len(world.stage.inside) == 2
+
+
+async def test_one_that_is_gone_before_the_launcher_has_said_that_it_came_is_replaced(world: World) -> None:
+    world.stage.arrived.clear()
+    await world.run()
+    world.stage.inside[0].dies()
+    await world.run()
+    assert len(world.stage.inside) == 2
+    world.stage.arrived.set()
+
+
+async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await readable(world.stage.inside[0].agent.fileno())
+    world.stage.inside[0].dies()
+    (error,) = await asyncio.gather(sending, return_exceptions=True)
+    assert isinstance(error, RuntimeFailure) and "does not run" in str(error)
+
+
+async def test_what_runs_is_killed_with_who_let_it_in(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts()
+    child = await sending
+    world.stage.inside[0].dies()
+    assert await child.ended == signal.SIGKILL
+    child.close()
+
+
+async def test_who_cannot_come_in_says_why(world: World) -> None:
+    world.stage.refusal = "there is no door"
+    (error,) = await asyncio.gather(world.send(), return_exceptions=True)
+    assert isinstance(error, RuntimeFailure) and str(error) == "there is no door"
+    world.stage.refusal = None
+    await world.run()
+
+
+async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> None:
+    sending = world.send()
+    await world.clock.settle()
+    await world.stage.inside[0].starts(error="no such thing", kind="NoSuchCommand")
+    (error,) = await asyncio.gather(sending, return_exceptions=True)
+    assert isinstance(error, NoSuchCommand)
+    await world.run()
+    assert len(world.stage.inside) == 1
+    await world.clock.advance(STAY)
+    assert await world.stage.inside[0].is_told_to_go()
+
+
+async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World) -> None:
+    """Also where the porter would leave at once: what it has not begun yet it would begin on its way out."""
+    sending = world.send(since=5)
+    await world.clock.settle()
+    sending.cancel()
+    await world.clock.settle()
+    (inside,) = world.stage.inside
+    victim = await asyncio.create_subprocess_exec("sleep", "1000")
+    number = await inside.starts(victim.pid)
+    assert await victim.wait() == -signal.SIGKILL
+    inside.ends(number, signal.SIGKILL)
+    assert await inside.is_told_to_go()
+
+
+async def test_when_a_container_is_deleted_its_porter_goes(world: World) -> None:
+    await world.run("one")
+    await world.run("two")
+    world.exec_agents.dismiss("one")
+    assert await world.stage.inside[0].is_told_to_go()
+    sending = world.send("two")
+    await world.stage.inside[1].starts()
+    (await sending).close()

@@ -1,0 +1,406 @@
+"""Looks from inside real network namespaces. "The node" is one of them too: nothing of the machine's own network is
+used."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from dnslib import DNSRecord
+
+from sandpool.api.resource import Object
+from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.clock import SystemClock
+from sandpool.node.network import links
+from sandpool.node.network.netns import NetworkNamespace
+from sandpool.node.network.routed import Network, NetworkUnavailable, Settings
+from sandpool.testing.watching import until
+
+pytestmark = pytest.mark.isolation
+
+REFUSED = "refused by the firewall"
+OPEN = "connected"
+PORT = 8080
+
+
+class Yard:
+    """A node with a network, its policies, and the pods that are attached to it."""
+
+    def __init__(self, directory: Path, host: NetworkNamespace) -> None:
+        self.directory = directory
+        self.host = host
+        self.policies: Cache[Object] = Cache(lambda obj: obj, name="policies")
+        self.namespaces: Cache[Object] = Cache(lambda obj: obj, name="namespaces")
+        self.network = self.new_network()
+        self.listening: list[socket.socket] = []
+        self.addresses: dict[str, str] = {}
+        for name in ("default", "other"):
+            self.namespaces.record_write(named("Namespace", name, "", labels={"kubernetes.io/metadata.name": name}))
+
+    def new_network(self) -> Network:
+        settings = Settings(
+            self.directory, host=self.host.path, instance="test", resolve=lambda name: ["192.0.2.9"], uid=os.geteuid()
+        )
+        return Network(settings, self.policies, self.namespaces, SystemClock())
+
+    async def pod(self, name: str, **labels: str) -> NetworkNamespace:
+        """Attach a pod that listens."""
+        attachment = await self.network.attach(pod(name, **labels))
+        assert attachment.netns is not None
+        self.addresses[name] = attachment.addresses[0]
+        namespace = NetworkNamespace(attachment.netns)
+        listening = namespace.call(lambda: socket.create_server((attachment.addresses[0], PORT)))
+        self.listening.append(listening)
+        return namespace
+
+    def address(self, name: str) -> str:
+        return self.addresses[name]
+
+    def dial(self, source: NetworkNamespace, target: str, port: int = PORT) -> str:
+        return source.call(lambda: dial(target, port))
+
+    async def policy(self, name: str, spec: Object) -> None:
+        self.policies.record_write({**named("NetworkPolicy", name, "default"), "spec": spec})
+        await self.network.enforcer.enforce()
+
+
+def named(kind: str, name: str, namespace: str, **metadata: object) -> Object:
+    return {
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace, "uid": name, "resourceVersion": "1", **metadata},
+    }
+
+
+def pod(name: str, **labels: str) -> Object:
+    return {**named("Pod", name, "default", labels=labels), "spec": {"containers": [{"name": "main"}]}}
+
+
+def dial(target: str, port: int) -> str:
+    try:
+        with socket.create_connection((target, port), timeout=20):
+            return OPEN
+    except TimeoutError:
+        return "no answer"
+    except OSError as error:
+        return {113: REFUSED, 111: "nobody listens", 101: "no route"}[error.errno or 0]
+
+
+@pytest.fixture(autouse=True)
+def tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``ip`` and ``nft`` are where an ordinary user does not look."""
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/usr/sbin:/sbin")
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[NetworkNamespace]:
+    namespace, _ = NetworkNamespace.make(
+        tmp_path / "host", lambda: subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+    )
+    yield namespace
+    namespace.remove()
+
+
+@pytest_asyncio.fixture
+async def yard(tmp_path: Path, host: NetworkNamespace) -> AsyncIterator[Yard]:
+    yard = Yard(tmp_path / "network", host)
+    await yard.network.start()
+    yield yard
+    for listening in yard.listening:
+        listening.close()
+    await yard.network.stop()
+
+
+async def test_pods_have_addresses_of_their_own_and_reach_each_other(yard: Yard) -> None:
+    one, two = await yard.pod("one"), await yard.pod("two")
+    assert yard.address("one") != yard.address("two")
+    assert yard.dial(one, yard.address("two")) == OPEN
+    assert yard.dial(two, yard.address("one")) == OPEN
+
+
+async def test_the_node_reaches_pods_and_pods_do_not_reach_the_node(yard: Yard) -> None:
+    one = await yard.pod("one")
+    assert yard.dial(yard.host, yard.address("one")) == OPEN
+    with closing(yard.host.call(lambda: socket.create_server(("0.0.0.0", PORT)))):
+        for address in (yard.network.plan.node, yard.network.plan.inner, yard.network.plan.gateway):
+            assert yard.dial(one, str(address)) == REFUSED
+
+
+async def test_somebody_else_on_the_node_does_not_reach_pods(yard: Yard) -> None:
+    await yard.pod("one")
+    script = f"import socket; socket.create_connection(({yard.address('one')!r}, {PORT}), timeout=20)"
+    outcome = yard.host.call(
+        lambda: subprocess.run(
+            ["/usr/bin/python3", "-c", script], user=12345, capture_output=True, text=True, check=False
+        )
+    )
+    assert re.search("No route to host|Connection refused|prohibited", outcome.stderr), outcome
+
+
+async def test_a_closed_pod_is_reached_by_nobody_but_the_node(yard: Yard) -> None:
+    one, _ = await yard.pod("one"), await yard.pod("two", app="closed")
+    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    assert yard.dial(one, yard.address("two")) == REFUSED
+    assert yard.dial(yard.host, yard.address("two")) == OPEN
+
+
+async def test_a_policy_opens_exactly_what_it_says(yard: Yard) -> None:
+    friend, stranger = await yard.pod("friend", app="friend"), await yard.pod("stranger")
+    await yard.pod("target", app="target")
+    rule = {"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}], "ports": [{"port": PORT}]}
+    await yard.policy("some", {"podSelector": {"matchLabels": {"app": "target"}}, "ingress": [rule]})
+    target = yard.address("target")
+    assert yard.dial(friend, target) == OPEN
+    assert yard.dial(friend, target, PORT + 1) == REFUSED
+    assert yard.dial(stranger, target) == REFUSED
+    yard.policies.record_deletion(Key("default", "some"), "some")
+    await yard.network.enforcer.enforce()
+    assert yard.dial(stranger, target) == OPEN
+
+
+async def test_the_default_policy_of_templates_reaches_no_private_address(yard: Yard) -> None:
+    one, _ = await yard.pod("one", app="box"), await yard.pod("two")
+    private = ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"]
+    internet = [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}, {"ipBlock": {"cidr": "::/0"}}]
+    router = {
+        "namespaceSelector": {"matchLabels": {"x": "y"}},
+        "podSelector": {"matchLabels": {"app": "sandbox-router"}},
+    }
+    await yard.policy(
+        "box",
+        {
+            "podSelector": {"matchLabels": {"app": "box"}},
+            "policyTypes": ["Ingress", "Egress"],
+            "ingress": [{"from": [router]}],
+            "egress": [{"to": internet}],
+        },
+    )
+    world, _ = NetworkNamespace.make(yard.directory.parent / "world", lambda: None)
+    try:
+        connect_world(yard, world)
+        with closing(world.call(lambda: socket.create_server(("198.51.100.1", PORT)))):
+            assert yard.dial(one, "198.51.100.1") == OPEN
+        for private_address in (yard.address("two"), "192.168.7.7", "172.16.0.1", "169.254.169.254", "10.9.9.9"):
+            assert yard.dial(one, private_address) == REFUSED
+    finally:
+        world.remove()
+
+
+async def test_link_local_addresses_are_closed_whatever_a_policy_says(yard: Yard) -> None:
+    one = await yard.pod("one")
+    assert yard.dial(one, "169.254.169.254", 80) == REFUSED
+
+
+async def test_a_pod_cannot_send_in_anothers_name(yard: Yard) -> None:
+    one, two = await yard.pod("one"), await yard.pod("two")
+    victim = two.call(lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    three = await yard.pod("three")
+    with closing(victim), closing(two.call(lambda: udp(yard.address("two")))) as receiver:
+        receiver.settimeout(20)
+
+        def forge() -> None:
+            # Somebody who were root in a sandbox could do no more than this.
+            subprocess.run(["ip", "addr", "add", f"{yard.address('three')}/32", "dev", "eth0"], check=True)
+            with closing(udp(yard.address("three"))) as forger:
+                forger.sendto(b"forged", (yard.address("two"), PORT))
+
+        one.call(forge)
+        with closing(three.call(lambda: udp(yard.address("three")))) as honest:
+            honest.sendto(b"honest", (yard.address("two"), PORT))
+        assert (await asyncio.to_thread(receiver.recv, 100)) == b"honest"
+
+
+async def test_a_label_that_changes_changes_what_holds(yard: Yard) -> None:
+    one, _ = await yard.pod("one"), await yard.pod("two")
+    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    assert yard.dial(one, yard.address("two")) == OPEN
+    yard.network.enforcer.relabel("two", {"app": "closed"})
+    await yard.network.enforcer.enforce()
+    assert yard.dial(one, yard.address("two")) == REFUSED
+
+
+async def test_names_are_answered_at_the_gateway(yard: Yard) -> None:
+    one = await yard.pod("one")
+    question = DNSRecord.question("box.default.svc.cluster.local")
+    (gateway,) = yard.network.nameservers
+    reply = await asyncio.to_thread(lambda: one.call(lambda: question.send(gateway, 53, timeout=20)))
+    assert [str(answer.rdata) for answer in DNSRecord.parse(reply).rr] == ["192.0.2.9"]
+
+
+async def test_a_pod_that_is_gone_is_refused_at_once(yard: Yard) -> None:
+    one, _ = await yard.pod("one"), await yard.pod("two")
+    address = yard.address("two")
+    await yard.network.detach("two")
+    assert yard.dial(one, address) == REFUSED
+    assert yard.dial(yard.host, address) == REFUSED
+
+
+async def test_a_new_process_finds_the_pods_and_their_policies(yard: Yard) -> None:
+    one, two = await yard.pod("one"), await yard.pod("two", app="closed")
+    await yard.policy("closed", {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]})
+    before = await yard.network.attach(pod("two", app="closed"))
+    await yard.network.stop(keep=True)
+    yard.network = yard.new_network()
+    await yard.network.start()
+    assert await yard.network.attached() == {"one", "two"}
+    assert await yard.network.attach(pod("two", app="closed")) == before
+    await yard.network.attach(pod("one"))
+    assert yard.dial(two, yard.address("one")) == OPEN
+    assert yard.dial(one, yard.address("two")) == REFUSED
+
+
+async def test_many_at_once_and_nothing_is_left_behind(tmp_path: Path, host: NetworkNamespace) -> None:
+    before = traces(host, tmp_path)
+    yard = Yard(tmp_path / "network", host)
+    await yard.network.start()
+    attachments = await asyncio.gather(*(yard.network.attach(pod(f"pod-{n}")) for n in range(40)))
+    assert len({attachment.addresses for attachment in attachments}) == 40
+    await asyncio.gather(*(yard.network.detach(f"pod-{n}") for n in range(0, 40, 2)))
+    await yard.network.stop()
+    assert traces(host, tmp_path) == before
+    assert not yard.directory.exists()
+
+
+async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go, forget, steps = asyncio.Event(), threading.Event(), yard.network._forget, list[str]()
+    loop, make = asyncio.get_running_loop(), links.make_pod
+
+    def made(*arguments: Any) -> None:
+        loop.call_soon_threadsafe(begun.set)
+        go.wait()
+        make(*arguments)
+        steps.append("made")
+
+    def forgotten(uid: str) -> None:
+        forget(uid)
+        steps.append("forgotten")
+
+    monkeypatch.setattr(links, "make_pod", made)
+    monkeypatch.setattr(yard.network, "_forget", forgotten)
+    attaching = asyncio.create_task(yard.network.attach(pod("brief")))
+    await begun.wait()
+    attaching.cancel()
+    for _ in range(1000):  # nothing is forgotten meanwhile, however long it takes
+        await asyncio.sleep(0)
+    go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await attaching
+    assert steps == ["made", "forgotten"]
+    assert not any((yard.directory / "pods").glob("*"))
+    assert not yard.network.addresses._taken
+
+
+async def test_a_machine_without_nft_says_so(
+    tmp_path: Path, host: NetworkNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "which", lambda name, path: None)
+    yard = Yard(tmp_path / "network", host)
+    with pytest.raises(NetworkUnavailable, match="nft is not installed"):
+        await yard.network.start()
+    monkeypatch.undo()
+    await yard.network.stop()
+
+
+async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_in_force(yard: Yard) -> None:
+    one, enforcer = await yard.pod("one"), yard.network.enforcer
+    await yard.pod("two")
+    run, refused = enforcer.run, asyncio.Event()
+
+    async def refuse(script: str) -> None:
+        enforcer.run = run
+        refused.set()
+        raise OSError("nft: no")
+
+    enforcer.run = refuse
+    closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    yard.policies.record_write({**named("NetworkPolicy", "closed", "default"), "spec": closed})
+    await refused.wait()
+    assert yard.dial(one, yard.address("two")) == OPEN, "what was in force is"
+    message = "network policies are not in force as they are written: nft: no"
+    assert yard.network.weaknesses == {"NetworkPoliciesNotEnforced": message}
+
+    async def in_force() -> bool:
+        return not yard.network.weaknesses
+
+    await until(in_force)
+    assert yard.dial(one, yard.address("two")) == REFUSED
+
+
+async def test_attaching_again_is_the_same_attachment(yard: Yard) -> None:
+    first = await yard.network.attach(pod("one"))
+    assert await yard.network.attach(pod("one")) == first
+
+
+async def test_a_port_of_a_pod_can_be_dialled_at_its_address_and_on_its_loopback(yard: Yard) -> None:
+    one = await yard.pod("one")
+    await yard.policy("closed", {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]})
+    (await yard.network.dial("one", PORT)).close()
+    with closing(one.call(lambda: socket.create_server(("127.0.0.1", PORT + 1)))):
+        (await yard.network.dial("one", PORT + 1, "127.0.0.1")).close()
+    with pytest.raises(ConnectionRefusedError):
+        await yard.network.dial("one", PORT + 1)
+    with pytest.raises(ConnectionRefusedError, match="pod two is not connected"):
+        await yard.network.dial("two", PORT)
+
+
+def udp(address: str) -> socket.socket:
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    sock.bind((address, PORT))
+    return sock
+
+
+def connect_world(yard: Yard, world: NetworkNamespace) -> None:
+    """A wire from the node to somewhere public. (The addresses are of those reserved for documentation.)"""
+    with world.path.open() as handle:
+        make = f"ip link add world type veth peer name eth0 netns /proc/{os.getpid()}/fd/{handle.fileno()}"
+        yard.host.call(
+            lambda: subprocess.run(
+                f"{make} && ip addr add 198.51.100.2/24 dev world && ip link set world up", shell=True, check=True
+            )
+        )
+    inside = "ip addr add 198.51.100.1/24 dev eth0 && ip link set eth0 up"
+    world.call(lambda: subprocess.run(inside, shell=True, check=True))
+
+
+def traces(host: NetworkNamespace, directory: Path) -> tuple[object, ...]:
+    """What a network could leave behind: links, rules and settings of the node, mounts in its directory, open files."""
+
+    def on_node() -> tuple[str, str]:
+        listed = subprocess.run(
+            "ip -o link; ip route; nft list ruleset", shell=True, capture_output=True, text=True, check=True
+        )
+        return listed.stdout, Path("/proc/sys/net/ipv4/ip_forward").read_text()
+
+    mounts = [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(directory) in line]
+    return host.call(on_node), mounts, len(os.listdir("/proc/self/fd"))
+
+
+async def test_a_pod_that_could_not_be_disconnected_is_when_it_is_tried_again(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await yard.pod("one")
+    (uid,) = await yard.network.attached()
+
+    async def fail(script: str) -> None:
+        raise OSError("nft: no")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(yard.network.enforcer, "run", fail)
+        with pytest.raises(OSError, match="nft: no"):
+            await yard.network.detach(uid)
+    await yard.network.detach(uid)
+    assert await yard.network.attached() == set()
+    assert not any((yard.directory / "pods").iterdir())
+    assert not yard.network.addresses._taken

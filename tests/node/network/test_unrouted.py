@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.resource import Object
+from sandpool.node.network.isolated import IsolatedNetwork
+from sandpool.node.network.netns import NetworkNamespace
+from sandpool.node.network.unrouted import UnroutedNetwork
+from sandpool.node.pods.parts import NetworkFailure
+
+POD: Object = {"metadata": {"uid": "1"}}
+
+
+class Seats(UnroutedNetwork[str]):
+    """Of which there are three."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, IPv4Network("127.9.0.0/28"), {})
+        directory.mkdir()
+
+    def sit(self, uid: str, *, broken: bool = False) -> None:
+        with self._new_address() as address:
+            if broken:
+                raise OSError("broken")
+            self._places[uid] = str(address)
+            (self.directory / uid).touch()
+
+    async def detach(self, uid: str) -> None:
+        del self._places[uid]
+        (self.directory / uid).unlink()
+
+
+async def test_who_stops_gives_up_every_place_unless_they_are_kept(tmp_path: Path) -> None:
+    seats = Seats(tmp_path / "seats")
+    for uid in "ab":
+        seats.sit(uid)
+    await seats.stop(keep=True)
+    assert await seats.attached() == {"a", "b"}
+    await seats.stop()
+    assert await seats.attached() == set()
+    assert not seats.directory.exists()
+
+
+def test_an_address_is_taken_by_who_has_a_place(tmp_path: Path) -> None:
+    seats = Seats(tmp_path / "seats")
+    for _ in range(20):
+        with pytest.raises(OSError, match="broken"):
+            seats.sit("a", broken=True)
+    with pytest.raises(NetworkFailure, match="could not be given its place in the network"):
+        for number in range(20):
+            seats.sit(str(number))
+    assert len(seats._places) > 1
+
+
+async def test_a_namespace_that_could_not_be_made_takes_no_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*about: object) -> None:
+        raise OSError("no more namespaces")
+
+    network = IsolatedNetwork(tmp_path / "network", "")
+    taken = network.addresses._taken.copy()
+    monkeypatch.setattr(NetworkNamespace, "make", fail)
+    with pytest.raises(NetworkFailure, match="no more namespaces"):
+        await network.attach(POD)
+    assert network.addresses._taken == taken
+    assert await network.attached() == set()

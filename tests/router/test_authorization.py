@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from sandpool.api.kinds import TOKEN_REVIEW
+from sandpool.api.resource import Object, ResourceType
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ServiceUnavailable
+from sandpool.router.authorization import ScopedTokenAuthorizer, TokenReviewAuthorizer, TokenReviewOptions
+from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.router import Authorizer
+from sandpool.router.tokens import TokenScope, TokenSigner
+from sandpool.testing.clock import ManualClock
+
+BOX = Destination("default", "box", 8888, 60.0)
+
+
+async def refused(guard: Authorizer, authorization: str, wanted: Destination = BOX) -> int:
+    """The status of the refusal; 0 if it passes."""
+    try:
+        await guard(authorization, wanted)
+    except RequestRejected as refusal:
+        return refusal.status
+    return 0
+
+
+class Reviewer(Client):
+    """An API server that knows the token ``good``."""
+
+    def __init__(self) -> None:
+        self.asked: list[Object] = []
+        self.works = True
+
+    async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:
+        assert type == TOKEN_REVIEW
+        self.asked.append(object["spec"])
+        if not self.works:
+            raise ServiceUnavailable("not now")
+        return {**object, "status": {"authenticated": object["spec"]["token"] == "good"}}
+
+
+class TestScopedTokens:
+    async def test_a_token_is_for_one_sandbox_and_a_time(self) -> None:
+        clock = ManualClock()
+        tokens = TokenSigner(b"x" * 32)
+        guard = ScopedTokenAuthorizer(tokens, clock)
+        until = int(clock.now().timestamp()) + 60
+        token = f"Bearer {tokens.make(TokenScope('default', 'box', until))}"
+        assert await refused(guard, token) == 0
+        assert await refused(guard, token, Destination("default", "other", 8888, 60.0)) == 403
+        assert await refused(guard, token, Destination("elsewhere", "box", 8888, 60.0)) == 403
+        assert await refused(guard, "") == 401
+        await clock.advance(60)
+        assert await refused(guard, token) == 401
+
+    async def test_the_address_that_clients_send_along_does_no_harm(self) -> None:
+        tokens = TokenSigner(b"x" * 32)
+        token = tokens.make(TokenScope("default", "box", 1 << 40))
+        guard = ScopedTokenAuthorizer(tokens, ManualClock())
+        assert await refused(guard, f"Bearer {token}", Destination("default", "box", 8888, 60.0, hint="10.1.1.1")) == 0
+
+
+class TestTokenReviews:
+    async def test_whom_the_api_server_knows(self) -> None:
+        guard = TokenReviewAuthorizer(Reviewer(), ManualClock())
+        assert await refused(guard, "Bearer good") == 0
+        assert await refused(guard, "Bearer bad") == 401
+
+    @pytest.mark.parametrize(("required", "status"), [(True, 401), (False, 0)])
+    async def test_without_a_token(self, required: bool, status: int) -> None:
+        reviewer = Reviewer()
+        assert (
+            await refused(TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(required=required)), "")
+            == status
+        )
+        assert not reviewer.asked
+
+    async def test_an_answer_holds_for_a_while(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, clock, TokenReviewOptions(lifetime=30))
+        for _ in range(5):
+            await refused(guard, "Bearer bad")
+        assert len(reviewer.asked) == 1
+        await clock.advance(30)
+        await refused(guard, "Bearer bad")
+        assert len(reviewer.asked) == 2
+
+    async def test_not_to_know_is_no_answer_and_holds_less_long(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, clock, TokenReviewOptions(lifetime=30))
+        reviewer.works = False
+        assert await refused(guard, "Bearer good") == 500
+        reviewer.works = True
+        assert await refused(guard, "Bearer good") == 500
+        await clock.advance(10)
+        assert await refused(guard, "Bearer good") == 0
+
+    async def test_only_so_many_answers_are_kept(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(most=2))
+        for token in ("1", "2", "3", "1"):
+            await refused(guard, f"Bearer {token}")
+        assert [each["token"] for each in reviewer.asked] == ["1", "2", "3", "1"]
+
+    async def test_whom_tokens_are_meant_for_is_asked(self) -> None:
+        reviewer = Reviewer()
+        await refused(
+            TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(audiences=("router",))), "Bearer good"
+        )
+        assert reviewer.asked == [{"token": "good", "audiences": ["router"]}]

@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandpool.api.schema.shape import Shape
+from sandpool.server.apply.comparison import compare, fields_of, json_equal
+from sandpool.server.apply.fieldset import EMPTY
+from sandpool.server.apply.schema_paths import InvalidListItem
+
+A1, A2 = 'k:{"name":"a","slot":1}', 'k:{"name":"a","slot":2}'
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "written", "removed"),
+    [
+        # Scalars
+        ({"size": 1}, {"size": 1}, {}, {}),
+        ({"size": 1}, {"size": 2}, {"f:size": {}}, {}),
+        ({"size": 1}, {"size": True}, {"f:size": {}}, {}),
+        ({}, {"color": "red"}, {"f:color": {}}, {}),
+        ({"color": "red"}, {}, {}, {"f:color": {}}),
+        ({"color": "red"}, {"color": None}, {"f:color": {}}, {}),
+        # Maps: a new one is written with its parts, an old one is not written when its parts are
+        ({}, {"limits": {"a": "1"}}, {"f:limits": {".": {}, "f:a": {}}}, {}),
+        ({"limits": {"a": "1"}}, {"limits": {"a": "1", "b": "2"}}, {"f:limits": {"f:b": {}}}, {}),
+        (
+            {"limits": {"a": "1", "b": "2"}},
+            {"limits": {"b": "3"}},
+            {"f:limits": {"f:b": {}}},
+            {"f:limits": {"f:a": {}}},
+        ),
+        ({"limits": {"a": "1"}}, {}, {}, {"f:limits": {".": {}, "f:a": {}}}),
+        ({"limits": {"a": "1"}}, {"limits": {}}, {}, {"f:limits": {"f:a": {}}}),
+        ({"limits": {"a": "1"}}, {"limits": None}, {}, {"f:limits": {"f:a": {}}}),
+        ({"limits": {}}, {"limits": {"a": "1"}}, {"f:limits": {"f:a": {}}}, {}),
+        ({"limits": None}, {"limits": {"a": "1"}}, {"f:limits": {"f:a": {}}}, {}),
+        ({}, {"limits": {}}, {"f:limits": {}}, {}),
+        ({"limits": None}, {"limits": {}}, {"f:limits": {}}, {}),
+        # Atomic maps and lists are values without parts
+        ({"pair": {"left": "1"}}, {"pair": {"left": "2"}}, {"f:pair": {}}, {}),
+        ({}, {"pair": {"left": "2"}}, {"f:pair": {}}, {}),
+        ({"steps": ["a"]}, {"steps": ["a", "b"]}, {"f:steps": {}}, {}),
+        ({"steps": ["a"]}, {"steps": ["a"]}, {}, {}),
+        # Sets: the order is nobody's
+        ({"tags": ["a", "b"]}, {"tags": ["b", "a"]}, {}, {}),
+        ({"tags": ["a"]}, {"tags": ["b"]}, {"f:tags": {'v:"b"': {}}}, {"f:tags": {'v:"a"': {}}}),
+        ({}, {"tags": ["a"]}, {"f:tags": {".": {}, 'v:"a"': {}}}, {}),
+        # Keyed lists: a key that is left out has its default
+        (
+            {"parts": [{"name": "a", "weight": 1}]},
+            {"parts": [{"name": "a", "slot": 1, "weight": 2}]},
+            {"f:parts": {A1: {"f:slot": {}, "f:weight": {}}}},
+            {},
+        ),
+        (
+            {"parts": [{"name": "a", "slot": 1}]},
+            {"parts": [{"name": "a", "slot": 2}]},
+            {"f:parts": {A2: {".": {}, "f:name": {}, "f:slot": {}}}},
+            {"f:parts": {A1: {".": {}, "f:name": {}, "f:slot": {}}}},
+        ),
+        # Items that are called the same are owned together
+        ({"tags": ["a"]}, {"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}, {"f:tags": {'v:"a"': {}}}),
+        ({"tags": ["a", "a"]}, {"tags": ["a", "a"]}, {}, {}),
+        ({"tags": ["a", "a"]}, {}, {}, {"f:tags": {".": {}, 'v:"a"': {}}}),
+        # Values nobody described: maps by key, lists as a whole, and types that change
+        ({"anything": {"a": {"b": 1}}}, {"anything": {"a": {"b": 2}}}, {"f:anything": {"f:a": {"f:b": {}}}}, {}),
+        ({"anything": {"a": [1]}}, {"anything": {"a": [2]}}, {"f:anything": {"f:a": {}}}, {}),
+        (
+            {"anything": {"a": {"b": 1}}},
+            {"anything": {"a": "x"}},
+            {"f:anything": {"f:a": {}}},
+            {"f:anything": {"f:a": {"f:b": {}}}},
+        ),
+        ({"anything": {"a": "x"}}, {"anything": {"a": {"b": 1}}}, {"f:anything": {"f:a": {".": {}, "f:b": {}}}}, {}),
+        ({"anything": {"a": [1]}}, {"anything": {"a": {"b": 1}}}, {"f:anything": {"f:a": {".": {}, "f:b": {}}}}, {}),
+    ],
+)
+def test_comparing(old: Any, new: Any, written: Any, removed: Any, spec: Shape) -> None:
+    assert tuple(each.fields for each in compare(old, new, spec)) == (written, removed)
+
+
+@pytest.mark.parametrize(
+    ("value", "fields"),
+    [
+        ({"size": 1, "color": None}, {"f:size": {}, "f:color": {}}),
+        ({"inner": {"a": "1"}}, {"f:inner": {"f:a": {}}}),
+        ({"inner": {}}, {"f:inner": {}}),
+        ({"limits": {"a": "1"}}, {"f:limits": {"f:a": {}}}),
+        ({"pair": {"left": "1"}, "steps": []}, {"f:pair": {}, "f:steps": {}}),
+        ({"tags": ["a"]}, {"f:tags": {'v:"a"': {}}}),
+        ({"tags": []}, {}),
+        ({"tags": None}, {"f:tags": {}}),
+        ({"parts": [{"name": "a"}]}, {"f:parts": {A1: {".": {}, "f:name": {}}}}),
+        # Keys of maps count themselves, declared fields do not
+        ({"anything": {"a": {"b": 1}}}, {"f:anything": {"f:a": {".": {}, "f:b": {}}}}),
+        ({"tags": ["a", "a"]}, {"f:tags": {'v:"a"': {}}}),
+    ],
+)
+def test_fields_of_a_value(value: Any, fields: Any, spec: Shape) -> None:
+    assert fields_of(value, spec).fields == fields
+
+
+@pytest.mark.parametrize(
+    "items", [{"tags": [{}]}, {"tags": [[]]}, {"tags": [None]}, {"parts": ["a"]}, {"parts": [None]}]
+)
+def test_items_that_cannot_be_told_apart(items: Any, spec: Shape) -> None:
+    with pytest.raises(InvalidListItem):
+        compare({}, items, spec)
+    with pytest.raises(InvalidListItem):
+        fields_of(items, spec)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.sampled_from("ab"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=8,
+)
+OBJECTS = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
+
+
+@settings(deadline=None)
+@given(OBJECTS, OBJECTS)
+def test_nothing_changes_if_and_only_if_values_are_the_same(old: Any, new: Any) -> None:
+    # Of undescribed values; a set may change its order without anything being written.
+    written, removed = compare(old, new, Shape())
+    if json_equal(old, new):
+        assert (written, removed) == (EMPTY, EMPTY)
+    else:
+        assert written or removed
+
+
+@settings(deadline=None)
+@given(OBJECTS, OBJECTS)
+def test_what_is_written_one_way_is_gone_the_other(old: Any, new: Any) -> None:
+    written, removed = compare(old, new, Shape())
+    back, gone = compare(new, old, Shape())
+    assert gone <= written
+    assert removed <= back
+
+
+def test_numbers_are_the_same_as_numbers_and_booleans_are_none() -> None:
+    assert json_equal({"a": [1]}, {"a": [1.0]})
+    assert not json_equal({"a": [1]}, {"a": [True]})
+    assert not json_equal({"a": [0]}, {"a": [False]})

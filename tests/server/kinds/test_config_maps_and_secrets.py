@@ -1,0 +1,42 @@
+"""How much data a ConfigMap or Secret may hold, which is too much for recorded cases."""
+
+from __future__ import annotations
+
+import base64
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.api.causes import too_long
+from sandpool.server.kinds.config_maps_and_secrets import SIZE_LIMIT, ConfigMapStrategy, SecretStrategy, decoded_size
+
+FULL = "x" * SIZE_LIMIT
+
+
+def encoded(value: bytes) -> str:
+    return base64.b64encode(value).decode()
+
+
+@given(st.dictionaries(st.text(), st.binary()))
+def test_size_is_that_of_the_decoded_values(data: dict[str, bytes]) -> None:
+    assert decoded_size({key: encoded(value) for key, value in data.items()}) == sum(map(len, data.values()))
+
+
+def test_a_config_map_counts_texts_and_bytes_together() -> None:
+    strategy = ConfigMapStrategy()
+    assert strategy.validate({"data": {"a": FULL}}, None) == []
+    too_much = {"data": {"a": FULL}, "binaryData": {"b": encoded(b"x")}}
+    assert strategy.validate(too_much, None) == [too_long("[]", SIZE_LIMIT)]
+
+
+def test_a_secret_counts_decoded_bytes() -> None:
+    strategy = SecretStrategy()
+    full = strategy.default({"metadata": {}, "stringData": {"a": FULL}})
+    assert strategy.validate(full, None) == []
+    too_much = strategy.default({**full, "stringData": {"b": "x"}})
+    assert strategy.validate(too_much, full) == [too_long("data", SIZE_LIMIT)]
+
+
+def test_strings_win_over_data_of_the_same_key() -> None:
+    stored = SecretStrategy().default({"data": {"a": "b2xk", "b": "b2xk"}, "stringData": {"a": "new"}})
+    assert stored == {"data": {"a": "bmV3", "b": "b2xk"}, "type": "Opaque"}
