@@ -123,7 +123,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
         start = time.monotonic()
         await worker.touch()
         thaws.append((time.monotonic() - start) * 1000)
-        connection = await rig.node.network.dial(worker.life.pod.uid, _PORT)
+        connection = await rig.node.network.dial(worker.state.pod.uid, _PORT)
         reader, writer = await asyncio.open_connection(sock=connection)
         writer.write(b"GET / HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
@@ -181,11 +181,11 @@ async def _watched(rig: RealNode, name: str) -> Object:
 
 
 async def _all_frozen(workers: list[PodWorker]) -> bool:
-    return all(worker.life.frozen for worker in workers)
+    return all(worker.state.frozen for worker in workers)
 
 
 async def _usage(workers: list[PodWorker]) -> list[Usage]:
-    containers = [worker.estate.running(_CONTAINER) for worker in workers]
+    containers = [worker.resources.running(_CONTAINER) for worker in workers]
     return [await each.usage() for each in containers if each is not None]
 
 

@@ -17,7 +17,7 @@ class Size(NamedTuple):
     rows: int
 
 
-class Conversation(Protocol):
+class StreamClient(Protocol):
     """A client at the other end of a command: what it types, and where it reads."""
 
     @property
@@ -58,22 +58,22 @@ class LogQuery:
     limit: int | None = None  # bytes
 
 
-class NotPossible(Exception):
+class PodAccessError(Exception):
     """What was asked cannot be done with this pod now; the message is for the client."""
 
 
 class PodAccess(Protocol):
-    """``pod`` is the object as it is stored; the door knows which running pod that is, or raises ``NotPossible``."""
+    """``pod`` is the object as it is stored; the door knows which running pod that is, or raises ``PodAccessError``."""
 
     def leads_to(self, pod: Object) -> bool:
         """Whether the pod is one of those behind this door, if it runs at all."""
         ...
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
+    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         """Run a command to its end and return its exit code. If the client goes, so does the command."""
         ...
 
-    async def attach(self, pod: Object, container: str, client: Conversation) -> int:
+    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
         """Be the terminal of the container's own process until it ends or the client goes; its exit code."""
         ...
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, TextMessage
 
-from sandpool.kube.pod_access import Conversation, Size
+from sandpool.kube.pod_access import Size, StreamClient
 from sandpool.server.streams import spdy
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.port_forward import forward
@@ -58,7 +58,7 @@ def lived(talk: Coroutine[Any, Any, None]) -> None:
     asyncio.run(live())
 
 
-async def work(client: Conversation) -> int:
+async def work(client: StreamClient) -> int:
     """Reads all that was typed, and says how long it was."""
     size = 0
     while data := await client.receive():
@@ -109,7 +109,7 @@ class TestExec:
         "size", ['{"Width":1e999,"Height":1}', '{"Width":-1,"Height":1}', '{"Width":65536,"Height":1}']
     )
     def test_a_size_that_no_terminal_has_is_none(self, size: str) -> None:
-        async def sized(client: Conversation) -> int:
+        async def sized(client: StreamClient) -> int:
             assert await client.next_size() == Size(80, 24)
             return 0
 
@@ -121,7 +121,7 @@ class TestExec:
     def test_without_a_terminal_no_sizes_are_kept(self) -> None:
         seen = []
 
-        async def unsized(client: Conversation) -> int:
+        async def unsized(client: StreamClient) -> int:
             seen.append(await client.next_size())
             return 0
 

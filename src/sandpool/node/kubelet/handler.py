@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
 from sandpool.kube.pod_access import PodAccess
-from sandpool.node.kubelet.access import Access
+from sandpool.node.kubelet.authorization import NodeAuthorizer
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.streams.containers import select_container
@@ -22,17 +22,17 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _NO_SUCH_PATH: Final = "404 page not found"
 
 #: Finds a pod of this node, as the API has it.
-Find = Callable[[str, str], Object | None]
+FindPod = Callable[[str, str], Object | None]
 
 
 class KubeletHandler:
     """Whoever may look at logs may ``get``. Whoever gets further in must be allowed to ``create``, also if they come
     with a GET, as a WebSocket does: to be allowed to look is not to be allowed to execute."""
 
-    def __init__(self, access: Access, find: Find, door: PodAccess, clock: Clock) -> None:
+    def __init__(self, access: NodeAuthorizer, find: FindPod, pod_access: PodAccess, clock: Clock) -> None:
         self.access = access
         self.find = find
-        self.door = door
+        self.pod_access = pod_access
         self.clock = clock
 
     async def handle(self, request: ServerRequest) -> Response:
@@ -58,26 +58,30 @@ class KubeletHandler:
                 case [namespace, name, container]:
                     pod = self._pod(namespace, name)
                     return log_response(
-                        self.door, pod, select_container(pod, container), StreamQuery(request.raw_query), self.clock
+                        self.pod_access,
+                        pod,
+                        select_container(pod, container),
+                        StreamQuery(request.raw_query),
+                        self.clock,
                     )
             raise NotFound(_NO_SUCH_PATH)
         except ApiError as error:
             return _text(error.code, error.message)
 
     def _converse(self, request: ServerRequest, segments: list[str]) -> Response:
-        door, headers = self.door, request.headers
+        pod_access, headers = self.pod_access, request.headers
         match segments:
             case ["portForward", namespace, name]:
                 pod = self._pod(namespace, name)
-                return port_forward_response(headers, lambda port: door.dial(pod, port))
+                return port_forward_response(headers, lambda port: pod_access.dial(pod, port))
             case ["exec" | "attach" as what, namespace, name, wanted]:
                 pod, query = self._pod(namespace, name), StreamQuery(request.raw_query)
                 container = select_container(pod, wanted)
                 streams = StdStreams.read(query, KUBELET_NAMES)
                 if what == "attach":
-                    return exec_response(headers, streams, lambda client: door.attach(pod, container, client))
+                    return exec_response(headers, streams, lambda client: pod_access.attach(pod, container, client))
                 words = command(query)
-                return exec_response(headers, streams, lambda client: door.execute(pod, container, words, client))
+                return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
         raise NotFound(_NO_SUCH_PATH)
 
     def _pod(self, namespace: str, name: str) -> Object:

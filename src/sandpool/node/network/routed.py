@@ -32,7 +32,7 @@ from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.pod_cidr import RANGES
 from sandpool.node.network.policy import Endpoint, Port
-from sandpool.node.pods.parts import Attachment, NetworkFailure
+from sandpool.node.pods.interfaces import Attachment, NetworkFailure
 
 T = TypeVar("T")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
-from sandpool.kube.pod_access import NotPossible, PodAccess
+from sandpool.kube.pod_access import PodAccess, PodAccessError
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.streams.containers import select_container
 from sandpool.server.streams.kubelet_proxy import KubeletEndpoint, KubeletProxy, KubeletRequest
@@ -62,7 +62,7 @@ class PodStreams:
 def log_response(door: PodAccess, pod: Object, container: str, query: StreamQuery, clock: Clock) -> Response:
     try:
         return text_response(door.logs(pod, log_query(query, container, clock.now())))
-    except NotPossible as error:
+    except PodAccessError as error:
         raise BadRequest(str(error)) from error
 
 

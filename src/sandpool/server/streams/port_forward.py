@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
-from sandpool.kube.pod_access import NotPossible
+from sandpool.kube.pod_access import PodAccessError
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 
 PROTOCOL: Final = "portforward.k8s.io"
@@ -21,7 +21,7 @@ TUNNEL: Final = f"SPDY/3.1+{PROTOCOL}"
 
 _PIECE: Final = 1 << 16
 
-#: Gives a connected, non-blocking socket to a port. Raises ``OSError`` or ``NotPossible``.
+#: Gives a connected, non-blocking socket to a port. Raises ``OSError`` or ``PodAccessError``.
 Dial = Callable[[int], Awaitable[socket.socket]]
 
 
@@ -53,7 +53,7 @@ async def _connect(data: SpdyStream, error: SpdyStream, dial: Dial) -> None:
     try:
         port = int(text)
         sock = await dial(port)
-    except (OSError, ValueError, NotPossible) as problem:
+    except (OSError, ValueError, PodAccessError) as problem:
         why = "nothing listens on it" if isinstance(problem, ConnectionRefusedError) else problem
         await error.send(f"an error occurred forwarding port {text}: {why}".encode())
         await error.close()

@@ -14,7 +14,7 @@ import orjson
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import ApiError
-from sandpool.kube.pod_access import Conversation, NotPossible, Size
+from sandpool.kube.pod_access import PodAccessError, Size, StreamClient
 from sandpool.server.streams.options import StdStreams
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
 from sandpool.server.streams.websocket import WebSocket
@@ -28,7 +28,7 @@ _LARGEST: Final = 0xFFFF  # columns or rows of a terminal, as the kernel has the
 _PATIENCE: Final = 30.0  # seconds a client has to open its streams
 
 #: Does the work and gives the exit code.
-Work = Callable[[Conversation], Awaitable[int]]
+Work = Callable[[StreamClient], Awaitable[int]]
 
 
 class _Client:
@@ -192,5 +192,5 @@ def _status(done: asyncio.Future[int]) -> Object:
         }
     if isinstance(error, ApiError):
         return error.status()
-    message = str(error) if isinstance(error, NotPossible) else f"internal error: {error!r}"
+    message = str(error) if isinstance(error, PodAccessError) else f"internal error: {error!r}"
     return {**status, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}
