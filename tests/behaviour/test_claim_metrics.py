@@ -17,7 +17,7 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.views import parse_time
-from sandpool.controllers.claim.options import ClaimOptions
+from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request
 from sandpool.testing.node import Stage
 from sandpool.testing.wire import Fault

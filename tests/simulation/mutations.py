@@ -14,15 +14,14 @@ from typing import Any, Final
 import pytest
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.controllers.caches import Caches
 from sandpool.controllers.claim import adoption
 from sandpool.controllers.claim import plan as claim_plan
 from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.reporter import StatusReporter
 from sandpool.controllers.claim.watches import ClaimWatches
-from sandpool.controllers.echoes import Echoes
-from sandpool.controllers.owners import Owners
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import wake
 from sandpool.controllers.sandbox import waking as sandbox_waking
 from sandpool.controllers.warmpool import members, reads, rollout
@@ -30,6 +29,7 @@ from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.controllers.writer import OwnerLivenessCheck
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
@@ -109,8 +109,8 @@ def pools_delete_what_has_changed(patch: Patch) -> None:
 
 def former_templates_are_as_good(patch: Patch) -> None:
     """A claim is given what its pool is about to replace."""
-    patch.setattr(candidates, "compatibility", lambda sandbox, blueprint: "any")
-    patch.setattr(candidates, "current", lambda blueprint: "any")
+    patch.setattr(candidates, "compatibility", lambda sandbox, revision: "any")
+    patch.setattr(candidates, "current", lambda revision: "any")
 
 
 def claims_do_not_hear_of_their_sandbox(patch: Patch) -> None:
@@ -129,7 +129,7 @@ def metrics_are_told_twice(patch: Patch) -> None:
 
 def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
     """Whatever changes while a sandbox is looked at is taken for one's own doing."""
-    patch.setattr(Echoes, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
+    patch.setattr(OwnWriteFilter, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
 
 
 def no_breaker(patch: Patch) -> None:
@@ -159,10 +159,10 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
 def claims_that_are_gone_are_served(patch: Patch) -> None:
     """Their sandbox is collected with them, and they are given another."""
 
-    async def is_still_there(self: Owners, owner: Any) -> bool:
+    async def exists(self: OwnerLivenessCheck, owner: Any) -> bool:
         return True
 
-    patch.setattr(Owners, "is_still_there", is_still_there)
+    patch.setattr(OwnerLivenessCheck, "exists", exists)
 
 
 def a_second_sandbox_stays(patch: Patch) -> None:

@@ -28,7 +28,7 @@ from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.api.resource import Object
 from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import starved_seconds
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.pods.worker import PodWorker
@@ -138,7 +138,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
 
 @asynccontextmanager
 async def _controllers(rig: RealNode) -> AsyncIterator[None]:
-    controllers = Controllers(rig.server.client(name="controllers"), SystemClock(), Random())
+    controllers = ControllerManager(rig.server.client(name="controllers"), SystemClock(), Random())
     await controllers.start()
     try:
         yield

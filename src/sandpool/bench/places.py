@@ -22,7 +22,7 @@ import aiohttp
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
 from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.server.api_server import ApiServer
@@ -67,7 +67,7 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
     await server.start()
     node = SimulatedNode(server.client(name=NODES), clock, brief=True)
     running = asyncio.create_task(node.run(), name="simulated node")
-    controllers = Controllers(server.client(name=CONTROLLERS), clock, random)
+    controllers = ControllerManager(server.client(name=CONTROLLERS), clock, random)
     await controllers.start()
     gc_tuning.settle()
 

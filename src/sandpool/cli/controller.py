@@ -18,8 +18,8 @@ from sandpool.cli import foreground, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost, LeaseTiming, unique_identity
 from sandpool.engine.logging import JSON
@@ -134,7 +134,7 @@ def _terms(duration: float, deadline: float, retry: float) -> LeaseTiming:
         ) from None
 
 
-def _warn_of_throttling(options: Options, settings: Settings) -> None:
+def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
     workers = settings.sandbox_workers + settings.claim.workers + settings.warm_pool_workers + settings.template_workers
     if options.qps > 0 and workers > options.burst:
         _log.warning(
@@ -145,7 +145,7 @@ def _warn_of_throttling(options: Options, settings: Settings) -> None:
         )
 
 
-async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:
+async def _control(options: Options, settings: ControllerOptions, stopping: asyncio.Event) -> None:
     clock, metrics = SystemClock(), MetricsRegistry()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
@@ -158,17 +158,17 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
         election = LeaderElector(
             Client(voting), LEASE, options.election_namespace, unique_identity(), clock, terms=options.terms
         )
-    surroundings = Surroundings(
+    process_options = ProcessOptions(
         metrics_address=options.metrics_address,
         health_address=options.health_address,
         rate=RateLimiter(options.qps, options.burst, clock) if options.qps > 0 else None,
     )
-    process = Process(
+    process = ControllerProcess(
         transport,
         clock,
         Random(),
         settings,
-        surroundings,
+        process_options,
         metrics=metrics,
         election=election,
         tracing=tracing,

@@ -16,8 +16,8 @@ import click
 from sandpool.cli import foreground, identities, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import Endpoint
 from sandpool.engine.logging import TEXT
@@ -67,7 +67,7 @@ def up(
     SIGTERM)."""
     telling.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
-    surroundings = Surroundings(
+    process_options = ProcessOptions(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
     )
@@ -75,7 +75,7 @@ def up(
     way_in = {name: options.pop(name) for name in routing.NAMES}
     tracing = telling.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, choice, way_in))
+        foreground.run(partial(_up, server, tuning.settings(**options), process_options, tracing, choice, way_in))
     finally:
         if tracing is not None:
             tracing.close()
@@ -83,8 +83,8 @@ def up(
 
 async def _up(
     server: ServerOptions,
-    settings: Settings,
-    surroundings: Surroundings,
+    settings: ControllerOptions,
+    process_options: ProcessOptions,
     tracing: Tracing | None,
     choice: Choice,
     way_in: Mapping[str, Any],
@@ -98,8 +98,8 @@ async def _up(
         own = daemon.server.client(identities.CONTROLLERS).transport
         transport = MeasuredTransport(own, metrics, clock, daemon.server.address)
         # Passes go into the audit log: one file has the whole story of a claim.
-        process = Process(
-            transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing, passes=daemon.audit
+        process = ControllerProcess(
+            transport, clock, Random(), settings, process_options, metrics=metrics, tracing=tracing, passes=daemon.audit
         )
         async with (
             nodes(daemon.server, server.data_dir, choice) as running,
@@ -118,7 +118,7 @@ async def _up(
 
 
 @contextlib.asynccontextmanager
-async def _running(process: Process) -> AsyncIterator[None]:
+async def _running(process: ControllerProcess) -> AsyncIterator[None]:
     try:
         await process.start()
     except OSError as error:
@@ -130,7 +130,7 @@ async def _running(process: Process) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _greeting(daemon: Daemon, process: Process, nodes: str, router: EmbeddedRouter | None) -> str:
+def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: EmbeddedRouter | None) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]

@@ -25,30 +25,30 @@ from sandpool.api.kinds import (
     STORAGE_CLASS,
     SUBJECT_ACCESS_REVIEW,
 )
-from sandpool.controllers.access import Need
+from sandpool.controllers.preflight import Permission
 
 _WATCH: Final = ("list", "watch")
 
 NEEDS: Final = (
-    Need(NODE, ("create", "patch")),
-    Need(NODE, ("patch",), "status"),
-    Need(POD, (*_WATCH, "delete")),
-    Need(POD, ("patch",), "status"),
-    Need(SERVICE, _WATCH),
-    Need(NAMESPACE, _WATCH),
-    Need(NETWORK_POLICY, _WATCH),
-    Need(RUNTIME_CLASS, _WATCH),
+    Permission(NODE, ("create", "patch")),
+    Permission(NODE, ("patch",), "status"),
+    Permission(POD, (*_WATCH, "delete")),
+    Permission(POD, ("patch",), "status"),
+    Permission(SERVICE, _WATCH),
+    Permission(NAMESPACE, _WATCH),
+    Permission(NETWORK_POLICY, _WATCH),
+    Permission(RUNTIME_CLASS, _WATCH),
     # What pods are given, and by which authority clients are known.
-    Need(CONFIG_MAP, ("get",)),
-    Need(SECRET, ("get",)),
-    Need(SERVICE_ACCOUNT, ("create",), "token"),
+    Permission(CONFIG_MAP, ("get",)),
+    Permission(SECRET, ("get",)),
+    Permission(SERVICE_ACCOUNT, ("create",), "token"),
     # Volumes on this machine's disk.
-    Need(PERSISTENT_VOLUME_CLAIM, _WATCH),
-    Need(PERSISTENT_VOLUME, ("get", *_WATCH, "create", "delete")),
-    Need(STORAGE_CLASS, ("create",)),
-    Need(EVENT, ("create", "patch")),
+    Permission(PERSISTENT_VOLUME_CLAIM, _WATCH),
+    Permission(PERSISTENT_VOLUME, ("get", *_WATCH, "create", "delete")),
+    Permission(STORAGE_CLASS, ("create",)),
+    Permission(EVENT, ("create", "patch")),
     # Who may reach into pods.
-    Need(SUBJECT_ACCESS_REVIEW, ("create",)),
+    Permission(SUBJECT_ACCESS_REVIEW, ("create",)),
 )
 #: In the namespace of the leases of nodes.
-ALIVE: Final = Need(LEASE, ("create", "patch"))
+ALIVE: Final = Permission(LEASE, ("create", "patch"))

@@ -13,7 +13,7 @@ from sandpool.api.events import CLAIM_CONTROLLER, WARNING, Happening, surplus_de
 from sandpool.api.kinds import EVENT, SANDBOX
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.duplicates import duplicate_deletions, duplicates, primary_sandbox
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.claims import claim

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.labels import SAFE_TO_EVICT
+from sandpool.controllers import options
 from sandpool.controllers.claim import metadata
 from sandpool.controllers.claim.errors import ClaimError, Retry
 
-DOMAINS = metadata.DEFAULT_LABEL_DOMAINS
+DOMAINS = options.DEFAULT_LABEL_DOMAINS
 
 
 def refusal(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> str:

@@ -13,7 +13,6 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
@@ -30,8 +29,9 @@ from sandpool.controllers.claim.decisions import (
 )
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.settling import compute_status, finish
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.creation import new_member
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.api_server import ApiServer
@@ -68,10 +68,10 @@ class Controller:
         pool = await self.look(SANDBOX_WARM_POOL, claim.warm_pool)
         template = await self.look(SANDBOX_TEMPLATE, "python")
         view = None if template is None else TemplateView.from_object(template)
-        blueprint = None if view is None else Blueprint.of(view)
+        revision = None if view is None else TemplateRevision.of(view)
         pool_view = None if pool is None else WarmPoolView.from_object(pool)
         for box in boxes:
-            candidate = candidate_of(box, pool_view, blueprint)
+            candidate = candidate_of(box, pool_view, revision)
             if candidate is None:
                 self.assigner.forget((NAMESPACE, box.name))
             else:
@@ -79,7 +79,7 @@ class Controller:
         owned = [box for box in boxes if box.controlled_by(claim)]
         assert claim.creation_timestamp is not None
         named = {box.name: box for box in boxes}
-        return Observed(claim, owned, named, pool_view, view, blueprint, now=claim.creation_timestamp)
+        return Observed(claim, owned, named, pool_view, view, revision, now=claim.creation_timestamp)
 
     async def run(self, name: str = "claim") -> Object | None:
         """One pass. Returns the claim as it is afterwards."""
@@ -165,7 +165,7 @@ async def make_member(client: Client, name: str, status: Object | None = None) -
     """What pool and sandbox controller would do together, as they are by default."""
     template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
     pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
-    box = new_member(WarmPoolView.from_object(pool), Blueprint.of(template), name, enable_eviction=True)
+    box = new_member(WarmPoolView.from_object(pool), TemplateRevision.of(template), name, enable_eviction=True)
     await client.create(SANDBOX, box, NAMESPACE)
     body = {"status": ready_status() if status is None else status}
     return await client.patch(SANDBOX, name, MergePatch(body), NAMESPACE, subresource="status")

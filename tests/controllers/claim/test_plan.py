@@ -13,7 +13,6 @@ from sandpool.api.events import CLAIM_CONTROLLER, NORMAL, Happening
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assignment.candidates import current
 from sandpool.controllers.claim.decisions import (
     Adopt,
@@ -28,7 +27,8 @@ from sandpool.controllers.claim.decisions import (
     Sync,
 )
 from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Delete
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template
 
@@ -56,17 +56,17 @@ def observed(
         named={each["metadata"]["name"]: SandboxView.from_object(each) for each in (*owned, *named)},
         pool=WarmPoolView.from_object(pool or warm_pool()),
         template=blueprint_of,
-        blueprint=Blueprint.of(blueprint_of),
+        revision=TemplateRevision.of(blueprint_of),
         now=CREATED + timedelta(seconds=age),
     )
 
 
 def without_template(scene: Observed) -> Observed:
-    return replace(scene, template=None, blueprint=None)
+    return replace(scene, template=None, revision=None)
 
 
 def without_pool(scene: Observed) -> Observed:
-    return replace(scene, pool=None, template=None, blueprint=None)
+    return replace(scene, pool=None, template=None, revision=None)
 
 
 def event(reason: str, action: str, note: str) -> Happening:
@@ -75,7 +75,7 @@ def event(reason: str, action: str, note: str) -> Happening:
 
 def own(name: str = "pool-abcde", **metadata: Any) -> Object:
     identity = {
-        labels.TEMPLATE_REF_HASH: Blueprint.of(TemplateView.from_object(template())).ref_hash,
+        labels.TEMPLATE_REF_HASH: TemplateRevision.of(TemplateView.from_object(template())).ref_hash,
         labels.LAUNCH_TYPE: "warm",
         labels.CLAIM_UID: "sandboxclaim-claim",
     }
@@ -218,8 +218,8 @@ def test_r8_under_recreate_it_asks_for_the_current_template_only() -> None:
     scene = observed(pool=warm_pool(strategy="Recreate"))
     decision = decide(scene)
     assert isinstance(decision, RequestWarm)
-    assert scene.blueprint is not None
-    assert [request.compatibility for request in decision.requests] == [current(scene.blueprint)]
+    assert scene.revision is not None
+    assert [request.compatibility for request in decision.requests] == [current(scene.revision)]
 
 
 def test_r8_under_recreate_without_template_there_is_nothing_to_ask_for() -> None:

@@ -9,9 +9,9 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.provisioning import sandbox_for
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.testing.claims import claim
 from sandpool.testing.sandboxes import IMAGE, pod_template, template
 
@@ -19,7 +19,7 @@ from sandpool.testing.sandboxes import IMAGE, pod_template, template
 def made(claimed: Object | None = None, spec: Object | None = None, **options: str) -> Object:
     from_template = TemplateView.from_object(template(spec=spec))
     view = ClaimView.from_object(claimed or claim())
-    return sandbox_for(view, from_template, Blueprint.of(from_template), **options)
+    return sandbox_for(view, from_template, TemplateRevision.of(from_template), **options)
 
 
 def volume(name: str) -> Object:
@@ -27,7 +27,7 @@ def volume(name: str) -> Object:
 
 
 def test_it_is_whole() -> None:
-    ref_hash = Blueprint.of(TemplateView.from_object(template())).ref_hash
+    ref_hash = TemplateRevision.of(TemplateView.from_object(template())).ref_hash
     created_by = {labels.CREATED_BY: "my-tool"}
     assert made(claim(metadata={"labels": created_by})) == {
         "apiVersion": "agents.x-k8s.io/v1beta1",

@@ -6,8 +6,8 @@ import asyncio
 from random import Random
 
 from sandpool.api.labels import SANDBOX_NAME
-from sandpool.controllers.caches import Caches
 from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.testing.claims import claim

@@ -14,10 +14,10 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache.store import Key
 from sandpool.engine.events import EventRecorder
@@ -92,14 +92,14 @@ class Scenery:
         gate = Delay(clock, meanwhile)
         pools = WarmPoolController(
             self.caches,
-            Blueprints(self.caches),
-            Performer(Client(BackgroundTransport(api, gate)), self.caches),
+            TemplateRevisions(self.caches),
+            ApiWriter(Client(BackgroundTransport(api, gate)), self.caches),
             EventRecorder(Client(api), clock, "test"),
             MetricsRegistry(),
             clock,
             Random(0),
             gate=gate,
-            directly=Performer(Client(api), self.caches),
+            direct_writer=ApiWriter(Client(api), self.caches),
         )
         with suppress(ServiceUnavailable):
             await pools.reconcile(Key(self.pool["metadata"]["namespace"], "pool"))

@@ -20,19 +20,19 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, controller_reference
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import metadata
 from sandpool.controllers.claim.ownership import launch_type
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.kube.patches import merge_diff
 
 _POOL_LABELS: Final = (labels.WARM_POOL, labels.POD_TEMPLATE_HASH, labels.TEMPLATE_HASH)
 
 
 def adoption_patch(
-    claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None, trace_context: str = ""
+    claim: ClaimView, sandbox: SandboxView, revision: TemplateRevision | None, trace_context: str = ""
 ) -> Object:
-    """The body of the patch that makes a sandbox the claim's. ``blueprint`` is None if the template cannot be read."""
-    wanted = _identity(claim, sandbox, blueprint)
+    """The body of the patch that makes a sandbox the claim's. ``revision`` is None if the template cannot be read."""
+    wanted = _identity(claim, sandbox, revision)
     for key in _POOL_LABELS:
         wanted.pop(key, None)
     wanted[labels.LAUNCH_TYPE] = labels.LAUNCH_WARM
@@ -40,7 +40,7 @@ def adoption_patch(
     annotations.pop(labels.SAFE_TO_EVICT, None)
     if trace_context:
         annotations[labels.TRACE_CONTEXT] = trace_context
-    pod_change = _pod_metadata_change(claim, sandbox, blueprint)
+    pod_change = _pod_metadata_change(claim, sandbox, revision)
     body: Object = {"spec": {"podTemplate": {"metadata": pod_change}}} if pod_change else {}
     return body | {
         "metadata": {
@@ -51,15 +51,15 @@ def adoption_patch(
     }
 
 
-def sync_patch(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> Object | None:
+def sync_patch(claim: ClaimView, sandbox: SandboxView, revision: TemplateRevision | None) -> Object | None:
     """The body of the patch that keeps a bound sandbox as the claim and the template want it; None if it is so.
 
     Whatever its version: the sandbox is the claim's, and nobody else writes what this does. But for no other sandbox
-    of its name. Without ``blueprint`` the pod is left as it is.
+    of its name. Without ``revision`` the pod is left as it is.
     """
-    wanted = _identity(claim, sandbox, blueprint)
+    wanted = _identity(claim, sandbox, revision)
     wanted[labels.LAUNCH_TYPE] = launch_type(claim, sandbox)
-    pod_change = None if blueprint is None else _pod_metadata_change(claim, sandbox, blueprint)
+    pod_change = None if revision is None else _pod_metadata_change(claim, sandbox, revision)
     body: Object = {"spec": {"podTemplate": {"metadata": pod_change}}} if pod_change else {}
     if change := _metadata_change(sandbox, wanted, sandbox.annotations):
         body["metadata"] = change
@@ -80,11 +80,11 @@ def pod_metadata(claim: ClaimView, base: Object, ref_hash: str) -> Object:
     return {"labels": own, **({"annotations": annotations} if annotations else {})}
 
 
-def _identity(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> dict[str, str]:
+def _identity(claim: ClaimView, sandbox: SandboxView, revision: TemplateRevision | None) -> dict[str, str]:
     """The labels of the Sandbox. That of its creator is the claim's: none if the claim has none, never the pool's."""
     wanted = {key: value for key, value in sandbox.labels.items() if key != labels.CREATED_BY}
-    if blueprint is not None:
-        wanted[labels.TEMPLATE_REF_HASH] = blueprint.ref_hash
+    if revision is not None:
+        wanted[labels.TEMPLATE_REF_HASH] = revision.ref_hash
     return wanted | identity_labels(claim)
 
 
@@ -96,10 +96,10 @@ def _metadata_change(
     return merge_diff(written, wanted) or {}
 
 
-def _pod_metadata_change(claim: ClaimView, sandbox: SandboxView, blueprint: Blueprint | None) -> Object | None:
+def _pod_metadata_change(claim: ClaimView, sandbox: SandboxView, revision: TemplateRevision | None) -> Object | None:
     now: Object = sandbox.pod_template.get("metadata") or {}
-    if blueprint is not None:
-        wanted = pod_metadata(claim, blueprint.spec["podTemplate"].get("metadata") or {}, blueprint.ref_hash)
+    if revision is not None:
+        wanted = pod_metadata(claim, revision.spec["podTemplate"].get("metadata") or {}, revision.ref_hash)
     else:
         wanted = pod_metadata(claim, _without_pool(now), sandbox.labels.get(labels.TEMPLATE_REF_HASH, ""))
     if _visible(now) == _visible(wanted):

@@ -12,8 +12,7 @@ from contextlib import suppress
 from random import Random
 from typing import NamedTuple
 
-from sandpool.controllers.perform import Performer
-from sandpool.controllers.writes import Patch
+from sandpool.controllers.writer import ApiWriter, Patch
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -33,14 +32,14 @@ class AnnotationWriter:
 
     def __init__(
         self,
-        performer: Performer,
+        writer: ApiWriter,
         clock: Clock,
         random: Random,
         noted: Callable[[Key, str], object],
         *,
         workers: int,
     ) -> None:
-        self.performer = performer
+        self.writer = writer
         self.noted = noted
         self.controller: Controller[Key] = Controller("sandboxclaim-notes", self._note, clock, random, workers=workers)
         # What is still to be written, by claim.
@@ -68,9 +67,9 @@ class AnnotationWriter:
         uid = pending.uid
         try:
             with suppress(Invalid):  # a patch for another UID, as some say it
-                await self.performer.patch_if_there(pending.patch, claim.namespace)
+                await self.writer.patch_if_there(pending.patch, claim.namespace)
         except Conflict:
-            known = self.performer.caches.claims.get(claim)
+            known = self.writer.caches.claims.get(claim)
             if known is not None and known.uid == uid:
                 raise
         if self._pending.get(claim) is pending:  # else it is another claim by now, with notes of its own

@@ -11,12 +11,12 @@ from typing import Final
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import conflict
 from sandpool.controllers.claim.decisions import Adopt, Observed, Reject
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.plan import adopt
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.cache.store import Key
 from sandpool.kube.errors import Conflict, NotFound
 
@@ -25,9 +25,9 @@ _ATTEMPTS: Final = 4
 
 
 class Binder:
-    def __init__(self, caches: Caches, performer: Performer) -> None:
+    def __init__(self, caches: Caches, writer: ApiWriter) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
 
     async def bind(self, observed: Observed, adoption: Adopt) -> SandboxView:
         """Adopt the sandbox and return it. Raises ``ClaimError`` if the claim cannot have it. Without an answer
@@ -35,7 +35,7 @@ class Binder:
         claim, name = observed.claim, adoption.sandbox.name
         for _ in range(_ATTEMPTS):
             try:
-                return SandboxView.from_object(await self.performer.patch(adoption.patch, claim.namespace))
+                return SandboxView.from_object(await self.writer.patch(adoption.patch, claim.namespace))
             except (Conflict, NotFound):
                 fresh = await self._look_at(adoption.sandbox)
             is_adopted = conflict.is_adopted(claim, name, fresh)
@@ -67,7 +67,7 @@ class Binder:
     async def _look_at(self, sandbox: SandboxView) -> SandboxView | None:
         """The sandbox as the API has it, which the cache then has, too."""
         try:
-            answer = await self.performer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
+            answer = await self.writer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
         except NotFound:
             self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
             return None

@@ -22,8 +22,6 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.annotation_writer import AnnotationWriter
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
@@ -45,15 +43,15 @@ from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
 from sandpool.controllers.claim.keeping import Syncer
 from sandpool.controllers.claim.legacy import policy_to_delete
 from sandpool.controllers.claim.offering import CandidateFeed
-from sandpool.controllers.claim.options import ClaimOptions
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.references import referenced_names
 from sandpool.controllers.claim.reporter import StatusReporter
 from sandpool.controllers.claim.state import FirstSeen
 from sandpool.controllers.claim.watches import ClaimWatches
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer, leaves_doubt
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.options import ClaimOptions
+from sandpool.controllers.revision import TemplateRevisions
+from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -72,9 +70,9 @@ class ClaimController:
     def __init__(
         self,
         caches: Caches,
-        blueprints: Blueprints,
-        performer: Performer,
-        in_background: Performer,
+        revisions: TemplateRevisions,
+        writer: ApiWriter,
+        background_writer: ApiWriter,
         recorder: EventRecorder,
         metrics: MetricsRegistry,
         clock: Clock,
@@ -84,13 +82,13 @@ class ClaimController:
         tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
-        self.blueprints = blueprints
-        self.performer = performer
+        self.revisions = revisions
+        self.writer = writer
         self.clock = clock
         self.settings = settings = settings or ClaimOptions()
         self.tracing = tracing or NoTracing()
         self.assigner = Assigner(self._wake)
-        self.binder = Binder(caches, performer)
+        self.binder = Binder(caches, writer)
         # Namespaces take turns, so the burst of one is not in the way of the others.
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
@@ -104,18 +102,18 @@ class ClaimController:
             retried=queue.retried,
             per_second=RECONCILES_PER_SECOND,
         )
-        self._owners = Owners(SANDBOX_CLAIM, performer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
         self._in_doubt: dict[Key, str] = {}
         self._first_seen = FirstSeen()
         self._noting = AnnotationWriter(
-            in_background, clock, random, self._first_seen.forget, workers=settings.annotation_workers
+            background_writer, clock, random, self._first_seen.forget, workers=settings.annotation_workers
         )
-        self.reporter = StatusReporter(caches, performer, recorder, metrics, self._noting, random)
-        self._syncer = Syncer(caches, performer, self.reporter)
+        self.reporter = StatusReporter(caches, writer, recorder, metrics, self._noting, random)
+        self._syncer = Syncer(caches, writer, self.reporter)
         self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
-        CandidateFeed(caches, blueprints, self.assigner, self.node_health)
+        CandidateFeed(caches, revisions, self.assigner, self.node_health)
         ClaimWatches(caches, self.controller.enqueue, self.controller.notice, self._binding)
         caches.claims.subscribe(self._claim_changed, on_change_of=lambda claim: claim.uid)
 
@@ -137,22 +135,22 @@ class ClaimController:
 
     async def reconcile(self, key: Key) -> Result:
         if (doubtful := self._in_doubt.get(key)) is not None:
-            await self.performer.look_for(SANDBOX, doubtful, key.namespace)
+            await self.writer.refresh(SANDBOX, doubtful, key.namespace)
             del self._in_doubt[key]
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
             self.reporter.forget(key)
             self._first_seen.forget(key)
-            self._owners.forget(key)
+            self._owner_check.forget(key)
             return DONE
         if (leftover := self._leftover(claim)) is not None:
             await self._clean_up(leftover, claim)
         observed = self._observe(claim)
         decision = decide(observed)
-        if isinstance(decision, RequestWarm | Adopt | CreateCold) and self._owners.is_known(claim):
+        if isinstance(decision, RequestWarm | Adopt | CreateCold) and self._owner_check.was_created_for(claim):
             # It had a sandbox, which may be gone because the claim is.
-            if not await self._owners.is_still_there(claim) or (claim := self.caches.claims.get(key)) is None:
+            if not await self._owner_check.exists(claim) or (claim := self.caches.claims.get(key)) is None:
                 return DONE
             observed = self._observe(claim)
             decision = decide(observed)
@@ -172,11 +170,11 @@ class ClaimController:
             case DeleteClaim():
                 policy = "Foreground" if decision.foreground else "Background"
                 self.reporter.record_event(claim, decision.event)
-                await self.performer.delete(decision.delete, claim.namespace, propagation_policy=policy)
+                await self.writer.delete(decision.delete, claim.namespace, propagation_policy=policy)
                 return DONE
             case DeleteSandboxes():
                 for delete in decision.deletes:
-                    await self.performer.delete(delete, claim.namespace)
+                    await self.writer.delete(delete, claim.namespace)
                 return await self.reporter.report(observed, decision.sandbox, expired=True)
             case Sync():
                 return await self._syncer.keep(observed, decision)
@@ -194,7 +192,7 @@ class ClaimController:
             named={name: sandbox for name, sandbox in named.items() if sandbox is not None},
             pool=pool,
             template=template,
-            blueprint=None if template is None else self.blueprints.of(namespace, template.name),
+            revision=None if template is None else self.revisions.of(namespace, template.name),
             now=self.clock.now(),
             first_observed=self._first_seen.get(key_of(claim), claim.uid),
             annotate_observability=self.settings.annotate_observability,
@@ -208,7 +206,7 @@ class ClaimController:
 
     async def _clean_up(self, leftover: Delete, claim: ClaimView) -> None:
         try:
-            await self.performer.delete(leftover, claim.namespace)
+            await self.writer.delete(leftover, claim.namespace)
         except (ApiError, ConnectionError, TimeoutError) as api_error:
             _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), api_error)
 
@@ -240,7 +238,7 @@ class ClaimController:
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
-        self._owners.remember(claim)
+        self._owner_check.record_creation(claim)
         self.reporter.begin_adoption(claim, name, adoption.sample, adoption.event)
         self._binding[key_of(claim)] = name
         try:
@@ -252,7 +250,7 @@ class ClaimController:
                 lease.give_back()  # nobody comes back for it soon
             return await self.reporter.report(observed, None, error, is_reference_stale=is_reference_stale)
         except (ApiError, ConnectionError, TimeoutError) as api_error:
-            if leaves_doubt(api_error):
+            if is_ambiguous(api_error):
                 self._in_doubt[key_of(claim)] = name
             raise
         finally:
@@ -269,17 +267,17 @@ class ClaimController:
         claim = observed.claim
         self.assigner.withdraw(key_of(claim))
         stale = making.is_reference_stale
-        self._owners.remember(claim)
+        self._owner_check.record_creation(claim)
         self.reporter.begin_adoption(claim, claim.name, making.sample, making.event)
         try:
-            answer = await self.performer.create(making.create, claim.namespace)
+            answer = await self.writer.create(making.create, claim.namespace)
         except AlreadyExists:
             return await self.reporter.report(observed, None, errors.create_pending(), is_reference_stale=stale)
         except (ApiError, ConnectionError, TimeoutError) as api_error:
             if isinstance(api_error, ApiError) and is_refusal(api_error):
                 error = errors.failure(api_error.message)
                 return await self.reporter.report(observed, None, error, is_reference_stale=stale)
-            if leaves_doubt(api_error):
+            if is_ambiguous(api_error):
                 self._in_doubt[key_of(claim)] = claim.name
             raise
         self.reporter.confirm_adoption(claim, claim.name)

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from sandpool.api.events import Happening
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 from sandpool.controllers.claim.errors import ClaimError
-from sandpool.controllers.claim.metadata import DEFAULT_LABEL_DOMAINS
 from sandpool.controllers.claim.metrics import Sample
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Create, Delete, Patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Observed:
     named: Mapping[str, SandboxView]  # those of ``references.names_to_find`` that exist
     pool: WarmPoolView | None
     template: TemplateView | None
-    blueprint: Blueprint | None  # of the template, None if that is
+    revision: TemplateRevision | None  # of the template, None if that is
     now: datetime
     first_observed: datetime | None = None
     trace_context: str = ""

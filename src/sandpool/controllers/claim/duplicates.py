@@ -22,7 +22,7 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.references import referenced_names
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 

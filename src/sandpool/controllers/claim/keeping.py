@@ -12,13 +12,13 @@ from typing import Final
 from sandpool.api.events import surplus_deleted
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.decisions import Observed, Sync
 from sandpool.controllers.claim.duplicates import duplicate_deletions
 from sandpool.controllers.claim.errors import is_refusal
 from sandpool.controllers.claim.reporter import StatusReporter
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.controller import Result
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 
@@ -26,9 +26,9 @@ _AGAIN: Final = Result(0.0)
 
 
 class Syncer:
-    def __init__(self, caches: Caches, performer: Performer, reporter: StatusReporter) -> None:
+    def __init__(self, caches: Caches, writer: ApiWriter, reporter: StatusReporter) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
         self.reporter = reporter
 
     async def keep(self, observed: Observed, decision: Sync) -> Result:
@@ -36,7 +36,7 @@ class Syncer:
         self.reporter.confirm_adoption(observed.claim, sandbox.name)
         if decision.patch is not None:
             try:
-                answer = await self.performer.patch(decision.patch, sandbox.namespace)
+                answer = await self.writer.patch(decision.patch, sandbox.namespace)
             except NotFound:
                 self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
                 return _AGAIN
@@ -54,16 +54,16 @@ class Syncer:
     async def _dismiss(self, claim: ClaimView, stays: SandboxView, duplicates: Sequence[SandboxView]) -> bool:
         """Delete the sandboxes that are too many, and whether that could be decided."""
         try:
-            answer = await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
+            answer = await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
         except NotFound:
             return True
         self.caches.claims.record_write(answer)
         deletes = duplicate_deletions(claim, ClaimView.from_object(answer), stays, duplicates)
         for delete in deletes:
             try:
-                await self.performer.delete(delete, claim.namespace)
+                await self.writer.delete(delete, claim.namespace)
             except Conflict:
-                await self.performer.look_for(SANDBOX, delete.name, claim.namespace)
+                await self.writer.refresh(SANDBOX, delete.name, claim.namespace)
                 return False
             self.reporter.record_event(claim, surplus_deleted(delete.name, stays.name))
         return bool(deletes)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import NodeView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import predicates
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.engine.cache.store import Key
 
 
 class CandidateFeed:
     """Subscribes to what decides about an offer: the sandbox, its pool and the pool's template; and about its node."""
 
-    def __init__(self, caches: Caches, blueprints: Blueprints, assigner: Assigner, node_health: NodeHealth) -> None:
+    def __init__(
+        self, caches: Caches, revisions: TemplateRevisions, assigner: Assigner, node_health: NodeHealth
+    ) -> None:
         self.caches = caches
-        self.blueprints = blueprints
+        self.revisions = revisions
         self.assigner = assigner
         self.node_health = node_health
         caches.nodes.subscribe(self._node_changed, on_change_of=lambda node: node.fit)
@@ -54,8 +56,8 @@ class CandidateFeed:
         pool = None
         if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
             pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
-        blueprint = None if pool is None else self.blueprints.of(pool.namespace, pool.template)
-        candidate = candidate_of(sandbox, pool, blueprint)
+        revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
+        candidate = candidate_of(sandbox, pool, revision)
         if candidate is None:
             self.assigner.forget(key_of(sandbox))
         else:

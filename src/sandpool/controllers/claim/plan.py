@@ -16,7 +16,6 @@ from sandpool.api.claim import DELETE, DELETE_FOREGROUND
 from sandpool.api.events import deleting_claim, sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import adoption as adopting
 from sandpool.controllers.claim import errors, expiry, metadata, metrics, ownership, provisioning
 from sandpool.controllers.claim.assignment.candidates import requests
@@ -37,7 +36,8 @@ from sandpool.controllers.claim.duplicates import duplicates
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.expiry import Phase
 from sandpool.controllers.claim.ownership import Source
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Create, Delete, Patch
 
 #: How old a claim may become while it waits for a sandbox that is on its way.
 WARM_GRACE: Final = timedelta(seconds=2)
@@ -78,10 +78,10 @@ def _serve(observed: Observed) -> Decision:
         raise errors.pool_not_found(claim.warm_pool)
     if found.source is Source.COLD:
         return make(observed, is_reference_stale=found.is_reference_stale)
-    if observed.blueprint is not None:
+    if observed.revision is not None:
         # What cannot be merged is found out before a sandbox is taken.
-        adopting.pod_metadata(claim, observed.blueprint.spec["podTemplate"].get("metadata") or {}, "")
-    wanted = requests(claim, observed.pool, observed.blueprint)
+        adopting.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
+    wanted = requests(claim, observed.pool, observed.revision)
     if not wanted:
         return make(observed, is_reference_stale=found.is_reference_stale)
     return RequestWarm(wanted, _patience(claim, observed.now), found.is_reference_stale)
@@ -91,9 +91,9 @@ def _keep(observed: Observed, sandbox: SandboxView) -> Sync:
     claim = observed.claim
     others = duplicates(claim, observed.owned, sandbox)
     try:
-        if observed.blueprint is None and (claim.additional_labels or claim.additional_annotations):
+        if observed.revision is None and (claim.additional_labels or claim.additional_annotations):
             _template(observed)
-        body = adopting.sync_patch(claim, sandbox, observed.blueprint)
+        body = adopting.sync_patch(claim, sandbox, observed.revision)
     except ClaimError as error:
         return Sync(sandbox, None, error, others)
     return Sync(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body), duplicates=others)
@@ -109,7 +109,7 @@ def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
     """Of the claim's lease, or one that was assigned to it long ago."""
     claim = observed.claim
     try:
-        body = adopting.adoption_patch(claim, sandbox, observed.blueprint, _trace_context(observed))
+        body = adopting.adoption_patch(claim, sandbox, observed.revision, _trace_context(observed))
     except ClaimError as error:
         return Reject(error)
     pool = claim.warm_pool if sandbox.owner is None else sandbox.owner.name
@@ -120,20 +120,20 @@ def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
 def make(observed: Observed, *, is_reference_stale: bool = False) -> CreateCold | Reject:
     claim = observed.claim
     try:
-        template, blueprint = _template(observed)
-        body = provisioning.sandbox_for(claim, template, blueprint, _trace_context(observed))
+        template, revision = _template(observed)
+        body = provisioning.sandbox_for(claim, template, revision, _trace_context(observed))
     except ClaimError as error:
         return Reject(error)
     sample = metrics.creation(claim, None, template.name, labels.LAUNCH_COLD, claim.warm_pool)
     return CreateCold(Create(SANDBOX, body), sandbox_provisioned(claim.name), sample, is_reference_stale)
 
 
-def _template(observed: Observed) -> tuple[TemplateView, Blueprint]:
+def _template(observed: Observed) -> tuple[TemplateView, TemplateRevision]:
     if observed.pool is None:
         raise errors.pool_not_found(observed.claim.warm_pool)
-    if observed.template is None or observed.blueprint is None:
+    if observed.template is None or observed.revision is None:
         raise errors.template_not_found(observed.pool.template)
-    return observed.template, observed.blueprint
+    return observed.template, observed.revision
 
 
 def _trace_context(observed: Observed) -> str:

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim.annotation_writer import AnnotationWriter
 from sandpool.controllers.claim.decisions import Observed
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.claim.settling import compute_status, finish
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
@@ -40,14 +40,14 @@ class StatusReporter:
     def __init__(
         self,
         caches: Caches,
-        performer: Performer,
+        writer: ApiWriter,
         recorder: EventRecorder,
         metrics: MetricsRegistry,
         annotation_writer: AnnotationWriter,
         random: Random,
     ) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
         self.recorder = recorder
         self.metrics = metrics
         self.annotation_writer = annotation_writer
@@ -71,7 +71,7 @@ class StatusReporter:
         update = compute_status(observed, sandbox, error, expired=expired)
         if update.patch is not None:
             try:
-                await self.performer.patch(update.patch, claim.namespace)
+                await self.writer.patch(update.patch, claim.namespace)
             except NotFound:
                 return DONE  # the claim is gone; its sandbox goes with it
             except Conflict:
@@ -95,7 +95,7 @@ class StatusReporter:
     async def _look_again(self, claim: ClaimView) -> Result:
         """Somebody has written the claim since we looked, perhaps something that would not have woken us."""
         try:
-            self.caches.claims.record_write(await self.performer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
+            self.caches.claims.record_write(await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
         except NotFound:
             return DONE
         return _AGAIN

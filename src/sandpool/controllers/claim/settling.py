@@ -16,7 +16,7 @@ from sandpool.controllers.claim.errors import ClaimError, Retry
 from sandpool.controllers.claim.metrics import Sample, first_ready
 from sandpool.controllers.claim.ownership import launch_type
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
-from sandpool.controllers.writes import Patch
+from sandpool.controllers.writer import Patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from typing import Protocol
 
 from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import predicates
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DEFAULT_PRIORITY
 

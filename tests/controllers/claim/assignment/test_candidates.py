@@ -10,7 +10,6 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assignment.assigner import Stage
 from sandpool.controllers.claim.assignment.candidates import (
     candidate_of,
@@ -20,6 +19,7 @@ from sandpool.controllers.claim.assignment.candidates import (
     refusal,
     requests,
 )
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template
 
@@ -36,11 +36,11 @@ def without_label(key: str) -> SandboxView:
     return replace(whole, labels={name: value for name, value in whole.labels.items() if name != key})
 
 
-def blueprint(spec: Object | None = None) -> Blueprint:
-    return Blueprint.of(TemplateView.from_object(template(spec=spec)))
+def revision(spec: Object | None = None) -> TemplateRevision:
+    return TemplateRevision.of(TemplateView.from_object(template(spec=spec)))
 
 
-def fresh_from(made_from: Blueprint) -> SandboxView:
+def fresh_from(made_from: TemplateRevision) -> SandboxView:
     identity = {**member().labels, labels.TEMPLATE_HASH: made_from.hash, labels.TEMPLATE_REF_HASH: made_from.ref_hash}
     return replace(member(), labels=identity, pod_template=made_from.spec["podTemplate"])
 
@@ -119,39 +119,39 @@ def test_an_offer_says_where_it_is_and_whose() -> None:
 
 
 def test_what_the_template_makes_now_is_current() -> None:
-    now = blueprint()
+    now = revision()
     assert compatibility(fresh_from(now), now) == current(now)
 
 
 def test_r8_what_it_made_before_is_not() -> None:
-    before, now = blueprint(), blueprint({"service": True})
+    before, now = revision(), revision({"service": True})
     stale = compatibility(fresh_from(before), now)
     assert stale == current(before) != current(now)
 
 
 def test_what_means_the_same_is_current_although_its_hash_differs() -> None:
-    before, now = blueprint(), blueprint({"podTemplate": pod_template(labels={"a": "b"})})
+    before, now = revision(), revision({"podTemplate": pod_template(labels={"a": "b"})})
     assert before.hash != now.hash
     assert compatibility(fresh_from(before), now) == current(now)
 
 
 def test_what_was_made_of_another_template_is_not_current_though_it_means_the_same() -> None:
-    other = Blueprint.of(TemplateView.from_object(template("other")))
-    assert compatibility(fresh_from(other), blueprint()) != current(blueprint())
+    other = TemplateRevision.of(TemplateView.from_object(template("other")))
+    assert compatibility(fresh_from(other), revision()) != current(revision())
 
 
 def test_r8_under_recreate_only_the_current_template_will_do() -> None:
-    now, pool = blueprint(), WarmPoolView.from_object(warm_pool(strategy="Recreate"))
+    now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="Recreate"))
     assert [request.compatibility for request in requests(CLAIM, pool, now)] == [current(now)]
     assert requests(CLAIM, pool, None) == ()
 
 
 def test_during_a_rolling_update_the_current_template_is_preferred() -> None:
-    now, pool = blueprint(), WarmPoolView.from_object(warm_pool(strategy="RollingUpdate"))
+    now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="RollingUpdate"))
     assert [request.compatibility for request in requests(CLAIM, pool, now)] == [current(now), None]
 
 
 @pytest.mark.parametrize("strategy", ["", "OnReplenish", "Whatever"])
 def test_otherwise_any_will_do(strategy: str) -> None:
-    (request,) = requests(CLAIM, WarmPoolView.from_object(warm_pool(strategy=strategy)), blueprint())
+    (request,) = requests(CLAIM, WarmPoolView.from_object(warm_pool(strategy=strategy)), revision())
     assert request == (("default", "claim"), ("default", "pool"), None)

@@ -9,9 +9,9 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim.assignment.assigner import Candidate, Stage
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
+from sandpool.controllers.revision import TemplateRevision
 
 
 def is_pooled(sandbox: SandboxView) -> bool:
@@ -41,10 +41,12 @@ def refusal(sandbox: SandboxView, claim: ClaimView) -> str:
     return ""
 
 
-def candidate_of(sandbox: SandboxView, pool: WarmPoolView | None, blueprint: Blueprint | None) -> Candidate | None:
+def candidate_of(
+    sandbox: SandboxView, pool: WarmPoolView | None, revision: TemplateRevision | None
+) -> Candidate | None:
     """What the assigner is told of a sandbox; None if it is to be forgotten.
 
-    ``pool`` and its ``blueprint`` are what is known of the sandbox's pool now; when either changes, so may the offers
+    ``pool`` and its ``revision`` are what is known of the sandbox's pool now; when either changes, so may the offers
     of all its members. A sandbox that names as its owner a pool of the right name and another UID is not that pool's.
     """
     if not is_adoptable(sandbox) or sandbox.owner is None:
@@ -55,7 +57,7 @@ def candidate_of(sandbox: SandboxView, pool: WarmPoolView | None, blueprint: Blu
         sandbox=(sandbox.namespace, sandbox.name),
         uid=sandbox.uid,
         pool=(sandbox.namespace, sandbox.owner.name),
-        compatibility=compatibility(sandbox, blueprint),
+        compatibility=compatibility(sandbox, revision),
         node=sandbox.status.node_name,
         stage=stage_of(sandbox),
     )
@@ -67,33 +69,33 @@ def stage_of(sandbox: SandboxView) -> Stage:
     return Stage.READY if sandbox.ready else Stage.STARTING
 
 
-def compatibility(sandbox: SandboxView, blueprint: Blueprint | None) -> str:
+def compatibility(sandbox: SandboxView, revision: TemplateRevision | None) -> str:
     """Equal for sandboxes made from the same template and blueprint. One whose hash differs although it means the same,
     because only metadata of the template changed or another implementation made it, is as good as a current one."""
     made_from = _kind(sandbox.labels.get(labels.TEMPLATE_REF_HASH, ""), sandbox.labels.get(labels.TEMPLATE_HASH, ""))
-    if blueprint is None or made_from == current(blueprint):
+    if revision is None or made_from == current(revision):
         return made_from
-    is_current = sandbox.labels.get(labels.TEMPLATE_REF_HASH) == blueprint.ref_hash and blueprint.describes(sandbox)
-    return current(blueprint) if is_current else made_from
+    is_current = sandbox.labels.get(labels.TEMPLATE_REF_HASH) == revision.ref_hash and revision.matches(sandbox)
+    return current(revision) if is_current else made_from
 
 
-def current(blueprint: Blueprint) -> str:
+def current(revision: TemplateRevision) -> str:
     """The compatibility of what the template makes now."""
-    return _kind(blueprint.ref_hash, blueprint.hash)
+    return _kind(revision.ref_hash, revision.hash)
 
 
 def _kind(ref_hash: str, blueprint_hash: str) -> str:
     return f"{ref_hash}/{blueprint_hash}"
 
 
-def requests(claim: ClaimView, pool: WarmPoolView, blueprint: Blueprint | None) -> tuple[SandboxRequest, ...]:
+def requests(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
     """What to ask the assigner for, the best first; who waits, waits for the last one.
 
     Under Recreate nothing but the current template will do, so if the template cannot be read there is nothing to ask
     for. During a rolling update an old sandbox is better than none. Otherwise what is oldest is used up first.
     """
     key, of = (claim.namespace, claim.name), (claim.namespace, claim.warm_pool)
-    exact = () if blueprint is None else (SandboxRequest(key, of, current(blueprint)),)
+    exact = () if revision is None else (SandboxRequest(key, of, current(revision)),)
     if pool.strategy == RECREATE:
         return exact
     whichever = SandboxRequest(key, of, None)

@@ -25,7 +25,7 @@ _PRIVATE: Final = {
 }
 
 
-def policy_spec(template: TemplateView) -> Object:
+def network_policy_spec(template: TemplateView) -> Object:
     """Both directions are restricted always: one that a template does not mention is closed."""
     return {
         "podSelector": {"matchLabels": {TEMPLATE_REF_HASH: name_hash(template.name)}},

@@ -47,7 +47,7 @@ def volume_claim_templates(description: str) -> Schema:
     return sequence(description, template, **{"x-kubernetes-list-type": "atomic"})
 
 
-def blueprint(profile: Profile) -> dict[str, Schema]:
+def sandbox_spec_properties(profile: Profile) -> dict[str, Schema]:
     """The properties; ``podTemplate`` is required."""
     return {
         "podTemplate": structure(

@@ -1,3 +1,5 @@
+"""Template revisions: hashing, semantic comparison, memoisation, and the Sandboxes built from them."""
+
 from __future__ import annotations
 
 from typing import Any
@@ -8,13 +10,18 @@ from hypothesis import strategies as st
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
+from sandpool.api.schema import core
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView, controller_reference
-from sandpool.controllers.blueprint import (
-    Blueprint,
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import (
+    TemplateRevision,
+    TemplateRevisions,
     content_hash,
     new_sandbox,
     secure_defaults,
+    semantically_equal,
 )
+from sandpool.testing.sandboxes import NAMESPACE, template
 
 PUBLIC_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]}}
 
@@ -27,21 +34,21 @@ def volume(name: str, size: str = "1Gi", **metadata: Any) -> Object:
     return {"metadata": {"name": name, **metadata}, "spec": {"resources": {"requests": {"storage": size}}}}
 
 
-def template(spec: Object, name: str = "t") -> TemplateView:
+def template_view(spec: Object, name: str = "t") -> TemplateView:
     return TemplateView.from_object({"metadata": {"name": name}, "spec": spec})
 
 
-def blueprint(name: str = "t", **fields: Any) -> Blueprint:
-    return Blueprint.of(template(template_spec(**fields), name))
+def revision(name: str = "t", **fields: Any) -> TemplateRevision:
+    return TemplateRevision.of(template_view(template_spec(**fields), name))
 
 
-def made_of(blueprint: Blueprint, **spec: Any) -> SandboxView:
-    return SandboxView.from_object({"metadata": {"name": "s"}, "spec": {**blueprint.spec, **spec}})
+def made_of(revision: TemplateRevision, **spec: Any) -> SandboxView:
+    return SandboxView.from_object({"metadata": {"name": "s"}, "spec": {**revision.spec, **spec}})
 
 
 def made(**fields: Any) -> SandboxView:
     """A sandbox made from a template with these fields."""
-    return made_of(blueprint(**fields))
+    return made_of(revision(**fields))
 
 
 def owner() -> Object:
@@ -54,23 +61,23 @@ def owner() -> Object:
 
 @pytest.mark.parametrize("management", [{}, {"networkPolicyManagement": "Managed"}, {"networkPolicyManagement": ""}])
 def test_no_token_and_public_name_servers_behind_the_default_policy(management: Object) -> None:
-    assert secure_defaults({}, template(management)) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
+    assert secure_defaults({}, template_view(management)) == {"automountServiceAccountToken": False, **PUBLIC_DNS}
 
 
 @pytest.mark.parametrize(
     "fields", [{"networkPolicyManagement": "Unmanaged"}, {"networkPolicy": {}}, {"networkPolicy": {"egress": []}}]
 )
 def test_name_servers_are_left_alone_without_the_default_policy(fields: Object) -> None:
-    assert secure_defaults({}, template(fields)) == {"automountServiceAccountToken": False}
+    assert secure_defaults({}, template_view(fields)) == {"automountServiceAccountToken": False}
 
 
 def test_what_the_author_said_stands() -> None:
     spec = {"automountServiceAccountToken": True, "dnsPolicy": "ClusterFirst"}
-    assert secure_defaults(spec, template({})) is spec
+    assert secure_defaults(spec, template_view({})) is spec
 
 
 def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
-    assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, template({})) == {
+    assert secure_defaults({"dnsConfig": {"searches": ["a"]}, "dnsPolicy": ""}, template_view({})) == {
         "automountServiceAccountToken": False,
         **PUBLIC_DNS,
     }
@@ -78,7 +85,7 @@ def test_dns_config_is_replaced_if_there_is_no_policy_for_it() -> None:
 
 def test_templates_are_not_changed() -> None:
     spec = template_spec()
-    Blueprint.of(template(spec))
+    TemplateRevision.of(template_view(spec))
     assert spec == template_spec()
 
 
@@ -87,7 +94,7 @@ def test_templates_are_not_changed() -> None:
 
 def test_the_hash_is_the_same_in_every_process() -> None:
     assert content_hash({"a": [1, "x"], "b": None}) == "62fcbac8fb4918e5"
-    assert blueprint("test-template").ref_hash == "69155462"
+    assert revision("test-template").ref_hash == "69155462"
 
 
 @given(st.dictionaries(st.text(), st.recursive(st.integers(-100, 100) | st.text(), st.lists, max_leaves=5)))
@@ -96,11 +103,11 @@ def test_the_order_of_keys_does_not_change_the_hash(content: Object) -> None:
 
 
 def test_the_hash_is_of_what_was_written() -> None:
-    before = blueprint()
+    before = revision()
     assert before.hash == content_hash(template_spec())
     assert before.pod_template_hash == content_hash(template_spec()["podTemplate"])
-    assert blueprint("other").hash == before.hash
-    assert blueprint(service=None).hash == before.hash
+    assert revision("other").hash == before.hash
+    assert revision(service=None).hash == before.hash
 
 
 @pytest.mark.parametrize(
@@ -116,15 +123,15 @@ def test_the_hash_is_of_what_was_written() -> None:
     ],
 )
 def test_only_the_blueprint_is_hashed(fields: Object, changes: bool) -> None:
-    assert (blueprint(**fields).hash != blueprint().hash) is changes
+    assert (revision(**fields).hash != revision().hash) is changes
 
 
 # --- comparing (reference 5.4; edge cases 24 and 25) -----------------------------------------------------------------
 
 
 def test_a_sandbox_is_what_its_template_describes() -> None:
-    plan = blueprint(volumeClaimTemplates=[volume("a")], service=True)
-    assert plan.describes(made_of(plan, operatingMode="Running", shutdownPolicy="Retain"))
+    plan = revision(volumeClaimTemplates=[volume("a")], service=True)
+    assert plan.matches(made_of(plan, operatingMode="Running", shutdownPolicy="Retain"))
 
 
 def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
@@ -132,9 +139,9 @@ def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
     before = made(volumeClaimTemplates=[volume("a")])
     edited = template_spec(volumeClaimTemplates=[volume("a", **metadata)])
     edited["podTemplate"]["metadata"] = metadata
-    after = Blueprint.of(template(edited))
-    assert after.describes(before)
-    assert after.hash != blueprint(volumeClaimTemplates=[volume("a")]).hash
+    after = TemplateRevision.of(template_view(edited))
+    assert after.matches(before)
+    assert after.hash != revision(volumeClaimTemplates=[volume("a")]).hash
 
 
 @pytest.mark.parametrize(
@@ -152,13 +159,13 @@ def test_edge_24_labels_and_annotations_do_not_make_a_sandbox_stale() -> None:
     ],
 )
 def test_edge_24_what_makes_a_sandbox_stale(before: Object, after: Object) -> None:
-    assert not blueprint(**after).describes(made(**before))
+    assert not revision(**after).matches(made(**before))
 
 
 def test_edge_24_spellings_of_the_same() -> None:
     before = made(volumeClaimTemplates=[volume("a", "1024Mi")])
-    assert blueprint(volumeClaimTemplates=[volume("a", "1Gi")]).describes(before)
-    assert blueprint(volumeClaimTemplates=[]).describes(made())
+    assert revision(volumeClaimTemplates=[volume("a", "1Gi")]).matches(before)
+    assert revision(volumeClaimTemplates=[]).matches(made())
 
 
 def with_pod(**fields: Any) -> Object:
@@ -176,7 +183,9 @@ def with_pod(**fields: Any) -> Object:
 )
 def test_edge_25_secure_defaults_may_be_written_out(before: Object, after: Object, is_same: bool) -> None:
     assert (
-        Blueprint.of(template(with_pod(**after))).describes(made_of(Blueprint.of(template(with_pod(**before)))))
+        TemplateRevision.of(template_view(with_pod(**after))).matches(
+            made_of(TemplateRevision.of(template_view(with_pod(**before))))
+        )
         is is_same
     )
 
@@ -188,7 +197,7 @@ def test_a_new_sandbox() -> None:
     spec = template_spec(service=True)
     spec["podTemplate"]["metadata"] = {"labels": {"app": "x"}, "annotations": {"note": "y"}}
     sandbox = new_sandbox(
-        Blueprint.of(template(spec, "test-template")),
+        TemplateRevision.of(template_view(spec, "test-template")),
         namespace="ns",
         name="s",
         owner=owner(),
@@ -237,7 +246,114 @@ def test_a_new_sandbox() -> None:
 
 
 def test_a_claim_may_bring_a_spec_of_its_own() -> None:
-    plan = blueprint()
+    plan = revision()
     spec = {**plan.spec, "volumeClaimTemplates": [volume("mine")]}
     sandbox = new_sandbox(plan, namespace="ns", name="s", owner=owner(), labels={}, pod_labels={}, spec=spec)
     assert sandbox["spec"]["volumeClaimTemplates"] == [volume("mine")]
+
+
+def version(number: int, generation: int = 1, **metadata: object) -> Object:
+    return template(metadata={"resourceVersion": str(number), "generation": generation, **metadata})
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches()
+
+
+@pytest.fixture
+def revisions(caches: Caches) -> TemplateRevisions:
+    return TemplateRevisions(caches)
+
+
+def test_there_is_none_without_template(revisions: TemplateRevisions) -> None:
+    assert revisions.of(NAMESPACE, "python") is None
+
+
+def test_it_is_made_once(caches: Caches, revisions: TemplateRevisions) -> None:
+    caches.templates.observe(version(1))
+    made = revisions.of(NAMESPACE, "python")
+    caches.templates.observe(version(2, labels={"color": "red"}))
+
+    assert made is not None
+    assert revisions.of(NAMESPACE, "python") is made
+
+
+@pytest.mark.parametrize(
+    "change", [{"generation": 2}, {"generation": 1, "uid": "another"}], ids=["changed", "replaced"]
+)
+def test_it_is_made_again(caches: Caches, revisions: TemplateRevisions, change: dict[str, object]) -> None:
+    caches.templates.observe(version(1))
+    made = revisions.of(NAMESPACE, "python")
+    caches.templates.observe(template(metadata={"resourceVersion": "2", **change}))
+
+    again = revisions.of(NAMESPACE, "python")
+    assert again is not None and again is not made
+
+
+def test_it_goes_with_its_template(caches: Caches, revisions: TemplateRevisions) -> None:
+    caches.templates.observe(version(1))
+    revisions.of(NAMESPACE, "python")
+    caches.templates.observe_deletion(version(2))
+
+    assert revisions.of(NAMESPACE, "python") is None
+
+
+POD_SPEC = core.definition("io.k8s.api.core.v1.PodSpec")
+
+
+def container(**fields: Any) -> dict[str, Any]:
+    return {"containers": [{"name": "main", **fields}]}
+
+
+def limits(amount: Any) -> dict[str, Any]:
+    return container(resources={"limits": {"memory": amount}})
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ({}, {"tolerations": []}),
+        ({}, {"nodeSelector": {}}),
+        ({}, {"dnsPolicy": ""}),
+        ({}, {"hostNetwork": False}),
+        ({}, {"securityContext": None}),
+        (container(), container(resources={})),
+        (container(), container(env=None, args=[])),
+        (container(env=[{"name": "A"}]), container(env=[{"name": "A", "value": ""}])),
+        (limits("1Gi"), limits("1024Mi")),
+        (limits("1Gi"), limits("1073741824")),
+        (limits("1"), limits(1)),
+        (limits("0.5"), limits("500m")),
+        ({"overhead": {"cpu": "1"}}, {"overhead": {"cpu": "1000m"}}),
+        ({"somethingNew": {"a": 1}}, {"somethingNew": {"a": 1}}),
+    ],
+)
+def test_the_same(left: Any, right: Any) -> None:
+    assert semantically_equal(left, right, POD_SPEC)
+    assert semantically_equal(right, left, POD_SPEC)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        # Go declares these as pointers: absent leaves the decision to somebody else.
+        ({}, {"automountServiceAccountToken": False}),
+        ({}, {"terminationGracePeriodSeconds": 0}),
+        ({}, {"securityContext": {}}),
+        ({"volumes": [{"name": "v"}]}, {"volumes": [{"name": "v", "emptyDir": {}}]}),
+        ({"nodeSelector": {"size": "1Gi"}}, {"nodeSelector": {"size": "1024Mi"}}),
+        ({"nodeSelector": {}}, {"nodeSelector": {"a": "b"}}),
+        (container(args=["a", "b"]), container(args=["b", "a"])),
+        (container(args=["a"]), container(args=["a", "a"])),
+        (limits("1Gi"), limits("1G")),
+        (limits("1Gi"), limits("much")),
+        (limits({}), limits("1Gi")),
+        (container(image="a"), container(image="b")),
+        ({"hostNetwork": True}, {"hostNetwork": 1}),
+        ({"somethingNew": {}}, {}),
+    ],
+)
+def test_different(left: Any, right: Any) -> None:
+    assert not semantically_equal(left, right, POD_SPEC)
+    assert not semantically_equal(right, left, POD_SPEC)

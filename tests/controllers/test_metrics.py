@@ -13,7 +13,7 @@ from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
-from sandpool.controllers.population import Population
+from sandpool.controllers.metrics import SandboxCounts
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.testing.sandboxes import sandbox, stored
@@ -67,7 +67,7 @@ def line(**labels: str) -> str:
 )
 async def test_how_a_sandbox_is_counted(object: Object, expected: str) -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
-    Population(cache, metrics)
+    SandboxCounts(cache, metrics)
     cache.observe(object)
     assert await shown(metrics) == [f"{expected} 1.0"]
 
@@ -75,7 +75,7 @@ async def test_how_a_sandbox_is_counted(object: Object, expected: str) -> None:
 async def test_changes_are_counted_and_what_is_gone_is_not_shown() -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     cache.observe(sandbox("before"))
-    Population(cache, metrics)
+    SandboxCounts(cache, metrics)
     cache.observe(sandbox("after"))
     assert await shown(metrics) == [f"{line()} 2.0"]
     ready = sandbox("after", metadata={"resourceVersion": "2"}, status=condition("True"))
@@ -97,7 +97,7 @@ STATES: tuple[dict[str, Any], ...] = (
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
 def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: list[tuple[int, int | None]]) -> None:
     cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
-    counted = Population(cache, metrics)
+    counted = SandboxCounts(cache, metrics)
     for version, (number, state) in enumerate(steps, start=1):
         fields: Any = {**STATES[state or 0]}
         fields["metadata"] = {**fields.get("metadata", {}), "resourceVersion": str(version)}
@@ -106,6 +106,6 @@ def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: l
             cache.observe_deletion(object)
         else:
             cache.observe(object)
-    anew = Population(cache, MetricsRegistry())
+    anew = SandboxCounts(cache, MetricsRegistry())
     assert counted._collect() == anew._collect()
     assert sum(counted._collect().values()) == len(cache)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import EVENT, POD
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
@@ -56,7 +57,7 @@ async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> 
 
 @pytest.mark.parametrize("told", [True, False])
 async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> None:
-    await world.restart(settings=Settings(claim_events=told))
+    await world.restart(settings=ControllerOptions(claim_events=told))
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -68,7 +69,7 @@ async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> 
 
 async def test_pods_of_others_need_not_be_seen(world: World) -> None:
     await world.client.create(POD, pod("foreign"), world.namespace)
-    await world.restart(settings=Settings(cache_label_selectors=True))
+    await world.restart(settings=ControllerOptions(cache_label_selectors=True))
     await world.template()
     await world.pool(1)
     await world.claim("mine")
@@ -92,7 +93,7 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
 async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings)
+    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
 
     async def breaks(self: Reflector[Any]) -> None:
         raise ZeroDivisionError("a bug")
@@ -106,7 +107,7 @@ async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
 
 
 async def test_stopping_ends_a_start_that_waits(world: World) -> None:
-    controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings)
+    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
     world.wire.fault = lambda request: Fault.HOLD
     starting = asyncio.create_task(controllers.start())
     await world.eventually(lambda: any("sandboxclaims" in request.path for request in world.wire.requests))
@@ -132,7 +133,9 @@ async def test_without_tracing_no_pass_of_a_claim_costs_a_span(world: World, is_
     await world.controllers.stop()
     Counting.spans = 0
     tracing = Counting() if is_on else None
-    world.controllers = Controllers(Client(world.wire), world.clock, world.random, world.settings, tracing=tracing)
+    world.controllers = ControllerManager(
+        Client(world.wire), world.clock, world.random, world.settings, tracing=tracing
+    )
     claims = world.controllers.claims
     assert (claims.controller.reconcile == claims.reconcile) is not is_on
     await world.controllers.start()

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
-from sandpool.controllers.access import find_missing
-from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.run import Controllers, Settings
-from sandpool.controllers.traced import noted
+from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.middleware import with_reconcile_log
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
+from sandpool.controllers.preflight import find_missing
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, Endpoint, metrics_page
@@ -30,7 +30,7 @@ from sandpool.engine.jsonl import JsonlWriter
 from sandpool.engine.leaderelection import LeaderElector
 from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.ratelimit import Backoff, RateLimiter
+from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
@@ -42,17 +42,7 @@ _NOT_ASKED: Final = "the API has not answered yet"
 _LAST_WORDS: Final = 5.0  # seconds for events that are not written yet, when stopping
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What is around the controllers. Addresses are as ``health.parse_address`` reads them; ``0`` is none."""
-
-    metrics_address: str = "0"
-    health_address: str = "0"
-    rate: RateLimiter | None = None  # of requests to the API; None: as fast as it answers
-    grace: float = 15.0  # seconds for passes that have begun, when stopping
-
-
-class Process:
+class ControllerProcess:
     """``start`` returns at once, ``working`` is set while the controllers work, ``wait`` is for their failure, and
     ``stop`` returns when nothing runs any more. The transport remains the caller's."""
 
@@ -61,8 +51,8 @@ class Process:
         transport: Transport,
         clock: Clock,
         random: Random,
-        settings: Settings | None = None,
-        surroundings: Surroundings | None = None,
+        settings: ControllerOptions | None = None,
+        process_options: ProcessOptions | None = None,
         *,
         metrics: MetricsRegistry | None = None,
         election: LeaderElector | None = None,
@@ -72,8 +62,8 @@ class Process:
         """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
         self.clock = clock
         self.random = random
-        self.settings = settings = settings or Settings()
-        self.surroundings = surroundings = surroundings or Surroundings()
+        self.settings = settings = settings or ControllerOptions()
+        self.process_options = process_options = process_options or ProcessOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
         self.election = election
         self.tracing = tracing
@@ -83,7 +73,7 @@ class Process:
         self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
         self._reading = Client(self._limited(transport))
         self._writing = Client(self._limited(FencedTransport(transport, self._leads)))
-        self.reflection = Reflection(
+        self.informers = InformerSet(
             Caches(),
             self._reading,
             clock,
@@ -96,8 +86,8 @@ class Process:
         self.recorder = EventRecorder(Client(self._limited(telling)), clock, settings.instance)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
-        self.metrics_endpoint = Endpoint(surroundings.metrics_address, metrics_page(metrics))
-        self.health_endpoint = Endpoint(surroundings.health_address, {**health.pages(), **ready.pages()})
+        self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
+        self.health_endpoint = Endpoint(process_options.health_address, {**health.pages(), **ready.pages()})
         self._show()
         self._living: asyncio.Task[None] | None = None
 
@@ -128,7 +118,7 @@ class Process:
     async def _live(self) -> None:
         await self._admitted()
         self.recorder.start()
-        reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
+        reflecting = asyncio.create_task(self.informers.run(), name="reflection")
         leading = asyncio.create_task(self._lead(), name="controllers")
         try:
             done, _ = await asyncio.wait((reflecting, leading), return_when=asyncio.FIRST_COMPLETED)
@@ -140,7 +130,7 @@ class Process:
             await _end(reflecting)
 
     async def _lead(self) -> None:
-        await self.reflection.synced()
+        await self.informers.synced()
         if self.election is None:
             await self._work()
         else:
@@ -158,13 +148,13 @@ class Process:
         self._missing = ""
 
     async def _work(self) -> None:
-        controllers = Controllers(
+        controllers = ControllerManager(
             self._writing,
             self.clock,
             self.random,
             self.settings,
             self.metrics,
-            reflection=self.reflection,
+            informers=self.informers,
             recorder=self.recorder,
             tracing=self.tracing,
         )
@@ -176,17 +166,17 @@ class Process:
             await controllers.wait()
         finally:
             self.working.clear()
-            await controllers.stop(self.surroundings.grace if self._leads() else 0.0)
+            await controllers.stop(self.process_options.grace if self._leads() else 0.0)
 
     def _leads(self) -> bool:
         return self.election is None or self.election.held
 
     def _limited(self, transport: Transport) -> Transport:
-        rate = self.surroundings.rate
+        rate = self.process_options.rate
         return transport if rate is None else ThrottledTransport(transport, rate)
 
     def _unseen(self) -> str:
-        missing = [str(each.type) for each in self.reflection.reflectors if not each.synced.is_set()]
+        missing = [str(each.type) for each in self.informers.reflectors if not each.synced.is_set()]
         return f"not seen yet: {', '.join(missing)}" if missing else ""
 
     def _show(self) -> None:
@@ -194,11 +184,11 @@ class Process:
         export_event_counts(self.metrics, self.recorder)
         if self.election is not None:
             export_leadership(self.metrics, self.election)
-        for reflector in self.reflection.reflectors:
+        for reflector in self.informers.reflectors:
             export_watch_age(self.metrics, reflector.type.plural, reflector.age)
 
 
-def _note_passes(controllers: Controllers, log: JsonlWriter, clock: Clock) -> None:
+def _note_passes(controllers: ControllerManager, log: JsonlWriter, clock: Clock) -> None:
     claims, pools = controllers.claims, controllers.warm_pools
     for each in (
         claims.controller,
@@ -207,7 +197,7 @@ def _note_passes(controllers: Controllers, log: JsonlWriter, clock: Clock) -> No
         controllers.sandboxes.controller,
         controllers.templates.controller,
     ):
-        each.reconcile = noted(each.reconcile, each.name, log, clock)
+        each.reconcile = with_reconcile_log(each.reconcile, each.name, log, clock)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

@@ -11,23 +11,20 @@ it waits, and what it has to say when its turn is over is said when the next one
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
 from sandpool.api.events import Happening
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, Reflection
 from sandpool.controllers.claim.controller import ClaimController
-from sandpool.controllers.claim.options import ClaimOptions
-from sandpool.controllers.perform import Performer
-from sandpool.controllers.population import Population
+from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.metrics import SandboxCounts
+from sandpool.controllers.middleware import with_tracing
+from sandpool.controllers.options import ControllerOptions
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.sandbox.controller import SandboxController
-from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
 from sandpool.controllers.template.controller import TemplateController
-from sandpool.controllers.traced import traced
-from sandpool.controllers.warmpool import settings as warmpool
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Controller
@@ -40,52 +37,36 @@ from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.client import Client
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What the operator decides. Workers are how many objects of a kind are looked at at once."""
-
-    namespace: str | None = None  # None: all
-    instance: str = "sandpool"  # tells replicas apart in events; usually the host's name
-    sandbox_workers: int = 100
-    template_workers: int = 1
-    warm_pool_workers: int = 4
-    cache_label_selectors: bool = False  # see only pods and Services that are labelled as a sandbox's
-    claim_events: bool = True  # write Events about claims
-    sandbox: SandboxSettings = field(default_factory=SandboxSettings)
-    warm_pool: warmpool.Settings = field(default_factory=warmpool.Settings)
-    claim: ClaimOptions = field(default_factory=ClaimOptions)
-
-
-class Silence(EventRecorder):
+class DiscardingRecorder(EventRecorder):
     """For those of whom nothing is to be told."""
 
     def event(self, regarding: ObjectReference, happening: Happening) -> None:
         pass
 
 
-class Controllers:
+class ControllerManager:
     """``start`` returns when they work, ``stop`` when nothing of them runs any more. ``wait`` is for whoever has
     nothing else to do: it raises if one of them has broken down, as does ``start`` if they cannot begin.
 
-    A ``reflection`` or a ``recorder`` that is passed in is run by whoever passes it, before and after."""
+    A ``informers`` or a ``recorder`` that is passed in is run by whoever passes it, before and after."""
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
         random: Random,
-        settings: Settings | None = None,
+        settings: ControllerOptions | None = None,
         metrics: MetricsRegistry | None = None,
         *,
-        reflection: Reflection | None = None,
+        informers: InformerSet | None = None,
         recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self.settings = settings = settings or Settings()
+        self.settings = settings = settings or ControllerOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
         self.clock = clock
-        self._own_reflection, self._own_recorder = reflection is None, recorder is None
-        self.reflection = reflection or Reflection(
+        self._own_reflection, self._own_recorder = informers is None, recorder is None
+        self.informers = informers or InformerSet(
             Caches(),
             client,
             clock,
@@ -93,14 +74,14 @@ class Controllers:
             namespace=settings.namespace,
             labelled=settings.cache_label_selectors,
         )
-        self.caches = self.reflection.caches
+        self.caches = self.informers.caches
         self.recorder = recorder or EventRecorder(client, clock, settings.instance)
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
         self.gate = gate = BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
-        performer, in_background = Performer(client, self.caches), Performer(background, self.caches)
+        writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
         self.recorder.turn = gate.turn
-        blueprints = Blueprints(self.caches)
+        revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
             self.caches,
@@ -116,7 +97,7 @@ class Controllers:
         )
         self.templates = TemplateController(
             self.caches,
-            performer,
+            writer,
             clock,
             random,
             workers=settings.template_workers,
@@ -126,21 +107,21 @@ class Controllers:
         measured = (metrics, clock, random)
         self.warm_pools = WarmPoolController(
             self.caches,
-            blueprints,
-            in_background,
+            revisions,
+            background_writer,
             self.recorder,
             *measured,
             settings.warm_pool,
             workers=settings.warm_pool_workers,
             gate=gate,
-            directly=performer,
+            direct_writer=writer,
         )
-        noting = self.recorder if settings.claim_events else Silence(client, clock, settings.instance)
+        noting = self.recorder if settings.claim_events else DiscardingRecorder(client, clock, settings.instance)
         self.claims = ClaimController(
-            self.caches, blueprints, performer, in_background, noting, *measured, settings.claim, tracing=tracing
+            self.caches, revisions, writer, background_writer, noting, *measured, settings.claim, tracing=tracing
         )
         gate.yield_to(self.claims.controller.queue)
-        self.population = Population(self.caches.sandboxes, metrics)
+        self.population = SandboxCounts(self.caches.sandboxes, metrics)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,
@@ -161,13 +142,13 @@ class Controllers:
             ("ReconcileSandboxClaim", self.claims.controller, self.caches.claims),
             ("ReconcileSandboxTemplate", self.templates.controller, self.caches.templates),
         ):
-            controller.reconcile = traced(controller.reconcile, span, cache, tracing)
+            controller.reconcile = with_tracing(controller.reconcile, span, cache, tracing)
 
     async def start(self) -> None:
         if self._own_recorder:
             self.recorder.start()
         if self._own_reflection:
-            self._reflecting = asyncio.create_task(self.reflection.run(), name="reflection")
+            self._reflecting = asyncio.create_task(self.informers.run(), name="reflection")
         await self._synced()
         self._working = [
             asyncio.create_task(controller.run(), name=controller.name) for controller in self._controllers
@@ -176,9 +157,9 @@ class Controllers:
     async def _synced(self) -> None:
         """Wait until everything is known. Raises what has ended our own watches, if anything does before that."""
         if self._reflecting is None:
-            await self.reflection.synced()
+            await self.informers.synced()
             return
-        synced = asyncio.create_task(self.reflection.synced(), name="first look")
+        synced = asyncio.create_task(self.informers.synced(), name="first look")
         try:
             await asyncio.wait((synced, self._reflecting), return_when=asyncio.FIRST_COMPLETED)
         finally:

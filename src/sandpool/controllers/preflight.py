@@ -32,7 +32,7 @@ from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Permission:
     """Something the controllers do with objects of a type, or with a subresource of them."""
 
     type: ResourceType
@@ -47,25 +47,25 @@ class Need:
 
 _SEE: Final = ("get", "list", "watch")
 
-NEEDS: Final = (
-    Need(SANDBOX, (*_SEE, "create", "patch", "delete")),
-    Need(SANDBOX, ("patch",), "status"),
-    Need(SANDBOX_CLAIM, (*_SEE, "patch", "delete")),
-    Need(SANDBOX_CLAIM, ("patch",), "status"),
-    Need(SANDBOX_WARM_POOL, _SEE),
-    Need(SANDBOX_WARM_POOL, ("patch",), "status"),
-    Need(SANDBOX_TEMPLATE, (*_SEE, "patch")),
-    Need(POD, (*_SEE, "create", "patch", "delete")),
-    Need(SERVICE, (*_SEE, "create", "patch", "delete")),
-    Need(PERSISTENT_VOLUME_CLAIM, (*_SEE, "create", "patch")),
-    Need(NETWORK_POLICY, (*_SEE, "create", "patch", "delete")),
-    Need(EVENT, ("create", "patch")),
+REQUIRED_PERMISSIONS: Final = (
+    Permission(SANDBOX, (*_SEE, "create", "patch", "delete")),
+    Permission(SANDBOX, ("patch",), "status"),
+    Permission(SANDBOX_CLAIM, (*_SEE, "patch", "delete")),
+    Permission(SANDBOX_CLAIM, ("patch",), "status"),
+    Permission(SANDBOX_WARM_POOL, _SEE),
+    Permission(SANDBOX_WARM_POOL, ("patch",), "status"),
+    Permission(SANDBOX_TEMPLATE, (*_SEE, "patch")),
+    Permission(POD, (*_SEE, "create", "patch", "delete")),
+    Permission(SERVICE, (*_SEE, "create", "patch", "delete")),
+    Permission(PERSISTENT_VOLUME_CLAIM, (*_SEE, "create", "patch")),
+    Permission(NETWORK_POLICY, (*_SEE, "create", "patch", "delete")),
+    Permission(EVENT, ("create", "patch")),
 )
 
 # To take part in an election.
-VOTE: Final = Need(LEASE, ("get", "create", "patch"))
+LEASE_PERMISSION: Final = Permission(LEASE, ("get", "create", "patch"))
 # What they also do where they may, see ``caches.Reflection``.
-WISHES: Final = (Need(NODE, ("list", "watch")),)
+OPTIONAL_PERMISSIONS: Final = (Permission(NODE, ("list", "watch")),)
 
 
 async def find_missing(
@@ -78,9 +78,11 @@ async def find_missing(
     try:
         if absent := await _absent_kinds(client, namespace):
             return absent
-        if missing := await _missing_permissions(client, NEEDS, namespace):
+        if missing := await _missing_permissions(client, REQUIRED_PERMISSIONS, namespace):
             return missing
-        return await _missing_permissions(client, (VOTE,), lease_namespace, lease) if lease_namespace else ""
+        return (
+            await _missing_permissions(client, (LEASE_PERMISSION,), lease_namespace, lease) if lease_namespace else ""
+        )
     except Unauthorized:
         return "the API does not know these credentials: check the kubeconfig, or the service account of the pod"
     except ApiError as error:
@@ -109,8 +111,10 @@ async def _absent_kinds(client: Client, namespace: str | None) -> str:
     )
 
 
-async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespace: str | None, name: str = "") -> str:
-    async def denied(need: Need, verb: str) -> bool:
+async def _missing_permissions(
+    client: Client, needs: tuple[Permission, ...], namespace: str | None, name: str = ""
+) -> str:
+    async def denied(need: Permission, verb: str) -> bool:
         attributes = {"group": need.type.group, "resource": need.type.plural, "verb": verb}
         if need.subresource:
             attributes["subresource"] = need.subresource
@@ -128,7 +132,7 @@ async def _missing_permissions(client: Client, needs: tuple[Need, ...], namespac
 
     asked = [(need, verb) for need in needs for verb in need.verbs]
     answers = await asyncio.gather(*(denied(need, verb) for need, verb in asked))
-    missing: dict[Need, list[str]] = {}
+    missing: dict[Permission, list[str]] = {}
     for (need, verb), is_denied in zip(asked, answers, strict=True):
         if is_denied:
             missing.setdefault(need, []).append(verb)

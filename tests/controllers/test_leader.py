@@ -14,7 +14,8 @@ import pytest
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
-from sandpool.controllers.process import Process, Surroundings
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ProcessOptions
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.jsonl import JsonlWriter
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost
@@ -47,7 +48,7 @@ class Replica:
         self.wire = Wire(server.client(name=name).transport)
         self.voting = Wire(server.client(name=name).transport)
         election = LeaderElector(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
-        self.process = Process(self.wire, clock, Random(1), election=election)
+        self.process = ControllerProcess(self.wire, clock, Random(1), election=election)
 
     def works(self) -> bool:
         return self.process.working.is_set()
@@ -156,8 +157,8 @@ async def get(port: int, path: str) -> tuple[int, str]:
 
 async def test_it_shows_what_it_does(server: ApiServer) -> None:
     clock = SystemClock()
-    surroundings = Surroundings("127.0.0.1:0", "127.0.0.1:0")
-    process = Process(server.client().transport, clock, Random(1), surroundings=surroundings)
+    process_options = ProcessOptions("127.0.0.1:0", "127.0.0.1:0")
+    process = ControllerProcess(server.client().transport, clock, Random(1), process_options=process_options)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await process.start()
     await process.working.wait()
@@ -188,7 +189,7 @@ async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.Lo
     clock = ManualClock()
     wire = Wire(server.client().transport)
     wire.fault = lambda request: NotFound("nothing here") if "sandboxclaims" in request.path else None
-    process = Process(wire, clock, Random(1), surroundings=Surroundings(health_address="127.0.0.1:0"))
+    process = ControllerProcess(wire, clock, Random(1), process_options=ProcessOptions(health_address="127.0.0.1:0"))
     with caplog.at_level(logging.WARNING):
         await process.start()
         await pass_time(clock, 120, wire)
@@ -208,13 +209,13 @@ async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.Lo
 
 async def test_an_address_that_is_taken_leaves_nothing_behind(server: ApiServer) -> None:
     clock = SystemClock()
-    first = Process(
-        server.client().transport, clock, Random(1), surroundings=Surroundings(health_address="127.0.0.1:0")
+    first = ControllerProcess(
+        server.client().transport, clock, Random(1), process_options=ProcessOptions(health_address="127.0.0.1:0")
     )
     await first.start()
     taken = f"127.0.0.1:{first.health_endpoint.port}"
-    second = Process(
-        server.client().transport, clock, Random(1), surroundings=Surroundings("127.0.0.1:0", health_address=taken)
+    second = ControllerProcess(
+        server.client().transport, clock, Random(1), process_options=ProcessOptions("127.0.0.1:0", health_address=taken)
     )
     with pytest.raises(OSError, match="in use"):
         await second.start()
@@ -225,12 +226,12 @@ async def test_an_address_that_is_taken_leaves_nothing_behind(server: ApiServer)
 
 
 async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer) -> None:
-    process = Process(server.client().transport, SystemClock(), Random(1))
+    process = ControllerProcess(server.client().transport, SystemClock(), Random(1))
 
     async def broken() -> None:
         raise LookupError("a bug")
 
-    process.reflection.run = broken  # type: ignore[method-assign]
+    process.informers.run = broken  # type: ignore[method-assign]
     await process.start()
     with pytest.raises(LookupError, match="a bug"):
         await process.wait()
@@ -240,7 +241,7 @@ async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer)
 async def test_passes_are_noted_if_anybody_wants_to_know(server: ApiServer, tmp_path: Path) -> None:
     log = JsonlWriter(tmp_path / "passes.log")
     clock = SystemClock()
-    process = Process(server.client(name="controllers").transport, clock, Random(1), passes=log)
+    process = ControllerProcess(server.client(name="controllers").transport, clock, Random(1), passes=log)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await process.start()
     await people_want_one(server)

@@ -121,7 +121,7 @@ class Caches:
         return cache
 
 
-class Reflection:
+class InformerSet:
     """Keeps caches up to date with an API, in one namespace or all. ``labelled`` leaves out pods and Services that are
     not labelled as those of a sandbox, of which a large cluster has many.
 

@@ -15,7 +15,7 @@ from sandpool.engine.tracing import Tracing
 Reconcile = Callable[[Key], Awaitable[Result]]
 
 
-def traced(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
+def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
     """``cache`` has the objects the passes are about; an annotation of theirs says which trace they belong to."""
 
     async def traced_reconcile(key: Key) -> Result:
@@ -27,7 +27,7 @@ def traced(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing)
     return traced_reconcile
 
 
-def noted(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:
+def with_reconcile_log(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:
     """A pass that is cancelled is not noted: nobody knows how it would have ended."""
 
     async def noted_reconcile(key: Key) -> Result:

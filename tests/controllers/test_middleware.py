@@ -1,4 +1,7 @@
-"""Which spans the controllers leave, and that those of one claim and its sandbox are one trace."""
+"""Which spans the controllers leave, and that those of one claim and its sandbox are one trace.
+
+Passes that are noted in a log: when, over what, and how they ended.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,16 @@ import asyncio
 import json
 from pathlib import Path
 from random import Random
+from typing import Any
 
+import orjson
 import pytest
+
+from sandpool.controllers.middleware import with_reconcile_log
+from sandpool.engine.cache.store import Key
+from sandpool.engine.controller import DONE, Result
+from sandpool.engine.jsonl import JsonlWriter
+from sandpool.testing.clock import ManualClock
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
@@ -18,7 +29,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import TRACE_CONTEXT
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
 from sandpool.server.api_server import ApiServer
@@ -39,7 +50,7 @@ async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     tracing = OpenTelemetryTracing(provider)
-    controllers = Controllers(server.client(), clock, Random(1), tracing=tracing)
+    controllers = ControllerManager(server.client(), clock, Random(1), tracing=tracing)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())
     await controllers.start()
     client = server.client(name="people")
@@ -75,3 +86,43 @@ async def test_a_claim_and_its_sandbox_are_one_trace(tmp_path: Path) -> None:
     events = [(event.name, dict(event.attributes or {})) for span in spans for event in span.events]
     assert ("NewPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Pending"}) in events
     assert ("ExistingPodStatusObserved", {"pod.Name": box["metadata"]["name"], "pod.Phase": "Running"}) in events
+
+
+BOX = Key("ns", "box")
+
+
+async def note(path: Path, ends: Result | Exception) -> Any:
+    clock, log = ManualClock(), JsonlWriter(path)
+
+    async def reconcile(key: Key) -> Result:
+        assert key == BOX
+        if isinstance(ends, Exception):
+            raise ends
+        return ends
+
+    try:
+        await with_reconcile_log(reconcile, "sandbox", log, clock)(BOX)
+    finally:
+        log.close()
+
+
+@pytest.mark.parametrize(
+    ("ends", "told"),
+    [
+        (DONE, {}),
+        (Result(2.5), {"requeueAfter": 2.5}),
+        (ValueError("broken"), {"problem": "broken"}),
+        (TimeoutError(), {"problem": "TimeoutError"}),
+    ],
+)
+async def test_how_a_pass_ended(tmp_path: Path, ends: Result | Exception, told: dict[str, Any]) -> None:
+    path = tmp_path / "passes.log"
+    if isinstance(ends, Exception):
+        with pytest.raises(type(ends)):
+            await note(path, ends)
+    else:
+        await note(path, ends)
+    (line,) = path.read_bytes().splitlines()
+    entry = orjson.loads(line)
+    assert entry.pop("time").endswith("Z")
+    assert entry == {"pass": "sandbox", "namespace": "ns", "name": "box", "ms": 0.0, **told}

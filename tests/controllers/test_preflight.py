@@ -25,8 +25,8 @@ from sandpool.api.kinds import (
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.sandbox import SUSPENDED
-from sandpool.controllers.access import NEEDS, WISHES, find_missing
-from sandpool.controllers.process import Process
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.preflight import OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, find_missing
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.transports import REQUESTS, MeasuredTransport
@@ -66,7 +66,7 @@ def rules() -> list[Object]:
             "resources": [f"{need.type.plural}/{need.subresource}" if need.subresource else need.type.plural],
             "verbs": list(need.verbs),
         }
-        for need in (*NEEDS, *WISHES)
+        for need in (*REQUIRED_PERMISSIONS, *OPTIONAL_PERMISSIONS)
     ]
 
 
@@ -156,7 +156,7 @@ async def test_controllers_work_with_exactly_these_permissions(server: ApiServer
     clock, metrics, client = SystemClock(), MetricsRegistry(), server.client()
     robot = Client(MeasuredTransport(server.client(ROBOT).transport, metrics, clock, "api"))
     assert await find_missing(robot) == ""
-    process = Process(robot.transport, clock, Random(1), metrics=metrics)
+    process = ControllerProcess(robot.transport, clock, Random(1), metrics=metrics)
     node = asyncio.create_task(SimulatedNode(client, clock).run())
     await process.start()
 

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from sandpool.engine.cache.store import Key
 
 
-class Echoes:
-    """Wakes keys by ``enqueue``. ``is_left_to_do`` must know everything that would make a pass do something."""
+class OwnWriteFilter:
+    """Wakes keys by ``enqueue``. ``has_work`` must know everything that would make a pass do something."""
 
-    def __init__(self, enqueue: Callable[[Key], object], is_left_to_do: Callable[[Key], bool]) -> None:
+    def __init__(self, enqueue: Callable[[Key], object], has_work: Callable[[Key], bool]) -> None:
         self.enqueue = enqueue
-        self.is_left_to_do = is_left_to_do
+        self.has_work = has_work
         # Keys over which there is a pass now, and whether they were woken since it began.
         self._passes: dict[Key, bool] = {}
 
@@ -33,7 +33,7 @@ class Echoes:
             self.enqueue(key)
 
     @contextmanager
-    def passing(self, key: Key) -> Iterator[None]:
+    def reconciling(self, key: Key) -> Iterator[None]:
         """Surrounds a pass. One that has failed may have missed anything, so then every echo counts."""
         self._passes[key] = False
         try:
@@ -42,5 +42,5 @@ class Echoes:
             if self._passes.pop(key):
                 self.enqueue(key)
             raise
-        if self._passes.pop(key) and self.is_left_to_do(key):
+        if self._passes.pop(key) and self.has_work(key):
             self.enqueue(key)

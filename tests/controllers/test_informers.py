@@ -9,7 +9,7 @@ from random import Random
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME, WARM_POOL
 from sandpool.api.names import name_hash
-from sandpool.controllers.caches import Caches, Reflection, key_of
+from sandpool.controllers.informers import Caches, InformerSet, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.api_server import ApiServer
@@ -69,12 +69,12 @@ async def test_they_reflect_what_there_is_and_what_comes(tmp_path: Path) -> None
     await server.start()
     client = server.client()
     caches = Caches()
-    reflection = Reflection(caches, client, SystemClock(), Random(0))
+    informers = InformerSet(caches, client, SystemClock(), Random(0))
     await client.create(SANDBOX, new(SANDBOX, "there", spec={"podTemplate": pod_template()}), "default")
-    task = asyncio.create_task(reflection.run())
+    task = asyncio.create_task(informers.run())
     try:
         async with asyncio.timeout(20):
-            await reflection.synced()
+            await informers.synced()
             assert Key("default", "there") in caches.sandboxes
 
             come = asyncio.Event()

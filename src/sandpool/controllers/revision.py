@@ -2,6 +2,15 @@
 
 The Sandbox controller runs what a Sandbox says, word for word. Everything that makes a sandbox of a template safe by
 default, recognisable and comparable with its template is put there by whoever creates the Sandbox, and that is here.
+
+The blueprints of the templates there are, each made once per change of its template and shared by everybody.
+
+Whether two values of a Kubernetes type mean the same, however they are written.
+
+A manifest may leave a field out or write it as empty, and may write an amount as ``1Gi`` or ``1024Mi``. Nobody wants a
+pool replaced because of that. Which of these differences count is a property of the field, so the comparison is led
+by its shape: a field that Go declares as a pointer tells empty from absent (``emptyDir: {}`` is a volume, no
+``emptyDir`` is none), every other does not.
 """
 
 from __future__ import annotations
@@ -13,13 +22,16 @@ from typing import Any, Final
 
 import orjson
 
+from sandpool.api import quantity
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import POD_NAME, TEMPLATE_REF, TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.schema import core
+from sandpool.api.schema.shape import Shape
 from sandpool.api.views import SandboxView, TemplateView
-from sandpool.controllers.semantic import same
+from sandpool.controllers.informers import Caches
+from sandpool.engine.cache.store import Key
 
 #: Resolvers outside the cluster. The default network policy does not let a sandbox talk to the cluster's own.
 PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
@@ -30,7 +42,7 @@ _HASH_BYTES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Blueprint:
+class TemplateRevision:
     """A template as its sandboxes see it. Made once per change of the template and shared by all its sandboxes."""
 
     template: str  # the name of the template
@@ -40,7 +52,7 @@ class Blueprint:
     spec: Object  # podTemplate, volumeClaimTemplates, service; the pod's spec with secure defaults
 
     @classmethod
-    def of(cls, template: TemplateView) -> Blueprint:
+    def of(cls, template: TemplateView) -> TemplateRevision:
         written = _parts(template.pod_template, template.volume_claim_templates, template.service)
         pod_spec = secure_defaults(template.pod_template.get("spec") or {}, template)
         return cls(
@@ -51,13 +63,13 @@ class Blueprint:
             spec={**written, "podTemplate": {**template.pod_template, "spec": pod_spec}},
         )
 
-    def describes(self, sandbox: SandboxView) -> bool:
+    def matches(self, sandbox: SandboxView) -> bool:
         """Whether a sandbox is what the template would make today, as far as that cannot be changed in place: the pod's
         spec, the volume claim templates (by name and spec, in order) and the service. Labels and annotations of pods
         and volume claims are no reason to replace a sandbox."""
         return (
             self.spec.get("service") == sandbox.service
-            and same(
+            and semantically_equal(
                 self.spec["podTemplate"]["spec"], sandbox.pod_template.get("spec") or {}, core.definition(_POD_SPEC)
             )
             and _same_volume_claims(self.spec.get("volumeClaimTemplates") or [], sandbox.volume_claim_templates)
@@ -89,7 +101,7 @@ def secure_defaults(pod_spec: Object, template: TemplateView) -> Object:
 
 
 def new_sandbox(
-    blueprint: Blueprint,
+    revision: TemplateRevision,
     *,
     namespace: str,
     name: str,
@@ -105,16 +117,16 @@ def new_sandbox(
     the pod are laid over those of the pod template. The name is known before the sandbox is, and the
     pod has the same one, so that it need not be written down in a second request.
     """
-    spec = blueprint.spec if spec is None else spec
+    spec = revision.spec if spec is None else spec
     return {
         "apiVersion": SANDBOX.api_version,
         "kind": SANDBOX.kind,
         "metadata": {
             "namespace": namespace,
             "name": name,
-            "labels": {TEMPLATE_REF_HASH: blueprint.ref_hash, **labels},
+            "labels": {TEMPLATE_REF_HASH: revision.ref_hash, **labels},
             "annotations": {
-                TEMPLATE_REF: blueprint.template,
+                TEMPLATE_REF: revision.template,
                 POD_NAME: name,
                 **(annotations or {}),
             },
@@ -122,7 +134,7 @@ def new_sandbox(
         },
         "spec": {
             **spec,
-            "podTemplate": _with_labels(spec["podTemplate"], {TEMPLATE_REF_HASH: blueprint.ref_hash, **pod_labels}),
+            "podTemplate": _with_labels(spec["podTemplate"], {TEMPLATE_REF_HASH: revision.ref_hash, **pod_labels}),
         },
     }
 
@@ -146,6 +158,71 @@ def _same_volume_claims(left: list[Object], right: list[Object]) -> bool:
     shape = core.definition(_CLAIM_SPEC)
     return len(left) == len(right) and all(
         (a.get("metadata") or {}).get("name") == (b.get("metadata") or {}).get("name")
-        and same(a.get("spec") or {}, b.get("spec") or {}, shape)
+        and semantically_equal(a.get("spec") or {}, b.get("spec") or {}, shape)
         for a, b in zip(left, right, strict=True)
     )
+
+
+class TemplateRevisions:
+    def __init__(self, caches: Caches) -> None:
+        self.caches = caches
+        # With the UID and generation of the template each was made of; its status and labels do not matter.
+        self._made: dict[Key, tuple[str, int, TemplateRevision]] = {}
+
+    def of(self, namespace: str, template: str) -> TemplateRevision | None:
+        """The blueprint of a template as it is now; None if there is no such template."""
+        key = Key(namespace, template)
+        view = self.caches.templates.get(key)
+        if view is None:
+            self._made.pop(key, None)
+            return None
+        made = self._made.get(key)
+        if made is not None and made[:2] == (view.uid, view.generation):
+            return made[2]
+        revision = TemplateRevision.of(view)
+        self._made[key] = (view.uid, view.generation, revision)
+        return revision
+
+
+_ANYTHING: Final = Shape()
+
+
+def semantically_equal(left: Any, right: Any, shape: Shape) -> bool:
+    """Whether two values of this shape mean the same. Order counts in lists; what has no shape is compared as it is."""
+    if left is right:
+        return True
+    if shape.format == "quantity":
+        return _same_amount(left, right)
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, list):
+        items = shape.items or _ANYTHING
+        return len(left) == len(right) and all(
+            semantically_equal(a, b, items) for a, b in zip(left, right, strict=True)
+        )
+    if isinstance(left, dict):
+        return all(
+            _same_field(left.get(key), right.get(key), shape.properties.get(key) or shape.additional or _ANYTHING)
+            for key in left.keys() | right.keys()
+        )
+    return bool(left == right)
+
+
+def _same_field(left: Any, right: Any, shape: Shape) -> bool:
+    if _absent(left, shape) or _absent(right, shape):
+        return _absent(left, shape) and _absent(right, shape)
+    return semantically_equal(left, right, shape)
+
+
+def _absent(value: Any, shape: Shape) -> bool:
+    if value is None:
+        return True
+    is_pointer = shape.zero == "keep" or shape.int_or_string
+    return not value and not is_pointer and shape is not _ANYTHING
+
+
+def _same_amount(left: Any, right: Any) -> bool:
+    try:
+        return quantity.parse(left) == quantity.parse(right)
+    except (ValueError, TypeError):  # not a quantity: a schema that does not check pods let it through
+        return bool(left == right)

@@ -12,16 +12,25 @@ brings later is old news (see ``engine.cache.store``). What a failure means:
   or has changed since, so the decision is no longer valid.
 * Everything else, and no answer at all, is raised as the client raises it. Nothing is known about the write then: the
   watch will tell.
+
+What a plan asks to be written: one request each, in the namespace of the object the plan is about.
+
+Whether those for whom something is made are still there.
+
+What we have made for an object and is gone again may have been collected with that object, of whose end a watch that
+lags has not told us yet. That it is gone wakes us, we make it again, it is collected again: a hundred times a second
+until the watch has caught up. So before anything is made for an object a second time, the API is asked about it.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.writes import Create, Delete, Patch, Write
+from sandpool.api.views import View
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
@@ -31,7 +40,7 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 _VALIDATION: Final = {POD: "Strict"}
 
 
-class Performer:
+class ApiWriter:
     """Writes through ``client`` into the namespace that is given; ``field_manager`` is who managedFields say wrote,
     the client's own if empty."""
 
@@ -61,12 +70,12 @@ class Performer:
                 field_validation=_VALIDATION.get(write.type),
             )
         except AlreadyExists:
-            await self.look_for(write.type, write.object["metadata"]["name"], namespace)
+            await self.refresh(write.type, write.object["metadata"]["name"], namespace)
             raise
         self.caches[write.type].record_write(answer)
         return answer
 
-    async def look_for(self, type: ResourceType, name: str, namespace: str) -> bool:
+    async def refresh(self, type: ResourceType, name: str, namespace: str) -> bool:
         """Ask the API for an object that the cache does not show, and whether there is one. News may be on its way."""
         try:
             answer = await self.client.get(type, name, namespace)
@@ -118,6 +127,77 @@ class Performer:
         self.caches[write.type].record_deletion(Key(namespace, write.name), write.uid, answer)
 
 
-def leaves_doubt(error: Exception) -> bool:
+def is_ambiguous(error: Exception) -> bool:
     """Whether a write that failed so may have been carried out all the same. What the API has refused was not."""
     return not isinstance(error, ApiError) or error.code >= 500
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    type: ResourceType
+    object: Object
+
+
+@dataclass(frozen=True, slots=True)
+class Patch:
+    """A merge patch of what the writer owns."""
+
+    type: ResourceType
+    name: str
+    body: Object
+    subresource: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """The UID is a precondition: what was decided about one object must not hit the next one of its name. So is the
+    resource version, if given: what was decided about a member of a pool must not hit it once it is claimed."""
+
+    type: ResourceType
+    name: str
+    uid: str
+    resource_version: str = ""
+
+
+Write = Create | Patch | Delete
+
+
+class OwnerLivenessCheck:
+    """Objects of a type for which things are made."""
+
+    def __init__(self, type: ResourceType, writer: ApiWriter) -> None:
+        self.type = type
+        self.writer = writer
+        # The UIDs of those for which something was made, until they are forgotten.
+        self._made_for: dict[Key, str] = {}
+
+    async def may_create_for(self, owner: View) -> bool:
+        """Whether something may be made for the owner now. If not, the cache knows why."""
+        if not self.was_created_for(owner):
+            self.record_creation(owner)
+            return True
+        return await self.exists(owner)
+
+    def was_created_for(self, owner: View) -> bool:
+        """Whether something was made for it before."""
+        return self._made_for.get(key_of(owner)) == owner.uid
+
+    def record_creation(self, owner: View) -> None:
+        """Something is made for it."""
+        self._made_for[key_of(owner)] = owner.uid
+
+    async def exists(self, owner: View) -> bool:
+        """What the API says, which the cache knows from then on."""
+        key, cache = key_of(owner), self.writer.caches[self.type]
+        try:
+            answer = await self.writer.client.get(self.type, owner.name, owner.namespace)
+        except NotFound:
+            cache.record_deletion(key, owner.uid)
+            return False
+        cache.record_write(answer)
+        metadata = answer["metadata"]
+        return metadata["uid"] == owner.uid and "deletionTimestamp" not in metadata
+
+    def forget(self, owner: Key) -> None:
+        """The owner is gone."""
+        self._made_for.pop(owner, None)

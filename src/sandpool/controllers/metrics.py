@@ -19,7 +19,7 @@ from sandpool.engine.metrics.registry import Labels, MetricsRegistry, Samples
 _EXPIRED: Final = SANDBOX_EXPIRED[0]
 
 
-class Population:
+class SandboxCounts:
     """The sandboxes of a cache."""
 
     def __init__(self, sandboxes: Cache[SandboxView], metrics: MetricsRegistry) -> None:
