@@ -51,8 +51,8 @@ class Story:
     def ended(self, code: int = 0, name: str = "main", reason: str = "") -> list[Action]:
         since = self.life[name].since
         reason = reason or ("Error" if code else "Completed")
-        start_time = None if since is None else since.time
-        self.life = self.life.ended(name, Ending(code, reason, self.now, start_time, container_id=f"id-{name}"))
+        began = None if since is None else since.time
+        self.life = self.life.ended(name, Ending(code, reason, self.now, began, container_id=f"id-{name}"))
         return self.decide()
 
     def answered(self, good: bool, kind: ProbeKind, name: str = "main") -> list[Action]:

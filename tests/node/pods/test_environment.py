@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, SECRET
 from sandpool.api.resource import Object
 from sandpool.node.pods.downward import Place
-from sandpool.node.pods.environment import ConfigError, NetworkInformers, Source, environment, sources_of
+from sandpool.node.pods.environment import ConfigError, Source, Surroundings, environment, sources_of
 from sandpool.testing.objects import pod
 
 SETTINGS, KEYS = Source(CONFIG_MAP, "settings"), Source(SECRET, "keys")
@@ -18,13 +18,13 @@ POD = pod("web", metadata={"namespace": "space", "uid": "u-1", "labels": {"tier"
 CONTAINER = {"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}
 
 
-def around(**sources: Object | None) -> NetworkInformers:
+def around(**sources: Object | None) -> Surroundings:
     known: dict[Source, Object | None] = {
         SETTINGS: {"data": {"MODE": "fast", "LEVEL": "$(MODE)"}},
         KEYS: {"data": {"token": base64.b64encode(b"hush\xff").decode()}},
     }
     links = {"API_SERVICE_HOST": "10.96.0.1", "MODE": "linked"}
-    return NetworkInformers(POD, Place("node-1", ("192.0.2.1",), ("10.1.0.1", "fd00::1")), {"cpu": "4"}, known, links)
+    return Surroundings(POD, Place("node-1", ("192.0.2.1",), ("10.1.0.1", "fd00::1")), {"cpu": "4"}, known, links)
 
 
 def variables(*env: Object, env_from: list[Object] | None = None) -> dict[str, str]:

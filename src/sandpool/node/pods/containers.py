@@ -17,7 +17,7 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
 from sandpool.node.pods.compose import compose
 from sandpool.node.pods.downward import Place
-from sandpool.node.pods.environment import NetworkInformers, Source, environment, sources_of
+from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
 from sandpool.node.pods.ledger import Run, boot_id, read_run
 from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Ending, Moment
 from sandpool.node.pods.parts import Image, PodVolumes
@@ -103,8 +103,8 @@ class Containers:
         now = Moment(self.place.clock.monotonic(), self.place.clock.now())
         message = exit.message or await self._message(container, running, exit)
         finished = now if exit.ended_at is None else _earlier(now, exit.ended_at, since)
-        start_time = None if since is None else since.time
-        return Ending(exit.code, _reason(exit), finished, start_time, message, container_id=id)
+        began = None if since is None else since.time
+        return Ending(exit.code, _reason(exit), finished, began, message, container_id=id)
 
     async def signal(self, name: str) -> None:
         """Ask it to end, in the way its image or its spec wants to be asked."""
@@ -118,7 +118,7 @@ class Containers:
         found = await asyncio.gather(*(self._source(source, pod.key.namespace) for source in wanted))
         settings, network = self.place.settings, self.place.network
         links = pod.object["spec"].get("enableServiceLinks")
-        around = NetworkInformers(
+        around = Surroundings(
             pod.object,
             Place(settings.node_name, network.host_addresses, self.addresses),
             self.place.allocatable,

@@ -29,7 +29,7 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkInformers:
+class Surroundings:
     """Everything outside a container that its variables may come from. A source that does not exist is None."""
 
     pod: Object
@@ -49,7 +49,7 @@ def sources_of(container: Object) -> frozenset[Source]:
     return frozenset(found)
 
 
-def environment(container: Object, around: NetworkInformers) -> dict[str, str]:
+def environment(container: Object, around: Surroundings) -> dict[str, str]:
     """The variables the pod gives a container; those of its image go beneath them. Raises ``ConfigError``."""
     found: dict[str, str] = {}
     for each in container.get("envFrom") or ():
@@ -65,7 +65,7 @@ def environment(container: Object, around: NetworkInformers) -> dict[str, str]:
     return {**around.service_links, **found}
 
 
-def _value(container: Object, variable: Object, known: Mapping[str, str], around: NetworkInformers) -> str | None:
+def _value(container: Object, variable: Object, known: Mapping[str, str], around: Surroundings) -> str | None:
     """None: there is nothing, and that was allowed for."""
     origin = variable.get("valueFrom")
     if not origin:
@@ -95,7 +95,7 @@ def _named(holder: Object, config_map: str, secret: str) -> Iterator[tuple[Sourc
             yield Source(type, reference.get("name") or ""), reference
 
 
-def _entries(source: Source, reference: Object, around: NetworkInformers) -> dict[str, str]:
+def _entries(source: Source, reference: Object, around: Surroundings) -> dict[str, str]:
     found = around.sources.get(source)
     if found is None:
         if reference.get("optional"):

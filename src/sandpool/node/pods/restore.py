@@ -44,12 +44,10 @@ def runs(pod: Pod, name: str) -> bool:
 
 def lost(life: Life, container: Container, now: Moment) -> Life:
     """A container ran when it was last reported, and nothing is left of it."""
-    start_time = parse_time(
-        ((_reported(life.pod, container.name).get("state") or {}).get("running") or {}).get("startedAt")
-    )
+    began = parse_time(((_reported(life.pod, container.name).get("state") or {}).get("running") or {}).get("startedAt"))
     message = "The container could not be located when the node came back"
     known = life[container.name]
-    ending = Ending(_LOST_CODE, _LOST, now, start_time, message, container_id=known.container_id)
+    ending = Ending(_LOST_CODE, _LOST, now, began, message, container_id=known.container_id)
     return life.put(container.name, stage=Stage.ENDED, ending=ending, previous=known.ending)
 
 
