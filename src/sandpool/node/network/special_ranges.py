@@ -1,10 +1,11 @@
 """Address ranges that are not the public internet.
 
 The default NetworkPolicy of a template allows egress to 0.0.0.0/0 and ::/0 except private and link-local ranges. That
-object is part of the wire contract (clients compare it), so it stays as the reference has it. But its exceptions are too
-few: 100.64.0.0/10 is where providers and overlay networks put machines, 127.0.0.0/8 and 0.0.0.0/8 are the node itself,
-and 64:ff9b::/96 and 2002::/16 reach private IPv4 addresses in disguise. The node therefore reads a block with these
-exceptions as "the public internet" and also excepts every range of IANA's special-purpose registries and multicast.
+object is part of the wire contract (clients compare it), so it stays as the reference has it. But its exceptions are
+too few: 100.64.0.0/10 is where providers and overlay networks put machines, 127.0.0.0/8 and 0.0.0.0/8 are the node
+itself, and 64:ff9b::/96 and 2002::/16 reach private IPv4 addresses in disguise. The node therefore reads a block with
+these exceptions as "the public internet" and also excepts every range of IANA's special-purpose registries and
+multicast.
 
 The rule depends on the block alone, not on the policy that has it, and only ever allows less. A block without these
 exceptions keeps the meaning that Kubernetes gives it. A template that needs one of the ranges names it in a rule of its
