@@ -17,7 +17,7 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.views import parse_time
-from sandpool.controllers.claim.settings import Settings
+from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request
 from sandpool.testing.node import Stage
 from sandpool.testing.wire import Fault
@@ -132,7 +132,7 @@ async def test_e41_notes_that_fail_are_written_later_and_nothing_is_measured_aga
 
 
 async def test_e49_without_notes_about_observability_a_claim_is_measured_all_the_same(world: World) -> None:
-    settings = replace(world.settings, claim=Settings(note_observability=False))
+    settings = replace(world.settings, claim=ClaimOptions(annotate_observability=False))
     await world.restart(settings=settings)
     await world.template()
     await world.pool(1)

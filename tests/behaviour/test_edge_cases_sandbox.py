@@ -21,8 +21,7 @@ from sandpool.api.labels import (
 )
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
-from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
@@ -388,7 +387,7 @@ async def test_edge_17_a_node_alone_is_not_written_before_ready_and_is_after(wor
 async def test_edge_18_a_second_detection_does_not_put_off_what_waits(
     world: World, asked: float, window: float
 ) -> None:
-    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=asked))))
+    await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=asked))))
     await world.sandbox()
     world.written()
     await change(world, podTemplate={"metadata": {"labels": {"a": "1"}}})
@@ -398,7 +397,7 @@ async def test_edge_18_a_second_detection_does_not_put_off_what_waits(
     await world.wait(0.2)
     assert world.written() == ["patch pods"]
     late = (await world.get(POD))["metadata"]
-    await world.restart(settings=Settings())
+    await world.restart(settings=ControllerOptions())
     await world.sandbox("prompt", podTemplate=pod_template(labels={"a": "1", "b": "1"}))
     prompt = (await world.get(POD, "prompt"))["metadata"]
     assert late["labels"] == {**prompt["labels"], **TRACKING}

@@ -19,7 +19,7 @@ from sandpool.api.metrics import (
     CREATION_LATENCY,
     Metric,
 )
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import NotFound, ServiceUnavailable
@@ -43,7 +43,7 @@ def failures(world: World) -> int:
     )
 
 
-def observations(controllers: Controllers, metric: Metric) -> int:
+def observations(controllers: ControllerManager, metric: Metric) -> int:
     """How many values a histogram has been told."""
     return sum(sum(counts) for _, counts, _ in controllers.metrics.distribution(metric).copy().series)
 

@@ -12,7 +12,7 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CREATIONS
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE
-from sandpool.controllers.warmpool.settings import Settings
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.engine.cache import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
@@ -198,7 +198,7 @@ async def test_r23_pools_that_were_warmed_together_look_again_apart(world: World
 
 async def test_r24_a_burst_is_served_before_the_pool_is_refilled(world: World) -> None:
     """As many claims as there are members, then one more, and refilling waits until nobody has come for 30 seconds."""
-    settings = replace(world.settings, warm_pool=Settings(replenish_delay=30))
+    settings = replace(world.settings, warm_pool=WarmPoolOptions(replenish_delay=30))
     await world.restart(settings=settings)
     await world.template()
     await world.pool(5)

@@ -10,8 +10,7 @@ from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX, SERVICE
 from sandpool.api.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
-from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.testing.node import Fate
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.sandboxes import pod_template
@@ -62,7 +61,7 @@ async def test_no_service_is_made_unless_asked_for(world: World) -> None:
 
 
 async def test_the_domain_of_the_cluster_is_a_setting(world: World) -> None:
-    await world.restart(settings=Settings(sandbox=SandboxSettings(cluster_domain="example.org")))
+    await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(cluster_domain="example.org")))
     await world.sandbox(service=True)
     assert (await world.get())["status"]["serviceFQDN"] == f"box.{world.namespace}.svc.example.org"
 

@@ -12,8 +12,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
-from sandpool.controllers.run import Settings
-from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
+from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.kube.transport import MERGE_PATCH, Request
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Fault
@@ -80,7 +79,7 @@ async def test_a_new_generation_is_told_with_the_next_news_or_when_it_has_lasted
 
 async def test_metadata_of_the_pod_may_wait_so_that_changes_become_one(world: World) -> None:
     """3.9."""
-    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=0.5))))
+    await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=0.5))))
     await world.sandbox()
     world.written()
     await _label(world, "a")
@@ -94,7 +93,7 @@ async def test_metadata_of_the_pod_may_wait_so_that_changes_become_one(world: Wo
 
 async def test_adoption_does_not_wait(world: World) -> None:
     """3.9: what decides about ownership is done at once."""
-    await world.restart(settings=Settings(sandbox=SandboxSettings(write_behind=timedelta(seconds=0.5))))
+    await world.restart(settings=ControllerOptions(sandbox=SandboxOptions(write_behind=timedelta(seconds=0.5))))
     tracking = {SANDBOX_NAME_HASH: name_hash("box")}
     await world.create(POD, "box", metadata={"labels": tracking}, spec=pod_template()["spec"])
     await world.sandbox()

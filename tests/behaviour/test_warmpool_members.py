@@ -13,7 +13,7 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE
-from sandpool.controllers.warmpool.settings import Settings
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request
 from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm
@@ -162,7 +162,7 @@ async def test_a_member_is_missing_when_it_was_claimed_or_deleted(world: World) 
 
 async def test_no_more_are_made_at_a_time_than_the_operator_allows(world: World) -> None:
     """Section 5.6: batches, and a rate."""
-    settings = replace(world.settings, warm_pool=Settings(max_batch_size=2, max_refill_rate=2.0))
+    settings = replace(world.settings, warm_pool=WarmPoolOptions(max_batch_size=2, max_refill_rate=2.0))
     await world.restart(settings=settings)
     await world.template()
     await world.pool(6, filled=False)
@@ -174,7 +174,7 @@ async def test_no_more_are_made_at_a_time_than_the_operator_allows(world: World)
 
 
 async def test_e29_members_that_were_taken_are_replaced_when_the_burst_is_over(world: World) -> None:
-    settings = replace(world.settings, warm_pool=Settings(replenish_delay=10))
+    settings = replace(world.settings, warm_pool=WarmPoolOptions(replenish_delay=10))
     await world.restart(settings=settings)
     await world.template()
     before = world.clock.monotonic()
@@ -190,7 +190,7 @@ async def test_e29_members_that_were_taken_are_replaced_when_the_burst_is_over(w
 
 
 async def test_e30_a_rate_below_one_makes_one_at_a_time(world: World) -> None:
-    settings = replace(world.settings, warm_pool=Settings(max_refill_rate=0.5))
+    settings = replace(world.settings, warm_pool=WarmPoolOptions(max_refill_rate=0.5))
     await world.restart(settings=settings)
     await world.template()
     await world.pool(3, filled=False)

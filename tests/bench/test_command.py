@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from sandpool.api.kinds import NAMESPACE
 from sandpool.bench.subjects import client_of
 from sandpool.cli.bench import bench
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.testing.component import ReservedPort
 from sandpool.testing.control_plane import ControlPlane
@@ -103,7 +103,7 @@ async def test_metrics_that_cannot_be_read_are_said_and_nothing_is_left(up: Serv
 @pytest.mark.kubernetes
 async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
     home, clock = await KubernetesHome.start(control_plane), SystemClock()
-    controllers = Controllers(home.client_for("controllers"), clock, Random(1))
+    controllers = ControllerManager(home.client_for("controllers"), clock, Random(1))
     node = asyncio.create_task(SimulatedNode(home.client_for("node"), clock).run())
     kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", user="people")
     target = tmp_path / "run.json"

@@ -26,9 +26,8 @@ from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.run import Settings
-from sandpool.controllers.warmpool.settings import Settings as PoolSettings
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
 from sandpool.engine.cache import Key
 from sandpool.testing.home import InProcessHome
 from sandpool.testing.world import World
@@ -54,14 +53,18 @@ class QuietWorld(World):
         await self.claim(name)
         await served.wait()
         controllers = self.controllers
-        for controller in (controllers.claims.controller, controllers.claims.notes, controllers.sandboxes.controller):
+        for controller in (
+            controllers.claims.controller,
+            controllers.claims.annotations,
+            controllers.sandboxes.controller,
+        ):
             await controller.queue.settled()
 
 
 @asynccontextmanager
 async def quiet_world(directory: Path) -> AsyncIterator[QuietWorld]:
     home = await InProcessHome.start(directory)
-    world = QuietWorld(home, settings=Settings(warm_pool=PoolSettings(replenish_delay=3600)))
+    world = QuietWorld(home, settings=ControllerOptions(warm_pool=WarmPoolOptions(replenish_delay=3600)))
     await world.start()
     await world.template()
     await world.pool(5 * SAMPLES)

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request, Transport, WatchEvent
@@ -83,12 +83,12 @@ class DistantWorld(World):
 
     far = False
 
-    def new_controllers(self) -> Controllers:
+    def new_controllers(self) -> ControllerManager:
         controllers = super().new_controllers()
         if not self.far:
             return controllers
-        distant = Controllers(Client(Distant(self.wire, self.clock)), self.clock, self.random, self.settings)
-        for reflector, near in zip(distant.reflection.reflectors, controllers.reflection.reflectors, strict=True):
+        distant = ControllerManager(Client(Distant(self.wire, self.clock)), self.clock, self.random, self.settings)
+        for reflector, near in zip(distant.informers.reflectors, controllers.informers.reflectors, strict=True):
             reflector.client, reflector.clock = near.client, near.clock
         return distant
 

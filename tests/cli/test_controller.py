@@ -16,7 +16,7 @@ from click.testing import CliRunner
 
 from sandpool.cli.controller import Options, controller
 from sandpool.cli.foreign import WITHOUT_EFFECT
-from sandpool.controllers.run import Settings
+from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.lease import LeaseLost, Terms
 from sandpool.testing.component import Component
 from sandpool.testing.server_process import ServerProcess
@@ -50,9 +50,9 @@ def kubeconfig(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def understood(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Options, Settings]]]:
+def understood(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[Options, ControllerOptions]]]:
     """What the command would have run, had it run anything."""
-    calls: list[tuple[Options, Settings]] = []
+    calls: list[tuple[Options, ControllerOptions]] = []
 
     def run(work: object) -> None:
         calls.append(work.args)  # type: ignore[attr-defined]
@@ -67,18 +67,18 @@ def complaint(kubeconfig: Path, *flags: str) -> str:
     return result.output
 
 
-def test_defaults(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> None:
+def test_defaults(kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]) -> None:
     CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig)], catch_exceptions=False)
     [(options, settings)] = understood
     assert (options.metrics_address, options.health_address) == (":8080", ":8081")
     assert (options.qps, options.burst, options.tracing) == (-1, 10, False)
     assert options.terms == Terms(15, 10, 2)
     assert options.election_namespace == "ours"
-    expected = Settings(instance=socket.gethostname())
+    expected = ControllerOptions(instance=socket.gethostname())
     assert settings == expected, "the flags' defaults are those of the settings"
 
 
-def test_flags(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> None:
+def test_flags(kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]) -> None:
     flags = (
         "--leader-elect=false --leader-election-namespace=theirs --kube-api-qps=50 --kube-api-burst=100 "
         "--metrics-bind-address=0 --health-probe-bind-address=127.0.0.1:0 --enable-tracing "
@@ -103,12 +103,12 @@ def test_flags(kubeconfig: Path, understood: list[tuple[Options, Settings]]) -> 
     pool = settings.warm_pool
     assert (pool.max_batch_size, pool.replenish_delay, pool.max_refill_rate) == (5, 6, 7.5)
     assert (pool.readiness_grace_period, pool.unschedulable_recheck_interval) == (480, 540)
-    assert (pool.enable_eviction, settings.claim_events, settings.claim.note_observability) == (False, False, False)
+    assert (pool.enable_eviction, settings.claim_events, settings.claim.annotate_observability) == (False, False, False)
     assert settings.cache_label_selectors
 
 
 def test_every_flag_of_the_go_controller_is_understood(
-    kubeconfig: Path, understood: list[tuple[Options, Settings]]
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
 ) -> None:
     flags = [f"{name}=1" for name in WITHOUT_EFFECT]
     result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--enable-webhook", *flags])
@@ -137,7 +137,7 @@ def test_flags_that_make_no_sense(kubeconfig: Path, flags: list[str], said: str)
 
 
 def test_a_limit_that_most_workers_would_wait_for_is_named(
-    kubeconfig: Path, understood: list[tuple[Options, Settings]]
+    kubeconfig: Path, understood: list[tuple[Options, ControllerOptions]]
 ) -> None:
     result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--kube-api-qps=50"])
     assert [json.loads(line)["message"] for line in result.stderr.splitlines()] == [
@@ -183,7 +183,7 @@ def test_an_api_that_is_away_is_waited_for(kubeconfig: Path, tmp_path: Path) -> 
         line = process.stderr.readline()
         process.terminate()
         assert process.wait(60) == 0
-    assert "WARNING sandpool.controllers.process: waiting: no answer from https://127.0.0.1:1: " in line
+    assert "WARNING sandpool.controllers.leader: waiting: no answer from https://127.0.0.1:1: " in line
 
 
 def test_it_works_on_the_embedded_api_and_ends_when_told(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from sandpool.cli.main import main
 from sandpool.cli.serving import node_directory
 from sandpool.node.images.resolver import Images
-from sandpool.node.pods.workplace import Settings
+from sandpool.node.pods.context import PodOptions
 from sandpool.node.runtimes.runtime import ImageLayers
 from sandpool.testing.node_parts import FakeSecrets
 
@@ -38,7 +38,7 @@ async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) ->
     """Wherever it was at work: below the data of everything, or in a directory of its own."""
     (tmp_path / "tree").mkdir()
     directory = tmp_path / "data" if started == "node" else node_directory(tmp_path / "data")
-    settings = Settings("node", directory)
+    settings = PodOptions("node", directory)
     settings.pods.mkdir(parents=True)
     assert run(tmp_path, "import", str(tmp_path / "tree"), "mine:1").exit_code == 0
     found = await Images(directory / "images", set, FakeSecrets()).resolve("mine:1", "Never", {})

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from sandpool.cli.node import node
 from sandpool.kube.connection import Connection
-from sandpool.node.assembly import Settings
+from sandpool.node.assembly import NodeOptions
 from sandpool.node.kubelet import kubelet
-from sandpool.server.pki import Identity
+from sandpool.server.serving.pki import Identity
 
 KUBECONFIG = {
     "apiVersion": "v1",
@@ -44,9 +44,9 @@ def kubeconfig(tmp_path: Path) -> Path:
     return path
 
 
-def understood(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Connection, Settings, bool]:
+def understood(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[Connection, NodeOptions, bool]:
     """What the command would have run, had it run anything."""
-    calls: list[tuple[Connection, Settings, bool]] = []
+    calls: list[tuple[Connection, NodeOptions, bool]] = []
 
     def run(work: object) -> None:
         calls.append(work.args)  # type: ignore[attr-defined]
@@ -62,7 +62,7 @@ def test_what_it_is_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch, kubec
     assert connection.server == "https://127.0.0.1:1"
     assert (settings.alone, settings.allow_host_paths, keep) == (False, False, False)
     assert settings.directory == Path("/var/lib/sandpool/node")
-    assert settings.kubelet == kubelet.Settings("", 10250, "127.0.0.1", None, None), "as a kubelet is"
+    assert settings.kubelet == kubelet.KubeletOptions("", 10250, "127.0.0.1", None, None), "as a kubelet is"
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_options_of_its_own_api(monkeypatch: pytest.MonkeyPatch, kubeconfig: Pat
     listening = ["--kubelet-address", "::1", "--kubelet-port", "0"]
     _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *options, *listening)
     authority, *identity = files.values()
-    assert settings.kubelet == kubelet.Settings("::1", 0, "::1", authority, Identity(*identity))
+    assert settings.kubelet == kubelet.KubeletOptions("::1", 0, "::1", authority, Identity(*identity))
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_where_it_listens_and_where_it_is_found(
     monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, arguments: tuple[str, ...], address: str, found_at: str
 ) -> None:
     _, settings, _ = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *arguments)
-    assert settings.kubelet == kubelet.Settings(address, 10250, found_at)
+    assert settings.kubelet == kubelet.KubeletOptions(address, 10250, found_at)
 
 
 def test_it_must_be_found_somehow(kubeconfig: Path) -> None:

@@ -15,10 +15,9 @@ import pytest_asyncio
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
-from sandpool.kube.door import Conversation
-from sandpool.node.kubelet.kubelet import Kubelet
-from sandpool.node.kubelet.kubelet import Settings as KubeletSettings
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.kube.pod_access import StreamClient
+from sandpool.node.kubelet.kubelet import Kubelet, KubeletOptions
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.kubelet import node_at, started
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the De
 HERE, THERE = "here", "there"
 
 
-async def play(command: tuple[str, ...], client: Conversation) -> int:
+async def play(command: tuple[str, ...], client: StreamClient) -> int:
     match command:
         case ("echo", *words):
             await client.write(" ".join(words).encode() + b"\n")
@@ -69,7 +68,7 @@ class Rig:
 @pytest_asyncio.fixture(params=[(kubectl, place) for kubectl in KUBECTLS for place in (HERE, THERE)], ids="-".join)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     kubectl, place = request.param
-    daemon = Daemon(Settings(tmp_path / "data", port=0))
+    daemon = Daemon(ServerOptions(tmp_path / "data", port=0))
     await daemon.start()
     door = FakeDoor(play)
     client = daemon.server.client()
@@ -82,7 +81,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[R
         daemon.server.door = door
         yield found
     else:
-        own = KubeletSettings(address="127.0.0.1", port=0)
+        own = KubeletOptions(address="127.0.0.1", port=0)
         kubelet = Kubelet(client, daemon.clock, own, "node", tmp_path / "kubelet", lambda *_: pod, door)
         node = node_at(await started(kubelet), "node")
         await client.create(NODE, node)

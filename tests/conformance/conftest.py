@@ -20,10 +20,10 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
-from sandpool.server.daemon import Daemon, Settings
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.definitions import Provide, install
 from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
@@ -88,7 +88,7 @@ class OverHttp(HttpDoor):
         tokens = {user: f"token-of-{user}" for user in USERS}
         users = directory / "tokens.csv"
         users.write_text(token_file(tokens, USERS))
-        daemon = Daemon(Settings(directory / "data", port=0, token_file=users))
+        daemon = Daemon(ServerOptions(directory / "data", port=0, token_file=users))
         await daemon.start()
         config = yaml.safe_load(daemon.kubeconfig.read_text())
         tokens[ADMIN] = config["users"][0]["user"]["token"]

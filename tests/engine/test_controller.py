@@ -14,7 +14,7 @@ from sandpool.engine.controller import DONE, NEWS, Controller, Result, Unfinishe
 from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
 from sandpool.engine.queue import WorkQueue
 from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
-from sandpool.server.namespaces import check_create
+from sandpool.server.controllers.namespaces import check_create
 from sandpool.testing.clock import ManualClock
 
 

@@ -18,7 +18,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 
 NAMESPACE = "default"

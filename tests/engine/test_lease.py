@@ -23,7 +23,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import already_exists, conflict, not_found
 from sandpool.kube.patches import merge_patch
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.wire import Fault, Wire
 

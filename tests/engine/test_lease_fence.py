@@ -10,7 +10,7 @@ from sandpool.api.kinds import CONFIG_MAP, LEASE
 from sandpool.engine.lease import Election, LeaseLost
 from sandpool.engine.lease_fence import FencedTransport
 from sandpool.kube.client import Client, MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.wire import Wire
 

@@ -11,7 +11,7 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
 from sandpool.engine.recorder import Recorder
 from sandpool.engine.recorder_event import Reference
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 
 

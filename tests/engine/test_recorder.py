@@ -20,7 +20,7 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable, already_exists
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.wire import Fault, Wire
 

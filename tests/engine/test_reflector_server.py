@@ -15,7 +15,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache import Cache, Key
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new
 
@@ -74,7 +74,7 @@ class Rig:
         return await self.client.patch(CONFIG_MAP, name, MergePatch({"data": {"value": value}}), NAMESPACE)
 
     def end_watches(self) -> None:
-        self.server.store.shelf("configmaps").hub.close()
+        self.server.store.resource_store("configmaps").hub.close()
 
     async def truth(self) -> set[Item]:
         found = await self.client.list(CONFIG_MAP, NAMESPACE, label_selector="test")

@@ -24,9 +24,9 @@ from sandpool.explain.claim import explain_claim
 from sandpool.explain.observing import observe_claim
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, NotFound
-from sandpool.node.pods import refusals
-from sandpool.server.app import ApiServer
-from sandpool.server.exchange import User
+from sandpool.node.pods import unsupported_fields
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
 
@@ -122,15 +122,15 @@ async def test_a_field_that_the_node_refuses_is_named(server: ApiServer, client:
     await trouble(client)
     failed = {**READY, "reason": api.POD_FAILED[0], "message": api.POD_FAILED[1]}
     await client.patch(SANDBOX, "box", MergePatch({"status": {"conditions": [failed]}}), NS, subresource="status")
-    refused = refusals.refusals({"spec": {"hostNetwork": True}}, host_paths=False, resources=())
-    why = {"reason": refusals.REASON, "message": refusals.message(refused)}
+    refused = unsupported_fields.find_unsupported({"spec": {"hostNetwork": True}}, host_paths=False, resources=())
+    why = {"reason": unsupported_fields.REASON, "message": unsupported_fields.message(refused)}
     body = {"status": {"phase": "Failed", "containerStatuses": None, **why}}
     made = await client.patch(POD, "box", MergePatch(body), NS, subresource="status")
     about = {"apiVersion": "v1", "kind": "Pod", "name": "box", "namespace": NS, "uid": made["metadata"]["uid"]}
     await make(client, CORE_EVENT, "box.2", involvedObject=about, type="Warning", **why)
     await allow(client, *OWN, CORE_EVENT, *([POD] if sees_pods else []))
     told = await sentence(server.client(ALICE), server)
-    assert f"has ended: Pod failed: {refusals.REASON}: {refusals.message(refused)}" in told
+    assert f"has ended: Pod failed: {unsupported_fields.REASON}: {unsupported_fields.message(refused)}" in told
     assert "spec.hostNetwork" in told
 
 

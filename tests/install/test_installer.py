@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.kinds import (
     CLUSTER_ROLE,
     CLUSTER_ROLE_BINDING,
@@ -21,6 +20,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.resource import Object
+from sandpool.api.sandbox_spec import Profile
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install.errors import InstallError
@@ -34,7 +34,7 @@ from sandpool.install.owners import renewed
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.definitions import install as define
 from sandpool.testing.former import foreign_workload
 from sandpool.testing.objects import definition, new, owner_reference, pod

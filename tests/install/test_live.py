@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
     CUSTOM_RESOURCE_DEFINITION,
@@ -21,6 +20,7 @@ from sandpool.api.kinds import (
     SANDPOOL,
 )
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.crds import crd
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock

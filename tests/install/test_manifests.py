@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.cli.controller import controller as controller_command
 from sandpool.cli.router import router as router_command
-from sandpool.controllers.access import NEEDS, VOTE, WISHES
+from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS
 from sandpool.install.manifests import Choice, controller, namespace, router
 
 COMMANDS = {"controller": controller_command, "router": router_command}
@@ -98,7 +98,7 @@ def test_roles_grant_what_the_controllers_need() -> None:
     }
     assert granted == {
         (need.type.group, "/".join(filter(None, (need.type.plural, need.subresource))), verb)
-        for need in (*NEEDS, *WISHES, VOTE)
+        for need in (*REQUIRED_PERMISSIONS, *OPTIONAL_PERMISSIONS, LEASE_PERMISSION)
         for verb in need.verbs
     }
     assert not any("*" in part for rule in granted for part in rule)

@@ -12,7 +12,7 @@ import pytest
 from sandpool.engine.clock import SystemClock
 from sandpool.install import node
 from sandpool.install.names import NAMESPACE
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.assets import Assets
 from sandpool.testing.control_plane import ControlPlane, kubelet_flags
 from sandpool.testing.kubectl import Kubectl, find_kubectls

@@ -13,7 +13,7 @@ from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.wire import Wire

@@ -28,7 +28,7 @@ from sandpool.install.names import NAMESPACE as SPACE
 from sandpool.install.remover import Remover
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
 from sandpool.testing.watching import until

@@ -16,11 +16,11 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.node.agent import NodeAgent, Parts, Settings
-from sandpool.node.pods.workplace import Runtimes
-from sandpool.node.registration import Offer
+from sandpool.node.agent import AgentOptions, NodeAgent, Parts
+from sandpool.node.pods.context import Runtimes
+from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Runtime
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
 from sandpool.testing.objects import pod
@@ -42,7 +42,7 @@ class NodeRig:
         self.images, self.network, self.volumes, self.logs = FakeImages(), FakeNetwork(), FakeVolumes(), FakeLogs()
         self.unavailable: dict[str, str] = {}
         self.is_able = True  # the runtime has passed its self-test
-        self.settings = Settings(directory, Offer("node-1"))
+        self.settings = AgentOptions(directory, RegistrationOptions("node-1"))
         self.agent = self.new_agent()
 
     def new_agent(self) -> NodeAgent:

@@ -151,7 +151,7 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
     await rig.create()
     container = rig.container()
     with monkeypatch.context() as broken:
-        broken.setattr("sandpool.node.pods.worker.decide", lambda life, now: 1 / 0)
+        broken.setattr("sandpool.node.pods.worker.compute_plan", lambda state, now: 1 / 0)
         worker = rig.agent.find("default", "pod")
         assert worker is not None
         worker.saw(await rig.get())

@@ -24,10 +24,10 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.kube.http import HttpTransport
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.node.pods.ledger import boot_id
+from sandpool.node.pods.checkpoint import boot_id
 from sandpool.node.runtimes.spec_codec import SPEC
-from sandpool.server import daemon
-from sandpool.testing.node_process import NodeProcess, Place
+from sandpool.server.serving import daemon
+from sandpool.testing.node_process import NodeProcess, PodPlacement
 from sandpool.testing.objects import new, pod
 from sandpool.testing.real_node import IMAGE
 from sandpool.testing.watching import until
@@ -44,7 +44,7 @@ EVERY = 10  # kills after which everything has to come to rest
 class Machine:
     """A node that can be killed, and a client that survives it."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PodPlacement) -> None:
         self.place = place
         self.node = NodeProcess(place)
 
@@ -157,7 +157,7 @@ async def machine(directory: Path, *, serve: bool) -> AsyncIterator[Machine]:
     os.chmod(directory, 0o755)
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
-    place = Place(str(directory), str(host.path), f"-k{os.getpid()}", first, serve)
+    place = PodPlacement(str(directory), str(host.path), f"-k{os.getpid()}", first, serve)
     api = None if serve else daemon.Daemon(place.server())
     if api is not None:
         await api.start()

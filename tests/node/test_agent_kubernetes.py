@@ -14,9 +14,9 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.node.agent import NodeAgent, Parts, Settings
-from sandpool.node.pods.workplace import Runtimes
-from sandpool.node.registration import Offer
+from sandpool.node.agent import AgentOptions, NodeAgent, Parts
+from sandpool.node.pods.context import Runtimes
+from sandpool.node.registration import RegistrationOptions
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.testing.control_plane import ControlPlane
 from sandpool.testing.home import KubernetesHome, new_namespace
@@ -83,7 +83,7 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     await until(account)
     clock, name, runtime, network = SystemClock(), f"node-{namespace}", FakeRuntime(), FakeNetwork()
     parts = Parts(Runtimes({"fake": runtime}, "fake"), FakeImages(), network, FakeVolumes(), FakeLogs())
-    agent = NodeAgent(own, clock, Random(), Settings(tmp_path, Offer(name)), parts)
+    agent = NodeAgent(own, clock, Random(), AgentOptions(tmp_path, RegistrationOptions(name)), parts)
     scheduler = Scheduler(own, clock, Random())
     await agent.start()
     # Kubernetes marks every new node so; a controller that does not run here takes the mark away when it is ready.

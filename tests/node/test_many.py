@@ -39,7 +39,7 @@ async def test_three_hundred_at_once(tmp_path: Path) -> None:
         assert all(pod["status"]["containerStatuses"][0]["restartCount"] == 0 for pod in found)
 
         async def all_frozen() -> bool:
-            return all(worker.life.frozen for worker in rig.node.agent.workers.values())
+            return all(worker.state.frozen for worker in rig.node.agent.workers.values())
 
         await until(all_frozen, within=WITHIN)
         for pod in found:

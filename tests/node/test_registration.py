@@ -14,9 +14,9 @@ from sandpool.api.labels import KUBELET_CERTIFICATE, UNAVAILABLE_RUNTIMES
 from sandpool.api.resource import Object
 from sandpool.node.machine import Machine, Remaining, read_machine, read_remaining
 from sandpool.node.registration import (
-    Ability,
-    Endpoint,
-    Offer,
+    KubeletEndpoint,
+    NodeCapabilities,
+    RegistrationOptions,
     allocatable,
     capacity,
     conditions,
@@ -29,12 +29,12 @@ from sandpool.node.runtimes.handlers import with_unsupported
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 MACHINE = Machine("here", 4, 8 << 30, 100 << 30, "amd64", "6.1", "Debian", "m", "b")
-OFFER = Offer("node-1", pods=50, reserved_cpu=0.5, reserved_memory=1 << 30, labels={"zone": "a"})
-ABILITY = Ability(("bwrap",), {}, {}, ("192.0.2.1",))
+OFFER = RegistrationOptions("node-1", pods=50, reserved_cpu=0.5, reserved_memory=1 << 30, labels={"zone": "a"})
+ABILITY = NodeCapabilities(("bwrap",), {}, {}, ("192.0.2.1",))
 PLENTY = Remaining(4 << 30, 50 << 30, 20_000)
 
 
-def statuses(ability: Ability = ABILITY, remaining: Remaining = PLENTY) -> dict[str, str]:
+def statuses(ability: NodeCapabilities = ABILITY, remaining: Remaining = PLENTY) -> dict[str, str]:
     return {each["type"]: each["status"] for each in conditions(MACHINE, ability, remaining)}
 
 
@@ -142,7 +142,7 @@ def test_addresses_and_runtimes() -> None:
 
 
 def test_where_the_api_server_finds_it() -> None:
-    ability = replace(ABILITY, endpoint=Endpoint("192.0.2.7", 10250, "12ab"))
+    ability = replace(ABILITY, endpoint=KubeletEndpoint("192.0.2.7", 10250, "12ab"))
     status = node_status(MACHINE, OFFER, ability, PLENTY, [], NOW)
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
     addresses = [each["address"] for each in status["addresses"] if each["type"] == "InternalIP"]

@@ -79,7 +79,7 @@ async def test_another_agent_adopts_it(tmp_path: Path) -> None:
             after = (await rig.ready(name))["status"]
             assert after["containerStatuses"] == before["containerStatuses"]
             assert after["podIP"] == before["podIP"]
-            assert rig.node.agent.workers[(await rig.get(name))["metadata"]["uid"]].estate.running("main")
+            assert rig.node.agent.workers[(await rig.get(name))["metadata"]["uid"]].resources.running("main")
             await rig.delete(name)
             await rig.gone(name)
             await rig.close()

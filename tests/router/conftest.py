@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest_asyncio
 
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 
 @pytest_asyncio.fixture

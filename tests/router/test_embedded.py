@@ -21,12 +21,12 @@ from sandpool.engine.cache import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics import Metrics
 from sandpool.kube.client import Client, MergePatch
-from sandpool.kube.door import LogQuery, NotPossible
 from sandpool.kube.errors import Invalid, NotFound
+from sandpool.kube.pod_access import LogQuery, PodAccessError
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
 from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod
 from sandpool.testing.sandboxes import pod_template
@@ -134,14 +134,14 @@ class TestDoor:
     async def test_nothing_else_can_be_done_with_it(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
-            with pytest.raises(NotPossible, match="is the router"):
+            with pytest.raises(PodAccessError, match="is the router"):
                 router.door(None).logs(found, LogQuery("router"))
 
     async def test_a_pod_that_nobody_runs(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as router:
             made = await client.create(POD, pod("lonely"), "default")
-            with pytest.raises(NotPossible, match="no node of this server runs it"):
+            with pytest.raises(PodAccessError, match="no node of this server runs it"):
                 await router.door(None).dial(made, 80)
 
 

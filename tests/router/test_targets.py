@@ -11,7 +11,7 @@ from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.targets import SandboxResolver, Target
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.sandboxes import pod_status, sandbox, sandbox_pod, stored
 

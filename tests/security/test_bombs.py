@@ -13,7 +13,7 @@ import pytest
 
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
-from sandpool.node.logs.logs import RATE, Logs
+from sandpool.node.logs.manager import RATE, LogManager
 from sandpool.node.runtimes.runtime import Container, Scratch
 from sandpool.testing.isolation import RUNTIMES, SLOW, Rig
 
@@ -243,7 +243,7 @@ async def test_ten_thousand_orphans(boxes: Rig) -> None:
 
 async def test_a_log_flood(boxes: Rig, tmp_path: Path) -> None:
     """Neither the disk nor the agent is flooded; the one that floods waits."""
-    logs = Logs(SystemClock(), max_size=1 << 20, max_files=3)
+    logs = LogManager(SystemClock(), max_size=1 << 20, max_files=3)
     container = await boxes.start("sh", "-c", "yes 0123456789012345678901234567890123456789 | cat", captured=False)
     begin = time.monotonic()
     logs.follow(container, tmp_path / "logs", 0)

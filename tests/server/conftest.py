@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from sandpool.kube.client import Client
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 
 

@@ -31,10 +31,10 @@ from sandpool.api.kinds import (
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import ApiError
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
-from sandpool.server.bodies import PROTOBUF
-from sandpool.server.exchange import Response, ServerRequest
+from sandpool.server.request.body import PROTOBUF
+from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.testing.chaos import Chaos
 from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, pod

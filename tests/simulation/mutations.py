@@ -14,14 +14,14 @@ from typing import Any, Final
 import pytest
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.claim import adopt, candidates
+from sandpool.controllers.claim import adoption
 from sandpool.controllers.claim import plan as claim_plan
+from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
-from sandpool.controllers.claim.voice import Voice
-from sandpool.controllers.claim.waking import Waking
-from sandpool.controllers.echoes import Echoes
-from sandpool.controllers.owners import Owners
+from sandpool.controllers.claim.reporter import StatusReporter
+from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import wake
 from sandpool.controllers.sandbox import waking as sandbox_waking
 from sandpool.controllers.warmpool import members, reads, rollout
@@ -29,6 +29,7 @@ from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.controllers.writer import OwnerLivenessCheck
 from sandpool.engine import reflector
 from sandpool.engine.cache import Cache, version_of
 from sandpool.engine.turnstile import Turnstile
@@ -55,14 +56,14 @@ Worlds = Callable[[int], Scenario]  # by seed
 
 def no_precondition_on_adoption(patch: Patch) -> None:
     """Two claims, or a claim and a pool, write the same sandbox, and the last one wins."""
-    original = adopt.adoption
+    original = adoption.adoption_patch
 
-    def adoption(*args: Any, **options: Any) -> Any:
+    def without_version(*args: Any, **options: Any) -> Any:
         body = original(*args, **options)
         del body["metadata"]["resourceVersion"]
         return body
 
-    patch.setattr(adopt, "adoption", adoption)
+    patch.setattr(adoption, "adoption_patch", without_version)
 
 
 def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
@@ -108,27 +109,27 @@ def pools_delete_what_has_changed(patch: Patch) -> None:
 
 def former_templates_are_as_good(patch: Patch) -> None:
     """A claim is given what its pool is about to replace."""
-    patch.setattr(candidates, "compatibility", lambda sandbox, blueprint: "any")
-    patch.setattr(candidates, "current", lambda blueprint: "any")
+    patch.setattr(candidates, "compatibility", lambda sandbox, revision: "any")
+    patch.setattr(candidates, "current", lambda revision: "any")
 
 
 def claims_do_not_hear_of_their_sandbox(patch: Patch) -> None:
-    patch.setattr(Waking, "_sandbox_changed", lambda self, key, old, new: None)
+    patch.setattr(ClaimWatches, "_sandbox_changed", lambda self, key, old, new: None)
 
 
 def metrics_are_told_twice(patch: Patch) -> None:
-    original = Voice.measure
+    original = StatusReporter.record_sample
 
-    def measure(self: Voice, sample: Any) -> None:
+    def record_sample(self: StatusReporter, sample: Any) -> None:
         original(self, sample)
         original(self, sample)
 
-    patch.setattr(Voice, "measure", measure)
+    patch.setattr(StatusReporter, "record_sample", record_sample)
 
 
 def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
     """Whatever changes while a sandbox is looked at is taken for one's own doing."""
-    patch.setattr(Echoes, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
+    patch.setattr(OwnWriteFilter, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
 
 
 def no_breaker(patch: Patch) -> None:
@@ -151,22 +152,22 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
     original = wake.sandbox_reads
     patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
-    for controller in (Waking, WarmPoolController):
+    for controller in (ClaimWatches, WarmPoolController):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 
 def claims_that_are_gone_are_served(patch: Patch) -> None:
     """Their sandbox is collected with them, and they are given another."""
 
-    async def is_still_there(self: Owners, owner: Any) -> bool:
+    async def exists(self: OwnerLivenessCheck, owner: Any) -> bool:
         return True
 
-    patch.setattr(Owners, "is_still_there", is_still_there)
+    patch.setattr(OwnerLivenessCheck, "exists", exists)
 
 
 def a_second_sandbox_stays(patch: Patch) -> None:
     """A dead predecessor's adoption arrives late, and the claim keeps both."""
-    patch.setattr(claim_plan, "surplus", lambda claim, owned, stays: ())
+    patch.setattr(claim_plan, "duplicates", lambda claim, owned, stays: ())
 
 
 def rollouts_take_all_they_can(patch: Patch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.ledger import Ledger
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template

@@ -16,7 +16,7 @@ from sandpool.engine.cache import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import pod

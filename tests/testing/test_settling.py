@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube.client import Client
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new
 from sandpool.testing.settling import pass_time, settle

@@ -11,7 +11,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.engine.cache import Cache, Key
 from sandpool.kube.client import Client
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod
 from sandpool.testing.standstill import Standstill

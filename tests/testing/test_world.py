@@ -47,7 +47,7 @@ async def test_time_stands_still_until_it_is_let_pass(world: World) -> None:
 async def test_a_watch_that_ends_is_opened_again_while_time_stands_still(world: World) -> None:
     """An API under load ends watches of those who do not keep up."""
     begin = world.clock.now()
-    reflector = next(each for each in world.controllers.reflection.reflectors if each.type == POD)
+    reflector = next(each for each in world.controllers.informers.reflectors if each.type == POD)
     take = reflector._take_event
 
     def broken_off(event: WatchEvent) -> None:

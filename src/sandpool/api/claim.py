@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.blueprint import volume_claim_templates
 from sandpool.api.columns import AGE, Column
+from sandpool.api.sandbox_spec import volume_claim_templates
 from sandpool.api.schema.fields import (
     Schema,
     choice,

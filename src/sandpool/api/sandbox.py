@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.blueprint import Profile, blueprint
 from sandpool.api.columns import AGE, Column
+from sandpool.api.sandbox_spec import Profile, sandbox_spec_properties
 from sandpool.api.schema.fields import Schema, choice, conditions, moment, resource, sequence, structure, text
 from sandpool.api.schema.rules import immutable_field
 
@@ -26,7 +26,7 @@ def schema(profile: Profile = "full") -> Schema:
     spec = structure(
         "What the sandbox should be.",
         {
-            **blueprint(profile),
+            **sandbox_spec_properties(profile),
             "operatingMode": choice(
                 "Whether the pod runs. A suspended sandbox keeps its identity, volumes and Service.",
                 RUNNING,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sandpool.api.blueprint import Profile, blueprint
+from sandpool.api.sandbox_spec import Profile, sandbox_spec_properties
 from sandpool.api.schema.fields import Schema, choice, kubernetes_type, resource, sequence, structure
 
 MANAGED: Final = "Managed"
@@ -30,7 +30,7 @@ def schema(profile: Profile = "full") -> Schema:
     spec = structure(
         "What the sandboxes look like.",
         {
-            **blueprint(profile),
+            **sandbox_spec_properties(profile),
             "networkPolicy": policy,
             "networkPolicyManagement": choice(
                 "Whether a NetworkPolicy is kept for the sandboxes of this template.",

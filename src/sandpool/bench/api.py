@@ -28,8 +28,8 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import AlreadyExists, ApiError
 from sandpool.kube.kubeconfig import load
-from sandpool.server import memory
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving import gc_tuning
 from sandpool.testing.server_process import ServerProcess
 
 NAMESPACE_NAME = "bench"
@@ -140,7 +140,7 @@ async def kube_throughput(seconds: float) -> Figure | None:
 async def in_process(directory: Path) -> AsyncIterator[tuple[ApiServer, Client]]:
     server = ApiServer(directory)
     await server.start()
-    memory.settle()
+    gc_tuning.settle()
     try:
         client = server.client()
         await prepare(client)

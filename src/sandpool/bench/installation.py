@@ -19,7 +19,7 @@ from typing import Final, TypeVar
 
 import aiohttp
 
-from sandpool.api.blueprint import Profile
+from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
 from sandpool.bench.load import Tell
 from sandpool.bench.places import Place, free_port

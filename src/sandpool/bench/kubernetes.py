@@ -21,7 +21,7 @@ from typing import Any, Final, get_args
 
 import uvloop
 
-from sandpool.api.blueprint import Profile
+from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
 from sandpool.bench.installation import installation

@@ -28,11 +28,11 @@ from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.api.resource import Object
 from sandpool.bench.figures import Figure, percentile, table
 from sandpool.bench.subjects import starved_seconds
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.pods.worker import PodWorker
-from sandpool.server.audit import AuditLog
+from sandpool.server.serving.audit import AuditLog
 from sandpool.testing.audit import Audit, asked_of_sandpool
 from sandpool.testing.objects import new
 from sandpool.testing.real_node import IMAGE, RealNode, real_node
@@ -123,7 +123,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
         start = time.monotonic()
         await worker.touch()
         thaws.append((time.monotonic() - start) * 1000)
-        connection = await rig.node.network.dial(worker.life.pod.uid, _PORT)
+        connection = await rig.node.network.dial(worker.state.pod.uid, _PORT)
         reader, writer = await asyncio.open_connection(sock=connection)
         writer.write(b"GET / HTTP/1.1\r\nHost: sandbox\r\nConnection: close\r\n\r\n")
         assert (await reader.readline()).split()[1] == b"200"
@@ -138,7 +138,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
 
 @asynccontextmanager
 async def _controllers(rig: RealNode) -> AsyncIterator[None]:
-    controllers = Controllers(rig.server.client(name="controllers"), SystemClock(), Random())
+    controllers = ControllerManager(rig.server.client(name="controllers"), SystemClock(), Random())
     await controllers.start()
     try:
         yield
@@ -181,11 +181,11 @@ async def _watched(rig: RealNode, name: str) -> Object:
 
 
 async def _all_frozen(workers: list[PodWorker]) -> bool:
-    return all(worker.life.frozen for worker in workers)
+    return all(worker.state.frozen for worker in workers)
 
 
 async def _usage(workers: list[PodWorker]) -> list[Usage]:
-    containers = [worker.estate.running(_CONTAINER) for worker in workers]
+    containers = [worker.resources.running(_CONTAINER) for worker in workers]
     return [await each.usage() for each in containers if each is not None]
 
 

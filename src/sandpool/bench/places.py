@@ -22,12 +22,12 @@ import aiohttp
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
 from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
 from sandpool.bench.usage import Usage, usage_in
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
-from sandpool.server import memory
-from sandpool.server.app import ApiServer
-from sandpool.server.audit import AuditLog
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.audit import AuditLog
 from sandpool.testing.audit import Asked, Audit, asked_of_sandpool
 from sandpool.testing.component import ReservedPort
 from sandpool.testing.endpoint import HttpDoor
@@ -67,9 +67,9 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
     await server.start()
     node = SimulatedNode(server.client(name=NODES), clock, brief=True)
     running = asyncio.create_task(node.run(), name="simulated node")
-    controllers = Controllers(server.client(name=CONTROLLERS), clock, random)
+    controllers = ControllerManager(server.client(name=CONTROLLERS), clock, random)
     await controllers.start()
-    memory.settle()
+    gc_tuning.settle()
 
     async def usage() -> Usage:
         working = (controllers.claims, controllers.sandboxes, controllers.warm_pools)

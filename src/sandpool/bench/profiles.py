@@ -20,8 +20,8 @@ from typing import Any, Final, get_args
 import orjson
 import uvloop
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.kinds import NAMESPACE, SANDBOX
+from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.figures import Figure, percentile, save, table
 from sandpool.bench.subjects import client_of, cpu_seconds, sandbox, starved_seconds
 from sandpool.engine.clock import SystemClock

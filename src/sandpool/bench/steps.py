@@ -15,10 +15,10 @@ from sandpool.api.kinds import SANDBOX
 from sandpool.bench.figures import Figure
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.patches import merge_patch_object
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.apply import reset_fields, track_update
 from sandpool.server.registry.decoding import fit
-from sandpool.server.requests import parse
+from sandpool.server.request.request_info import parse
 from sandpool.server.store.entry import Entry
 
 

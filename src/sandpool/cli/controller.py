@@ -18,8 +18,8 @@ from sandpool.cli import foreground, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
@@ -31,7 +31,7 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
-from sandpool.server import memory
+from sandpool.server.serving import gc_tuning
 
 _log = logging.getLogger(__name__)
 
@@ -134,7 +134,7 @@ def _terms(duration: float, deadline: float, retry: float) -> Terms:
         ) from None
 
 
-def _warn_of_throttling(options: Options, settings: Settings) -> None:
+def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
     workers = settings.sandbox_workers + settings.claim.workers + settings.warm_pool_workers + settings.template_workers
     if options.qps > 0 and workers > options.burst:
         _log.warning(
@@ -145,7 +145,7 @@ def _warn_of_throttling(options: Options, settings: Settings) -> None:
         )
 
 
-async def _control(options: Options, settings: Settings, stopping: asyncio.Event) -> None:
+async def _control(options: Options, settings: ControllerOptions, stopping: asyncio.Event) -> None:
     clock, metrics = SystemClock(), Metrics()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
@@ -158,17 +158,17 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
         election = Election(
             Client(voting), LEASE, options.election_namespace, unique_identity(), clock, terms=options.terms
         )
-    surroundings = Surroundings(
+    process_options = ProcessOptions(
         metrics_address=options.metrics_address,
         health_address=options.health_address,
         rate=Rate(options.qps, options.burst, clock) if options.qps > 0 else None,
     )
-    process = Process(
+    process = ControllerProcess(
         transport,
         clock,
         Random(),
         settings,
-        surroundings,
+        process_options,
         metrics=metrics,
         election=election,
         tracing=tracing,
@@ -176,7 +176,7 @@ async def _control(options: Options, settings: Settings, stopping: asyncio.Event
     )
     try:
         await process.start()
-        memory.settle()
+        gc_tuning.settle()
         try:
             await foreground.until(stopping, process.wait())
         finally:

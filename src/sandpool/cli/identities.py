@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandpool.server.auth.groups import MASTERS
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 CONTROLLERS: Final = User("sandpool-controllers", (MASTERS,))
 NODE: Final = User("sandpool-node", (MASTERS,))

@@ -12,7 +12,7 @@ from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.resolver import import_image
 from sandpool.node.images.sources import SourceFailure
 from sandpool.node.images.store import ImageInUse, ImageStore
-from sandpool.node.pods.workplace import PODS
+from sandpool.node.pods.context import PODS
 from sandpool.node.runtimes.spec_codec import recorded_roots
 
 

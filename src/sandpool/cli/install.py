@@ -7,8 +7,8 @@ from typing import get_args
 
 import click
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
+from sandpool.api.sandbox_spec import Profile
 from sandpool.cli.cluster import change, cluster_options
 from sandpool.engine.clock import SystemClock
 from sandpool.install import manifests, monitoring, node

@@ -11,8 +11,8 @@ import click
 
 from sandpool.kube.connection import Connection
 from sandpool.node.assembly import Node
-from sandpool.node.kubelet.kubelet import EVERYWHERE, PORT, Settings, way_to
-from sandpool.server.pki import Identity
+from sandpool.node.kubelet.kubelet import EVERYWHERE, PORT, KubeletOptions, local_address_toward
+from sandpool.server.serving.pki import Identity
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,19 +54,19 @@ def settings(
     client_ca_file: Path | None,
     tls_cert_file: Path | None,
     tls_private_key_file: Path | None,
-) -> Settings:
+) -> KubeletOptions:
     """From the values of the options. The API server is expected to be where it is reached."""
     if (tls_cert_file is None) != (tls_private_key_file is None):
         raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together: give both or neither")
     identity = Identity(tls_cert_file, tls_private_key_file) if tls_cert_file and tls_private_key_file else None
     found_at = node_ip or (_way(connection, kubelet_address) if kubelet_address in EVERYWHERE else kubelet_address)
-    return Settings(kubelet_address, kubelet_port, found_at, client_ca_file, identity)
+    return KubeletOptions(kubelet_address, kubelet_port, found_at, client_ca_file, identity)
 
 
 def _way(connection: Connection, listening: str) -> str:
     api = urlsplit(connection.proxy or connection.server)
     try:
-        return way_to(api.hostname or "", api.port or 443, listening)
+        return local_address_toward(api.hostname or "", api.port or 443, listening)
     except OSError as error:
         what = f"from which address this machine reaches {api.hostname} cannot be found out"
         raise click.ClickException(f"{what}: {error}; --node-ip says it") from None

@@ -23,9 +23,9 @@ from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.errors import ApiError
 from sandpool.kube.http import HttpTransport
-from sandpool.node.assembly import Node, Settings
+from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.kubelet.kubelet import KubeletError
-from sandpool.node.registration import Offer
+from sandpool.node.registration import RegistrationOptions
 
 _STATE = Path("/var/lib/sandpool/node")
 
@@ -72,9 +72,9 @@ def node(
     except (kubeconfigs.KubeconfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
     mark = Mark.of(data_dir)
-    settings = Settings(
+    settings = NodeOptions(
         data_dir,
-        Offer(name, pods=max_pods),
+        RegistrationOptions(name, pods=max_pods),
         alone=schedule,
         instance=mark.instance,
         addresses=pod_cidr,
@@ -90,7 +90,7 @@ def node(
         raise click.ClickException(str(error)) from None
 
 
-async def _serve(connection: Connection, settings: Settings, keep: bool, stopping: asyncio.Event) -> None:
+async def _serve(connection: Connection, settings: NodeOptions, keep: bool, stopping: asyncio.Event) -> None:
     transport = HttpTransport(connection)
     node = Node(Client(transport, field_manager="sandpool-node"), SystemClock(), Random(), settings)
     try:

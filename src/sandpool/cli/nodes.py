@@ -15,7 +15,7 @@ import click
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
 from sandpool.router import registration
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.node import SimulatedNode
 
 F = TypeVar("F", bound=Callable[..., Any])

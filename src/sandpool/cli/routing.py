@@ -14,12 +14,12 @@ from sandpool.cli.addresses import address
 from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics import Metrics
-from sandpool.node.door import NodeDoor
+from sandpool.node.pod_access import NodePodAccess
 from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.router import Authorizer, allow_all
 from sandpool.router.tokens import TokenSigner
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -68,7 +68,7 @@ async def router(
             scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock
         )
     nodes = server.door
-    agent = nodes.agent if isinstance(nodes, NodeDoor) else None
+    agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
     made = EmbeddedRouter(server.client(ROUTER, name="router"), agent, server.clock, Random(), metrics, guard=guard)
     try:
         await made.start(where[0] or "0.0.0.0", where[1])

@@ -10,8 +10,8 @@ import click
 
 from sandpool.cli import foreground, serving, telling
 from sandpool.engine import logs
-from sandpool.server import memory
-from sandpool.server.daemon import Daemon, Settings
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 
 @click.command()
@@ -23,11 +23,11 @@ def server(log_format: str, log_level: str, **options: Any) -> None:
     foreground.run(partial(_serve, serving.settings(**options)))
 
 
-async def _serve(settings: Settings, stopping: asyncio.Event) -> None:
+async def _serve(settings: ServerOptions, stopping: asyncio.Event) -> None:
     daemon = Daemon(settings)
     with serving.complaints(settings):
         await daemon.start()
-    memory.settle()
+    gc_tuning.settle()
     click.echo(f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}")
     await stopping.wait()
     await daemon.stop()

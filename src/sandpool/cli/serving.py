@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import click
 
-from sandpool.server.daemon import Settings
-from sandpool.server.kubeconfig import ForeignFile
+from sandpool.server.serving.daemon import ServerOptions
+from sandpool.server.serving.kubeconfig import ForeignFile
 from sandpool.server.store.journal import StoreDamaged, StoreInUse
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -75,17 +75,17 @@ def settings(
     kubeconfig: Path | None,
     token_file: Path | None,
     audit_log: Path | None,
-) -> Settings:
+) -> ServerOptions:
     """From the values of the options. Warns of what is dangerous."""
     if not _is_loopback(host):
         click.echo(
             f"warning: {host} is reachable from other machines; whoever has the token is administrator", err=True
         )
-    return Settings(data_dir, host, port, tls_san, kubeconfig, token_file, audit_log, nodeless=frozenset())
+    return ServerOptions(data_dir, host, port, tls_san, kubeconfig, token_file, audit_log, nodeless=frozenset())
 
 
 @contextlib.contextmanager
-def complaints(settings: Settings) -> Iterator[None]:
+def complaints(settings: ServerOptions) -> Iterator[None]:
     """Turn what people can do something about into one line that says what."""
     try:
         yield

@@ -12,11 +12,11 @@ from sandpool.cli.identities import NODE
 from sandpool.cli.marks import Mark
 from sandpool.cli.nodes import Choice, Running
 from sandpool.cli.serving import node_directory
-from sandpool.node.assembly import Node, Settings
-from sandpool.node.registration import Offer
+from sandpool.node.assembly import Node, NodeOptions
+from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.handlers import tried
 from sandpool.node.runtimes.process import PROCESS
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 
 @asynccontextmanager
@@ -32,11 +32,11 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
         await node.stop(keep=choice.keep)
 
 
-def _settings(directory: Path, choice: Choice) -> Settings:
+def _settings(directory: Path, choice: Choice) -> NodeOptions:
     mark = Mark.of(directory)
-    return Settings(
+    return NodeOptions(
         node_directory(directory),
-        Offer(platform.node().lower(), pods=choice.max_pods),
+        RegistrationOptions(platform.node().lower(), pods=choice.max_pods),
         instance=mark.instance,
         addresses=choice.pod_cidr,
         first_host_user=mark.first_host_user,

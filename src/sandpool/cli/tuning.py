@@ -12,10 +12,7 @@ import click
 
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.cli.flags import duration, switch
-from sandpool.controllers.claim import settings as claim
-from sandpool.controllers.run import Settings
-from sandpool.controllers.sandbox.plan import Settings as SandboxSettings
-from sandpool.controllers.warmpool import settings as warmpool
+from sandpool.controllers.options import ClaimOptions, ControllerOptions, SandboxOptions, WarmPoolOptions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -25,7 +22,7 @@ AUTOMATIC: Final = "auto"
 ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC}
 
 _POSITIVE: Final = click.IntRange(min=1)
-_DEFAULT: Final = Settings()
+_DEFAULT: Final = ControllerOptions()
 
 
 def _count(name: str, default: int, help: str) -> Callable[[F], F]:
@@ -118,20 +115,20 @@ def settings(
     disable_claim_events: bool,
     disable_claim_observability_annotations: bool,
     cache_label_selectors: bool,
-) -> Settings:
+) -> ControllerOptions:
     """From the values of the flags."""
-    return Settings(
+    return ControllerOptions(
         instance=socket.gethostname(),
         sandbox_workers=sandbox_concurrent_workers,
         template_workers=sandbox_template_concurrent_workers,
         warm_pool_workers=sandbox_warm_pool_concurrent_workers,
         cache_label_selectors=cache_label_selectors,
         claim_events=not disable_claim_events,
-        sandbox=SandboxSettings(
+        sandbox=SandboxOptions(
             cluster_domain=cluster_domain,
             write_behind=timedelta(seconds=sandbox_write_behind_window),
         ),
-        warm_pool=warmpool.Settings(
+        warm_pool=WarmPoolOptions(
             max_batch_size=sandbox_warm_pool_max_batch_size,
             replenish_delay=sandbox_warm_pool_replenish_delay,
             max_refill_rate=sandbox_warm_pool_max_refill_rate,
@@ -139,8 +136,8 @@ def settings(
             unschedulable_recheck_interval=sandbox_warm_pool_unschedulable_recheck_interval,
             enable_eviction=enable_warm_pool_eviction,
         ),
-        claim=claim.Settings(
+        claim=ClaimOptions(
             workers=sandbox_claim_concurrent_workers,
-            note_observability=not disable_claim_observability_annotations,
+            annotate_observability=not disable_claim_observability_annotations,
         ),
     )

@@ -16,8 +16,8 @@ import click
 from sandpool.cli import foreground, identities, routing, serving, telling, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
-from sandpool.controllers.process import Process, Surroundings
-from sandpool.controllers.run import Settings
+from sandpool.controllers.leader import ControllerProcess
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import Endpoint
@@ -25,9 +25,8 @@ from sandpool.engine.metrics import Metrics
 from sandpool.engine.metrics_transport import MeasuredTransport
 from sandpool.engine.tracing import Tracing
 from sandpool.router.embedded import EmbeddedRouter
-from sandpool.server import memory
-from sandpool.server.daemon import Daemon
-from sandpool.server.daemon import Settings as ServerSettings
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 _LOCAL = "127.0.0.1:0"
 
@@ -68,7 +67,7 @@ def up(
     SIGTERM)."""
     telling.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
-    surroundings = Surroundings(
+    process_options = ProcessOptions(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
         health_address=address("--health-probe-bind-address", health_probe_bind_address),
     )
@@ -76,16 +75,16 @@ def up(
     way_in = {name: options.pop(name) for name in routing.NAMES}
     tracing = telling.traces(enable_tracing)
     try:
-        foreground.run(partial(_up, server, tuning.settings(**options), surroundings, tracing, choice, way_in))
+        foreground.run(partial(_up, server, tuning.settings(**options), process_options, tracing, choice, way_in))
     finally:
         if tracing is not None:
             tracing.close()
 
 
 async def _up(
-    server: ServerSettings,
-    settings: Settings,
-    surroundings: Surroundings,
+    server: ServerOptions,
+    settings: ControllerOptions,
+    process_options: ProcessOptions,
     tracing: Tracing | None,
     choice: Choice,
     way_in: Mapping[str, Any],
@@ -99,8 +98,8 @@ async def _up(
         own = daemon.server.client(identities.CONTROLLERS).transport
         transport = MeasuredTransport(own, metrics, clock, daemon.server.address)
         # Passes go into the audit log: one file has the whole story of a claim.
-        process = Process(
-            transport, clock, Random(), settings, surroundings, metrics=metrics, tracing=tracing, passes=daemon.audit
+        process = ControllerProcess(
+            transport, clock, Random(), settings, process_options, metrics=metrics, tracing=tracing, passes=daemon.audit
         )
         async with (
             nodes(daemon.server, server.data_dir, choice) as running,
@@ -109,17 +108,17 @@ async def _up(
         ):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
-            memory.settle()
+            gc_tuning.settle()
             click.echo(_greeting(daemon, process, running.greeting, router))
             parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
-            async with memory.tidied(clock):
+            async with gc_tuning.tidied(clock):
                 await foreground.until(stopping, *(part() for part in parts))
     finally:
         await daemon.stop()
 
 
 @contextlib.asynccontextmanager
-async def _running(process: Process) -> AsyncIterator[None]:
+async def _running(process: ControllerProcess) -> AsyncIterator[None]:
     try:
         await process.start()
     except OSError as error:
@@ -131,7 +130,7 @@ async def _running(process: Process) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _greeting(daemon: Daemon, process: Process, nodes: str, router: EmbeddedRouter | None) -> str:
+def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: EmbeddedRouter | None) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]

@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
+from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema import crds
 from sandpool.install import chart, grafana, monitoring, node
 from sandpool.install.manifests import Choice, controller, definitions, namespace, router

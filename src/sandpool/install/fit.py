@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, Final
 
-from sandpool.api.blueprint import Profile
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, SANDBOX, SANDBOX_TEMPLATE
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.admit import compile_admission
 from sandpool.api.schema.shape import from_openapi
 from sandpool.install.errors import InstallError

@@ -12,7 +12,7 @@ from typing import Final
 
 from sandpool.api.kinds import SERVICE_ACCOUNT
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.access import VOTE
+from sandpool.controllers.preflight import LEASE_PERMISSION
 from sandpool.install.workload import manifest
 
 FLOW_SCHEMA: Final = ResourceType("flowcontrol.apiserver.k8s.io", "v1", "FlowSchema", "flowschemas", namespaced=False)
@@ -43,9 +43,9 @@ def lease_flow(name: str, namespace: str, labels: Object, account: str) -> Objec
                     ],
                     "resourceRules": [
                         {
-                            "apiGroups": [VOTE.type.group],
-                            "resources": [VOTE.type.plural],
-                            "verbs": list(VOTE.verbs),
+                            "apiGroups": [LEASE_PERMISSION.type.group],
+                            "resources": [LEASE_PERMISSION.type.plural],
+                            "verbs": list(LEASE_PERMISSION.verbs),
                             "namespaces": [namespace],
                         }
                     ],

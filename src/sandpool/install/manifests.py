@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api import kinds
-from sandpool.api.blueprint import Profile
 from sandpool.api.resource import Object
+from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.crds import crd
 from sandpool.install import roles, workload
 from sandpool.install.flow import lease_flow

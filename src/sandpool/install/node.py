@@ -12,7 +12,7 @@ from sandpool.api.kinds import NODE_LEASES, ROLE, ROLE_BINDING
 from sandpool.api.resource import Object
 from sandpool.install import roles, workload
 from sandpool.install.names import NAMESPACE, labels
-from sandpool.node.access import ALIVE, NEEDS
+from sandpool.node.permissions import ALIVE, NEEDS
 
 ACCOUNT: Final = "sandpool-node"
 _LABELS: Final = labels(ACCOUNT, "node")

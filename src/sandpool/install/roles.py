@@ -11,15 +11,15 @@ from typing import Final
 
 from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POD, ROLE, ROLE_BINDING, SANDBOX
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.access import NEEDS, VOTE, WISHES, Need
+from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, Permission
 from sandpool.install.names import LEASE
 from sandpool.install.workload import manifest
 
 # The router knows sandboxes and their pods by list and watch and asks for nothing else.
-ROUTER_NEEDS: Final = (Need(SANDBOX, ("list", "watch")), Need(POD, ("list", "watch")))
+ROUTER_NEEDS: Final = (Permission(SANDBOX, ("list", "watch")), Permission(POD, ("list", "watch")))
 
 
-def rules(needs: Iterable[Need]) -> list[Object]:
+def rules(needs: Iterable[Permission]) -> list[Object]:
     """One rule for all resources of a group with the same verbs, in the order of the needs."""
     grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for need in needs:
@@ -32,13 +32,13 @@ def rules(needs: Iterable[Need]) -> list[Object]:
 
 
 def controller_rules() -> list[Object]:
-    return rules((*NEEDS, *WISHES))
+    return rules((*REQUIRED_PERMISSIONS, *OPTIONAL_PERMISSIONS))
 
 
 def lease_rules() -> list[Object]:
     """A name restricts everything but creation, where RBAC does not know it."""
-    (rule,) = rules((VOTE,))
-    named = [verb for verb in VOTE.verbs if verb != "create"]
+    (rule,) = rules((LEASE_PERMISSION,))
+    named = [verb for verb in LEASE_PERMISSION.verbs if verb != "create"]
     return [{**rule, "verbs": ["create"]}, {**rule, "resourceNames": [LEASE], "verbs": named}]
 
 

@@ -31,21 +31,21 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.heartbeat import Heartbeat
 from sandpool.node.machine import read_machine, read_remaining
-from sandpool.node.pods import happenings, workplace
-from sandpool.node.pods.estate import volume_directory
+from sandpool.node.pods import context, events
+from sandpool.node.pods.checkpoint import PodCheckpoint, read_checkpoint
+from sandpool.node.pods.context import NodeContext, Runtimes
 from sandpool.node.pods.host_users import FIRST, HostUsers, OwnUser
-from sandpool.node.pods.ledger import Ledger, read_ledger
-from sandpool.node.pods.life import Life, Moment, Problem
-from sandpool.node.pods.parts import Images, Logs, Network, Volumes
+from sandpool.node.pods.interfaces import Images, Logs, Network, Volumes
 from sandpool.node.pods.phase import phase
-from sandpool.node.pods.refusals import REASON, message, refusals
-from sandpool.node.pods.restore import restored
-from sandpool.node.pods.room import Room
+from sandpool.node.pods.resource_admission import ResourceAdmission
+from sandpool.node.pods.resources import volume_directory
+from sandpool.node.pods.restore import restore_state
 from sandpool.node.pods.service_links import service_links
 from sandpool.node.pods.spec import Pod
+from sandpool.node.pods.state import Moment, PodState, Problem
+from sandpool.node.pods.unsupported_fields import REASON, find_unsupported, message
 from sandpool.node.pods.worker import PodWorker
-from sandpool.node.pods.workplace import Runtimes, Workplace
-from sandpool.node.registration import Ability, Endpoint, Offer, allocatable
+from sandpool.node.registration import KubeletEndpoint, NodeCapabilities, RegistrationOptions, allocatable
 from sandpool.node.runtimes.handlers import DESCRIPTIONS
 from sandpool.node.runtimes.runtime import PodSandbox
 from sandpool.node.runtimes.simulated import SIMULATED
@@ -72,11 +72,11 @@ class Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class AgentOptions:
     """What the operator decides. ``publish_classes`` makes a RuntimeClass for every handler this node knows of."""
 
     directory: Path
-    offer: Offer
+    offer: RegistrationOptions
     cluster_domain: str = "cluster.local"
     allow_host_paths: bool = False
     publish_classes: bool = False
@@ -87,14 +87,14 @@ class Settings:
 class NodeAgent:
     """``start`` returns when it serves, ``stop`` when nothing of it runs any more. ``wait`` raises if it breaks."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, settings: Settings, parts: Parts) -> None:
+    def __init__(self, client: Client, clock: Clock, random: Random, settings: AgentOptions, parts: Parts) -> None:
         self.client = client
         self.clock = clock
         self.random = random
         self.settings = settings
         self.parts = parts
         self.name = settings.offer.name
-        self.endpoint: Endpoint | None = None  # of the way into its pods; known before it starts
+        self.endpoint: KubeletEndpoint | None = None  # of the way into its pods; known before it starts
         self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
         self.services = Cache(ServiceView.from_object, name="services")
         self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
@@ -109,9 +109,9 @@ class NodeAgent:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         machine = read_machine(settings.directory)
-        self.place = self._workplace(allocatable(machine, settings.offer))
-        self.room = Room(self.place.allocatable, self.place.settings.pod_directory)
-        self.place.settings.pods.mkdir(mode=0o711, exist_ok=True)
+        self.context = self._workplace(allocatable(machine, settings.offer))
+        self.room = ResourceAdmission(self.context.allocatable, self.context.settings.pod_directory)
+        self.context.settings.pods.mkdir(mode=0o711, exist_ok=True)
         self.heartbeat = Heartbeat(
             self.client,
             self.clock,
@@ -139,10 +139,10 @@ class NodeAgent:
 
     async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
         """Stop every container within ``grace`` seconds, or leave them running for the next agent to adopt."""
-        ending = [*self._running, *self._replacing]
-        for task in ending:
+        termination = [*self._running, *self._replacing]
+        for task in termination:
             task.cancel()
-        await asyncio.gather(*ending, return_exceptions=True)
+        await asyncio.gather(*termination, return_exceptions=True)
         if not keep:
             await self._halt(grace)
         for task in self._tasks.values():
@@ -159,9 +159,9 @@ class NodeAgent:
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
 
-    def _ability(self) -> Ability:
+    def _ability(self) -> NodeCapabilities:
         runtimes, network = self.parts.runtimes, self.parts.network
-        return Ability(
+        return NodeCapabilities(
             tuple(sorted(runtimes.available)),
             runtimes.unavailable,
             {**network.weaknesses, **runtimes.weaknesses},
@@ -169,14 +169,14 @@ class NodeAgent:
             self.endpoint,
         )
 
-    def _workplace(self, amounts: Mapping[str, str]) -> Workplace:
+    def _workplace(self, amounts: Mapping[str, str]) -> NodeContext:
         parts, settings = self.parts, self.settings
-        own = workplace.Settings(
+        own = context.PodOptions(
             self.name, settings.directory, settings.cluster_domain, allow_host_paths=settings.allow_host_paths
         )
-        ledgers = map(read_ledger, own.pods.iterdir() if own.pods.is_dir() else ())
-        taken = (ledger.host_uid for ledger in ledgers if ledger is not None)
-        return Workplace(
+        checkpoints = map(read_checkpoint, own.pods.iterdir() if own.pods.is_dir() else ())
+        taken = (checkpoint.host_uid for checkpoint in checkpoints if checkpoint is not None)
+        return NodeContext(
             self.client,
             self.clock,
             self.random,
@@ -244,27 +244,27 @@ class NodeAgent:
             self._take(Pod.read(new))
 
     def _take(self, pod: Pod) -> None:
-        worker = self.workers[pod.uid] = PodWorker(self._admitted(pod), self.place)
+        worker = self.workers[pod.uid] = PodWorker(self._admitted(pod), self.context)
         task = self._tasks[pod.uid] = asyncio.create_task(worker.run(), name=f"pod {pod.key}")
         task.add_done_callback(lambda task: self._ended(pod, task))
 
-    def _admitted(self, pod: Pod) -> Life:
+    def _admitted(self, pod: Pod) -> PodState:
         """The life of a pod as it is now, or the refusal to run it."""
         now = Moment(self.clock.monotonic(), self.clock.now())
-        life = restored(pod, now)
-        found = refusals(
+        state = restore_state(pod, now)
+        found = find_unsupported(
             pod.object,
             host_paths=self.settings.allow_host_paths,
-            resources=self.place.allocatable,
-            simulated=self.place.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
+            resources=self.context.allocatable,
+            simulated=self.context.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
         )
-        if life.refusal is not None or phase(life) != "Pending":
-            return life
+        if state.refusal is not None or phase(state) != "Pending":
+            return state
         why = Problem(REASON, message(found)) if found else self.room.admit(pod.object)
         if why is None:
-            return life
-        self.recorder.event(pod.reference, happenings.refused(why.reason, why.message))
-        return Life.of(pod, begun=life.begun).refused(why)
+            return state
+        self.recorder.event(pod.reference, events.refused(why.reason, why.message))
+        return PodState.of(pod, start_time=state.start_time).refused(why)
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self.workers[pod.uid], self._tasks[pod.uid]
@@ -293,7 +293,7 @@ class NodeAgent:
     async def _sweep(self) -> None:
         """Remove what is left of pods that are not bound here any more."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
-        left = {path.name for path in self.place.settings.pods.iterdir()} | await self.parts.network.attached()
+        left = {path.name for path in self.context.settings.pods.iterdir()} | await self.parts.network.attached()
         for runtime in self.parts.runtimes.every.values():
             left |= await runtime.pods()
         for uid in sorted(left - owned):
@@ -301,20 +301,20 @@ class NodeAgent:
             await self._remove(uid)
 
     async def _remove(self, uid: str) -> None:
-        directory = self.place.settings.pod_directory(uid)
-        ledger = read_ledger(directory)
+        directory = self.context.settings.pod_directory(uid)
+        checkpoint = read_checkpoint(directory)
         for runtime in self.parts.runtimes.every.values():
-            await runtime.close_pod(_remains(uid, directory, ledger))
+            await runtime.close_pod(_remains(uid, directory, checkpoint))
         await self.parts.network.detach(uid)
         await self.parts.volumes.release(uid, volume_directory(directory))
         await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
-        if ledger is not None:
-            self.place.host_users.give_back(ledger.host_uid)
+        if checkpoint is not None:
+            self.context.host_users.give_back(checkpoint.host_uid)
 
 
-def _remains(uid: str, directory: Path, ledger: Ledger | None) -> PodSandbox:
+def _remains(uid: str, directory: Path, checkpoint: PodCheckpoint | None) -> PodSandbox:
     """Enough of a pod to have it closed."""
-    user = FIRST if ledger is None else ledger.host_uid
+    user = FIRST if checkpoint is None else checkpoint.host_uid
     return PodSandbox(uid, directory, user, user, None, uid)
 
 

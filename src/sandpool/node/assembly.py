@@ -27,11 +27,10 @@ from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
-from sandpool.node.door import NodeDoor
 from sandpool.node.images.resolver import Images
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
-from sandpool.node.logs.logs import Logs
+from sandpool.node.logs.manager import LogManager
 from sandpool.node.machine import read_machine
 from sandpool.node.network import routed as networks
 from sandpool.node.network.dns import name_servers
@@ -40,11 +39,12 @@ from sandpool.node.network.isolated import IsolatedNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
 from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check, choose
 from sandpool.node.network.rootless import RootlessNetwork
-from sandpool.node.pods import parts
-from sandpool.node.pods.downward import Place
+from sandpool.node.pod_access import NodePodAccess
+from sandpool.node.pods import interfaces
+from sandpool.node.pods.context import PODS, Runtimes
+from sandpool.node.pods.downward import PodPlacement
 from sandpool.node.pods.host_users import FIRST
-from sandpool.node.pods.workplace import PODS, Runtimes
-from sandpool.node.registration import Offer, allocatable
+from sandpool.node.registration import RegistrationOptions, allocatable
 from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
@@ -54,8 +54,8 @@ from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
-from sandpool.node.volumes.provisioning import Provisioner
-from sandpool.node.volumes.volumes import Volumes
+from sandpool.node.volumes.manager import VolumeManager
+from sandpool.node.volumes.provisioner import Provisioner
 
 _log = logging.getLogger(__name__)
 
@@ -74,14 +74,14 @@ _UNSAFE: Final = "SandboxesNotIsolated"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class NodeOptions:
     """``alone`` is whether this node is a home of its own: then it also binds pods and claims, and publishes the
     runtime classes it knows. ``instance`` tells several nodes on one machine apart; ``host`` is the network namespace
     that is the machine's to this node, if not its own. ``unsafe_processes`` lets pods run without isolation, if they
     ask for the runtime class of that name; without root, where there is no other, also if they do not ask."""
 
     directory: Path
-    offer: Offer
+    offer: RegistrationOptions
     alone: bool = True
     instance: str = ""
     addresses: IPv4Network | None = None  # of pods; None: a range that is free
@@ -89,7 +89,7 @@ class Settings:
     allow_host_paths: bool = False
     host: Path | None = None
     unsafe_processes: bool = False
-    kubelet: kubelet.Settings | None = None  # None: whoever reaches into pods is in this process
+    kubelet: kubelet.KubeletOptions | None = None  # None: whoever reaches into pods is in this process
 
 
 class Node:
@@ -98,14 +98,20 @@ class Node:
     """
 
     def __init__(
-        self, client: Client, clock: Clock, random: Random, settings: Settings, *, logs: parts.Logs | None = None
+        self,
+        client: Client,
+        clock: Clock,
+        random: Random,
+        settings: NodeOptions,
+        *,
+        logs: interfaces.Logs | None = None,
     ) -> None:
         self.client = client
         self.clock = clock
         self.random = random
         self.settings = settings
-        self.logs = Logs(clock)
-        self.listener: parts.Logs = self.logs if logs is None else logs  # who takes what containers write
+        self.logs = LogManager(clock)
+        self.listener: interfaces.Logs = self.logs if logs is None else logs  # who takes what containers write
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None
@@ -134,10 +140,10 @@ class Node:
         self.provisioner = Provisioner(
             self.client, self.clock, self.random, storage, settings.offer.name, binds=settings.alone
         )
-        self.volumes = Volumes(
+        self.volumes = VolumeManager(
             self.client,
             storage,
-            Place(settings.offer.name, self.network.host_addresses),
+            PodPlacement(settings.offer.name, self.network.host_addresses),
             amounts,
             self.clock,
             self.provisioner,
@@ -145,14 +151,14 @@ class Node:
         )
         images = Images(
             settings.directory / "images",
-            used=lambda: recorded_roots(self.agent.place.settings.pods),
+            used=lambda: recorded_roots(self.agent.context.settings.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
         )
         self.agent = NodeAgent(
             self.client,
             self.clock,
             self.random,
-            agent.Settings(
+            agent.AgentOptions(
                 settings.directory,
                 settings.offer,
                 allow_host_paths=settings.allow_host_paths,
@@ -162,7 +168,7 @@ class Node:
             ),
             Parts(self.runtimes, images, self.network, self.volumes, self.listener),
         )
-        self.door = NodeDoor(self.agent, self.logs)
+        self.door = NodePodAccess(self.agent, self.logs)
         if settings.kubelet is not None:
             await self._open_door(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
@@ -180,7 +186,7 @@ class Node:
             self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()
 
-    async def _open_door(self, settings: kubelet.Settings) -> None:
+    async def _open_door(self, settings: kubelet.KubeletOptions) -> None:
         """To who is in another process. Where it is is part of what the node says of itself from the beginning."""
         agent = self.agent
         door = kubelet.Kubelet(
@@ -234,7 +240,7 @@ class Node:
 
     async def refresh(self) -> None:
         """Have the volumes of pods show what the API has now."""
-        await self.volumes.refresh({uid: worker.life.pod.object for uid, worker in self.agent.workers.items()})
+        await self.volumes.refresh({uid: worker.state.pod.object for uid, worker in self.agent.workers.items()})
 
     async def _refresh(self) -> None:
         while True:

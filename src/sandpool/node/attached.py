@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import StreamClient
 
 # Bytes that may wait for a client.
 MOST_BEHIND: Final = 16 << 20
@@ -15,7 +15,7 @@ class Output:
     """What a container writes, for a client who reads it at a pace of their own. The container does not wait for them
     and nothing is left out, so a client who stays far behind is given up: what waits for them is in our memory."""
 
-    def __init__(self, client: Conversation) -> None:
+    def __init__(self, client: StreamClient) -> None:
         self.client = client
         self.too_late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()

@@ -19,8 +19,8 @@ from sandpool.kube.client import Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.node.machine import Machine, Remaining
 from sandpool.node.registration import (
-    Ability,
-    Offer,
+    NodeCapabilities,
+    RegistrationOptions,
     conditions,
     lease,
     lease_spec,
@@ -47,8 +47,8 @@ class Heartbeat:
         client: Client,
         clock: Clock,
         machine: Machine,
-        offer: Offer,
-        ability: Callable[[], Ability],
+        offer: RegistrationOptions,
+        ability: Callable[[], NodeCapabilities],
         remaining: Callable[[], Remaining],
     ) -> None:
         self.client = client

@@ -32,7 +32,7 @@ _WEAKER: Final = "WeakerFallback"
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class RegistrationOptions:
     """What the operator lets pods have of the machine."""
 
     name: str
@@ -43,7 +43,7 @@ class Offer:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class KubeletEndpoint:
     """Where the node's own API is found, and the SHA-256 fingerprint of the certificate it shows."""
 
     address: str
@@ -52,17 +52,17 @@ class Endpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Ability:
+class NodeCapabilities:
     """What the parts of the node can do here. ``weaknesses`` are conditions that name what is missing."""
 
     handlers: tuple[str, ...]
     unavailable: Mapping[str, str]
     weaknesses: Mapping[str, str]
     addresses: tuple[str, ...]
-    endpoint: Endpoint | None = None
+    endpoint: KubeletEndpoint | None = None
 
 
-def capacity(machine: Machine, offer: Offer) -> dict[str, str]:
+def capacity(machine: Machine, offer: RegistrationOptions) -> dict[str, str]:
     return {
         "cpu": str(machine.cpus),
         "memory": _bytes(machine.memory),
@@ -71,7 +71,7 @@ def capacity(machine: Machine, offer: Offer) -> dict[str, str]:
     }
 
 
-def allocatable(machine: Machine, offer: Offer) -> dict[str, str]:
+def allocatable(machine: Machine, offer: RegistrationOptions) -> dict[str, str]:
     """What is left for pods when the machine has its share."""
     return {
         **capacity(machine, offer),
@@ -81,7 +81,7 @@ def allocatable(machine: Machine, offer: Offer) -> dict[str, str]:
     }
 
 
-def node_metadata(machine: Machine, offer: Offer, ability: Ability) -> Object:
+def node_metadata(machine: Machine, offer: RegistrationOptions, ability: NodeCapabilities) -> Object:
     """As a merge patch: what the node no longer has is taken away."""
     runtimes = {
         **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in ability.unavailable), None),
@@ -99,7 +99,7 @@ def node_metadata(machine: Machine, offer: Offer, ability: Ability) -> Object:
     return {"labels": labels, "annotations": {UNAVAILABLE_RUNTIMES: missing, KUBELET_CERTIFICATE: certificate}}
 
 
-def new_node(machine: Machine, offer: Offer, ability: Ability) -> Object:
+def new_node(machine: Machine, offer: RegistrationOptions, ability: NodeCapabilities) -> Object:
     parts = node_metadata(machine, offer, ability).items()
     stated = {part: {key: value for key, value in values.items() if value is not None} for part, values in parts}
     metadata = {"name": offer.name, **stated}
@@ -107,7 +107,12 @@ def new_node(machine: Machine, offer: Offer, ability: Ability) -> Object:
 
 
 def node_status(
-    machine: Machine, offer: Offer, ability: Ability, remaining: Remaining, known: list[Object], now: datetime
+    machine: Machine,
+    offer: RegistrationOptions,
+    ability: NodeCapabilities,
+    remaining: Remaining,
+    known: list[Object],
+    now: datetime,
 ) -> Object:
     """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
     endpoint = ability.endpoint
@@ -126,7 +131,7 @@ def node_status(
     }
 
 
-def conditions(machine: Machine, ability: Ability, remaining: Remaining) -> list[Object]:
+def conditions(machine: Machine, ability: NodeCapabilities, remaining: Remaining) -> list[Object]:
     memory = remaining.memory < _LEAST_MEMORY
     storage = remaining.storage < machine.storage * _LEAST_STORAGE
     pids = remaining.pids < _LEAST_PIDS
@@ -154,13 +159,13 @@ def stopped(known: list[Object], now: datetime) -> Object:
     return {"conditions": [_timed(condition, known, now)]}
 
 
-def lease(offer: Offer, node_uid: str, now: datetime) -> Object:
+def lease(offer: RegistrationOptions, node_uid: str, now: datetime) -> Object:
     owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": offer.name, "uid": node_uid}
     metadata = {"name": offer.name, "namespace": NODE_LEASES, "ownerReferences": [owner]}
     return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": lease_spec(offer, now)}
 
 
-def lease_spec(offer: Offer, now: datetime) -> Object:
+def lease_spec(offer: RegistrationOptions, now: datetime) -> Object:
     return {
         "holderIdentity": offer.name,
         "leaseDurationSeconds": LEASE_DURATION,
@@ -168,7 +173,7 @@ def lease_spec(offer: Offer, now: datetime) -> Object:
     }
 
 
-def _missing(ability: Ability) -> str:
+def _missing(ability: NodeCapabilities) -> str:
     missing = sorted(tried(ability.unavailable).items())
     return "; ".join(f"{name}: {why}" for name, why in missing) or "no runtime works here"
 

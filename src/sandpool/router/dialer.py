@@ -36,7 +36,7 @@ class NodeDialer:
 
     async def __call__(self, target: Target, port: int) -> socket.socket:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
-        if self.agent is None or worker is None or worker.life.pod.uid != target.uid:
+        if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
             raise RequestRejected(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
         await worker.touch()
         return await self.agent.parts.network.dial(target.uid, port)

@@ -10,7 +10,7 @@ from typing import Any
 from sandpool.engine.clock import Clock
 from sandpool.engine.metrics import Metrics
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
+from sandpool.kube.pod_access import PodAccess
 from sandpool.node.agent import NodeAgent
 from sandpool.router.dialer import NodeDialer, connect
 from sandpool.router.gateways import Gateways
@@ -49,7 +49,7 @@ class EmbeddedRouter:
         host, port = self._address
         return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
-    def door(self, other: PodDoor | None) -> RouterPodAccess:
+    def door(self, other: PodAccess | None) -> RouterPodAccess:
         """A way into all pods, given the one into those of the node."""
         return RouterPodAccess(self.presence.uids, lambda: connect(*self._address), other)
 

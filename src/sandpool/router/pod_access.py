@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Container
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible, PodDoor
+from sandpool.kube.pod_access import LogQuery, PodAccess, PodAccessError, StreamClient
 from sandpool.router.registration import PORT
 
 _ONLY_A_PORT = "it is part of the API server's process: only its port can be forwarded"
@@ -17,7 +17,7 @@ class RouterPodAccess:
     which is None if nothing here runs pods."""
 
     def __init__(
-        self, own: Container[str], connect: Callable[[], Awaitable[socket.socket]], other: PodDoor | None
+        self, own: Container[str], connect: Callable[[], Awaitable[socket.socket]], other: PodAccess | None
     ) -> None:
         self.own = own
         self.connect = connect
@@ -26,10 +26,10 @@ class RouterPodAccess:
     def leads_to(self, pod: Object) -> bool:
         return pod["metadata"]["uid"] in self.own or (self.other is not None and self.other.leads_to(pod))
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
+    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         return await self._door(pod).execute(pod, container, command, client)
 
-    async def attach(self, pod: Object, container: str, client: Conversation) -> int:
+    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
         return await self._door(pod).attach(pod, container, client)
 
     async def dial(self, pod: Object, port: int) -> socket.socket:
@@ -42,10 +42,10 @@ class RouterPodAccess:
     def logs(self, pod: Object, query: LogQuery) -> AsyncIterator[bytes]:
         return self._door(pod).logs(pod, query)
 
-    def _door(self, pod: Object) -> PodDoor:
+    def _door(self, pod: Object) -> PodAccess:
         metadata = pod["metadata"]
         if metadata["uid"] in self.own:
-            raise NotPossible(f'pod "{metadata["name"]}" is the router: {_ONLY_A_PORT}')
+            raise PodAccessError(f'pod "{metadata["name"]}" is the router: {_ONLY_A_PORT}')
         if self.other is None:
-            raise NotPossible(f'pod "{metadata["name"]}" cannot be reached: no node of this server runs it')
+            raise PodAccessError(f'pod "{metadata["name"]}" cannot be reached: no node of this server runs it')
         return self.other

@@ -21,16 +21,16 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.crds import crd
 from sandpool.server.auth.bootstrap import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from sandpool.server.auth.private_files import write_private
-from sandpool.server.namespaces import initial_namespaces
-from sandpool.server.objects import StoredObjects
-from sandpool.server.ownership import Ref
+from sandpool.server.controllers.namespaces import initial_namespaces
+from sandpool.server.controllers.owner_graph import Ref
+from sandpool.server.controllers.system_client import SystemClient
 
 # Where whoever shares the work of the API server finds out by which authority clients are known.
 _AUTHENTICATION: Final = "extension-apiserver-authentication"
 _CLIENT_CA: Final = "client-ca-file"
 
 
-async def bootstrap(objects: StoredObjects, client_ca: str | None = None) -> None:
+async def bootstrap(objects: SystemClient, client_ca: str | None = None) -> None:
     """Create what is missing, and bring the definitions of our own kinds up to date. Does nothing the second time.
 
     ``client_ca`` is the authority that clients' certificates are signed by, as PEM, if there is one."""
@@ -44,7 +44,7 @@ async def bootstrap(objects: StoredObjects, client_ca: str | None = None) -> Non
         await _publish(objects, client_ca)
 
 
-async def _define(objects: StoredObjects, definition: Object) -> None:
+async def _define(objects: SystemClient, definition: Object) -> None:
     ref = _ref(CUSTOM_RESOURCE_DEFINITION, definition)
     present = objects.get(ref)
     if present is None:
@@ -53,7 +53,7 @@ async def _define(objects: StoredObjects, definition: Object) -> None:
         await objects.patch(ref, {"spec": definition["spec"]})
 
 
-async def _publish(objects: StoredObjects, client_ca: str) -> None:
+async def _publish(objects: SystemClient, client_ca: str) -> None:
     metadata = {"name": _AUTHENTICATION, "namespace": "kube-system"}
     content: Object = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {_CLIENT_CA: client_ca}}
     ref = _ref(CONFIG_MAP, content)

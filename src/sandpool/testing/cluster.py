@@ -10,7 +10,7 @@ from random import Random
 from typing import Final
 
 from sandpool.api.kinds import SERVICE_ACCOUNT
-from sandpool.controllers.process import Process
+from sandpool.controllers.leader import ControllerProcess
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.lease import Election
 from sandpool.install import names
@@ -50,13 +50,13 @@ class Cluster:
         return await account_token(self.client, account)
 
     @asynccontextmanager
-    async def controllers(self, namespace: str) -> AsyncIterator[Process]:
+    async def controllers(self, namespace: str) -> AsyncIterator[ControllerProcess]:
         """As the Deployment runs them, contending for the lease; and a node that runs nothing, for pods of one
         namespace."""
         clock, door = SystemClock(), HttpDoor(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
         robot = door.client_for(_ROBOT)
         election = Election(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock)
-        process = Process(robot.transport, clock, Random(1), election=election)
+        process = ControllerProcess(robot.transport, clock, Random(1), election=election)
         node = asyncio.create_task(SimulatedNode(self.client, clock, namespace=namespace).run())
         await process.start()
         try:

@@ -22,7 +22,7 @@ from typing import Self
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.assets import Assets, MissingAssets, find_assets
 from sandpool.testing.component import Component, ReservedPort
 from sandpool.testing.rig import Rig

@@ -7,10 +7,10 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from sandpool.api.resource import Object
-from sandpool.kube.door import Conversation, LogQuery, NotPossible
+from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 
 #: Plays a command: what was typed is read from the conversation, and the exit code returned.
-Play = Callable[[tuple[str, ...], Conversation], Awaitable[int]]
+Play = Callable[[tuple[str, ...], StreamClient], Awaitable[int]]
 
 
 class FakeDoor:
@@ -27,16 +27,16 @@ class FakeDoor:
     def leads_to(self, pod: Object) -> bool:
         return True
 
-    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: Conversation) -> int:
+    async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
         if command[0] == "impossible":
-            raise NotPossible(f"container {container} is not running")
+            raise PodAccessError(f"container {container} is not running")
         self.running += 1
         try:
             return await self.play(command, client)
         finally:
             self.running -= 1
 
-    async def attach(self, pod: Object, container: str, client: Conversation) -> int:
+    async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
         return await self.execute(pod, container, ("attach", container), client)
 
     async def dial(self, pod: Object, port: int) -> socket.socket:

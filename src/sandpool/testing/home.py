@@ -23,10 +23,10 @@ from sandpool.install.names import CONTROLLER
 from sandpool.install.roles import controller_rules
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, Forbidden
-from sandpool.server.app import ApiServer
-from sandpool.server.audit import AuditLog
-from sandpool.server.daemon import Daemon, Settings
-from sandpool.server.exchange import User
+from sandpool.server.api_server import ApiServer
+from sandpool.server.request.messages import User
+from sandpool.server.serving.audit import AuditLog
+from sandpool.server.serving.daemon import Daemon, ServerOptions
 from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
 from sandpool.testing.cluster import ACCOUNT, account_token
 from sandpool.testing.control_plane import ControlPlane
@@ -133,7 +133,7 @@ class HttpHome(HttpDoor):
         tokens = {user: f"token-of-{user}" for user in WRITERS}
         users = directory / "tokens.csv"
         users.write_text(token_file(tokens, WRITERS))
-        settings = Settings(directory / "data", port=0, token_file=users, audit_log=directory / "audit.log")
+        settings = ServerOptions(directory / "data", port=0, token_file=users, audit_log=directory / "audit.log")
         daemon = Daemon(settings)
         await daemon.start()
         assert daemon.audit is not None

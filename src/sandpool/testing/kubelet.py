@@ -14,10 +14,10 @@ from sandpool.api.labels import KUBELET_CERTIFICATE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client
-from sandpool.node.kubelet.kubelet import Kubelet, Settings
-from sandpool.node.registration import Endpoint
-from sandpool.server.app import ApiServer
-from sandpool.server.pki import Authority, Identity
+from sandpool.node.kubelet.kubelet import Kubelet, KubeletOptions
+from sandpool.node.registration import KubeletEndpoint
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving.pki import Authority, Identity
 from sandpool.testing.door import FakeDoor, Play
 from sandpool.testing.objects import new
 
@@ -32,13 +32,13 @@ class KubeletRig:
     def __init__(self, client: Client, clock: Clock, directory: Path, play: Play) -> None:
         self.clock = clock
         self.directory = directory
-        self.door = FakeDoor(play)
+        self.pod_access = FakeDoor(play)
         self.authority = Authority(directory / "clients", clock)
         self.pods: dict[tuple[str, str], Object] = {("default", "box"): box()}
         (directory / "ca.crt").write_text(self.authority.ca_pem)
-        settings = Settings(address="127.0.0.1", port=0, client_ca=directory / "ca.crt")
+        settings = KubeletOptions(address="127.0.0.1", port=0, client_ca=directory / "ca.crt")
         self.kubelet = Kubelet(
-            client, clock, settings, NODE, directory / "kubelet", lambda *key: self.pods.get(key), self.door
+            client, clock, settings, NODE, directory / "kubelet", lambda *key: self.pods.get(key), self.pod_access
         )
 
     async def start(self) -> None:
@@ -59,13 +59,13 @@ class KubeletRig:
             writer.close()
 
 
-async def started(kubelet: Kubelet) -> Endpoint:
+async def started(kubelet: Kubelet) -> KubeletEndpoint:
     endpoint = await kubelet.start()
     assert endpoint is not None
     return endpoint
 
 
-def node_at(endpoint: Endpoint, name: str = NODE) -> Object:
+def node_at(endpoint: KubeletEndpoint, name: str = NODE) -> Object:
     """A Node that says where its kubelet is."""
     status = {
         "addresses": [{"type": "InternalIP", "address": endpoint.address}],

@@ -14,7 +14,7 @@ import orjson
 from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object
 from sandpool.kube.errors import NotFound
-from sandpool.node.pods.parts import Attachment, Image, Owner
+from sandpool.node.pods.interfaces import Attachment, Image, Owner
 from sandpool.node.runtimes.runtime import Bind, Container, HostToolchain, Mount
 from sandpool.testing.objects import new, pod
 

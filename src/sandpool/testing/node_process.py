@@ -21,9 +21,9 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
-from sandpool.node.assembly import Node, Settings
-from sandpool.node.registration import Offer
-from sandpool.server import daemon
+from sandpool.node.assembly import Node, NodeOptions
+from sandpool.node.registration import RegistrationOptions
+from sandpool.server.serving import daemon
 
 NAME = "crashing"
 # A loaded machine is slow; a node that does not come never will.
@@ -31,7 +31,7 @@ _PATIENCE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlacement:
     """What a node and its successors have in common. ``host`` is the network namespace that is the machine's."""
 
     directory: str
@@ -44,13 +44,13 @@ class Place:
     def kubeconfig(self) -> Path:
         return Path(self.directory) / "api" / "kubeconfig"
 
-    def server(self) -> daemon.Settings:
-        return daemon.Settings(Path(self.directory) / "api", port=0)
+    def server(self) -> daemon.ServerOptions:
+        return daemon.ServerOptions(Path(self.directory) / "api", port=0)
 
-    def node(self) -> Settings:
-        return Settings(
+    def node(self) -> NodeOptions:
+        return NodeOptions(
             Path(self.directory) / "node",
-            Offer(NAME),
+            RegistrationOptions(NAME),
             instance=self.instance,
             first_host_user=self.first_user,
             host=Path(self.host),
@@ -60,7 +60,7 @@ class Place:
 class NodeProcess:
     """``start`` returns when it works."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PodPlacement) -> None:
         self.place = place
         self._process: asyncio.subprocess.Process | None = None
 
@@ -95,7 +95,7 @@ class NodeProcess:
                 await process.communicate()
 
 
-async def _run(place: Place) -> None:
+async def _run(place: PodPlacement) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     server = daemon.Daemon(place.server()) if place.serve else None
@@ -116,4 +116,4 @@ async def _run(place: Place) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=Place)))
+    asyncio.run(_run(msgspec.json.decode(sys.argv[1], type=PodPlacement)))

@@ -21,12 +21,12 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.node.assembly import Node, Settings
+from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.node.registration import Offer
+from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Container
-from sandpool.server.app import ApiServer
-from sandpool.server.http.front import AuditSink
+from sandpool.server.api_server import ApiServer
+from sandpool.server.http.server import AuditSink
 from sandpool.testing.objects import pod
 from sandpool.testing.watching import until
 
@@ -183,9 +183,9 @@ async def real_node(directory: Path, *, audit: AuditSink | None = None) -> Async
     server = ApiServer(directory / "api", audit=audit)
     await server.start()
     logs = CapturedLogs()
-    settings = Settings(
+    settings = NodeOptions(
         directory / "node",
-        Offer("real"),
+        RegistrationOptions("real"),
         instance=f"-{os.getpid()}",
         first_host_user=first,
         host=host.path,

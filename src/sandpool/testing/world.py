@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
@@ -52,13 +53,13 @@ class World:
         namespace: str = NAMESPACE,
         *,
         clock: Clock | None = None,
-        settings: Settings | None = None,
+        settings: ControllerOptions | None = None,
     ) -> None:
         self.home = home
         self.namespace = namespace
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.random = Random(4711)
-        self.settings = replace(settings or Settings(), namespace=namespace)
+        self.settings = replace(settings or ControllerOptions(), namespace=namespace)
         people = home.client_for("people")
         self.people_wire = Wire(people.transport)
         self.client = Client(self.people_wire, field_manager=people.field_manager)
@@ -71,13 +72,13 @@ class World:
             self._standstill = Standstill(self.clock, people, namespace, wires, self._caches)
         self._node_task: asyncio.Task[None] | None = None
 
-    def new_controllers(self) -> Controllers:
-        controllers = Controllers(Client(self.wire), self.clock, self.random, self.settings)
+    def new_controllers(self) -> ControllerManager:
+        controllers = ControllerManager(Client(self.wire), self.clock, self.random, self.settings)
         if isinstance(self.clock, ManualClock):
             # An API keeps its watches alive, and ends them, in its own time. That nothing is heard of it is no sign of
             # death when a test lets an hour pass in an instant, and the pause after a watch that has ended would last
             # for ever where time stands still.
-            for reflector in (*controllers.reflection.reflectors, self.node.reflector):
+            for reflector in (*controllers.informers.reflectors, self.node.reflector):
                 reflector.clock = SystemClock()
         return controllers
 
@@ -100,7 +101,7 @@ class World:
         self._node_task.cancel()
         await asyncio.gather(self._node_task, return_exceptions=True)
 
-    async def restart(self, grace: float = 10.0, settings: Settings | None = None) -> None:
+    async def restart(self, grace: float = 10.0, settings: ControllerOptions | None = None) -> None:
         """Stop the controllers, by force after ``grace`` seconds, and start others in their place."""
         await self._stop_controllers(grace)
         if settings is not None:
@@ -147,7 +148,7 @@ class World:
 
     def hold_news(self, type: ResourceType) -> Callable[[], None]:
         """The controllers hear nothing of a type from now on, until what is returned is called."""
-        reflector = next(each for each in self.controllers.reflection.reflectors if each.type == type)
+        reflector = next(each for each in self.controllers.informers.reflectors if each.type == type)
         take = reflector._take_event
         held: list[WatchEvent] = []
 

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, parse_time
-from sandpool.controllers.claim.annotations import notes, precise
+from sandpool.controllers.claim.annotations import annotation_patch, precise
 from sandpool.testing.claims import claim
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
@@ -21,11 +21,13 @@ def view(annotations: dict[str, str] | None = None, **own_labels: str) -> ClaimV
 
 
 def test_nothing_to_note() -> None:
-    assert notes(view()) is None
+    assert annotation_patch(view()) is None
 
 
 def test_everything_is_noted_in_one_patch() -> None:
-    body = notes(view(), first_observed=NOON, trace_context="{}", adopted="pool-abcde", first_ready="unknown")
+    body = annotation_patch(
+        view(), first_observed=NOON, trace_context="{}", adopted="pool-abcde", first_ready="unknown"
+    )
     assert body == {
         "metadata": {
             "uid": "sandboxclaim-claim",
@@ -46,26 +48,28 @@ def test_what_was_noted_is_not_noted_again() -> None:
         labels.SANDBOX_NAME: "pool-abcde",
         labels.CLAIM_FIRST_READY_AT: "2026-01-01T00:00:01Z",
     }
-    again = notes(view(noted), first_observed=NOON, trace_context="{1}", adopted="pool-abcde", first_ready="unknown")
+    again = annotation_patch(
+        view(noted), first_observed=NOON, trace_context="{1}", adopted="pool-abcde", first_ready="unknown"
+    )
     assert again is None
 
 
 def test_e38_a_reference_that_leads_nowhere_is_taken_away() -> None:
-    body = notes(view({labels.SANDBOX_NAME: "gone"}), is_reference_stale=True)
+    body = annotation_patch(view({labels.SANDBOX_NAME: "gone"}), is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
 def test_e38_so_is_that_of_former_times() -> None:
-    body = notes(view(former="gone"), is_reference_stale=True)
+    body = annotation_patch(view(former="gone"), is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "labels": {labels.SANDBOX_NAME: None}}}
 
 
 def test_e39_a_reference_that_may_lead_somewhere_is_kept() -> None:
-    assert notes(view({labels.SANDBOX_NAME: "pool-abcde"}, former="pool-abcde")) is None
+    assert annotation_patch(view({labels.SANDBOX_NAME: "pool-abcde"}, former="pool-abcde")) is None
 
 
 def test_the_label_of_former_times_becomes_an_annotation() -> None:
-    body = notes(view(former="pool-abcde"), adopted="pool-abcde")
+    body = annotation_patch(view(former="pool-abcde"), adopted="pool-abcde")
     assert body == {
         "metadata": {
             "uid": "sandboxclaim-claim",
@@ -76,7 +80,7 @@ def test_the_label_of_former_times_becomes_an_annotation() -> None:
 
 
 def test_another_sandbox_replaces_a_stale_reference() -> None:
-    body = notes(view({labels.SANDBOX_NAME: "gone"}), adopted="pool-abcde", is_reference_stale=True)
+    body = annotation_patch(view({labels.SANDBOX_NAME: "gone"}), adopted="pool-abcde", is_reference_stale=True)
     assert body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: "pool-abcde"}}}
 
 
@@ -96,5 +100,5 @@ def test_times_are_written_as_go_does(moment: datetime, text: str) -> None:
 
 def test_objects_are_not_touched() -> None:
     whole: Object = claim(metadata={"labels": {labels.SANDBOX_NAME: "x"}})
-    notes(ClaimView.from_object(whole), adopted="y")
+    annotation_patch(ClaimView.from_object(whole), adopted="y")
     assert whole["metadata"]["labels"] == {labels.SANDBOX_NAME: "x"}

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.conflict import gave_up, is_done
-from sandpool.controllers.claim.problems import Problem, Retry, Status
+from sandpool.controllers.claim.conflict import gave_up, is_adopted
+from sandpool.controllers.claim.errors import ClaimError, Retry, Status
 from sandpool.testing.claims import claim, pool_member, warm_pool
 from sandpool.testing.sandboxes import sandbox
 
@@ -18,19 +18,19 @@ TAIL = "; the next pass retries from a converged view"
 
 
 def lost(fresh: SandboxView | None) -> str:
-    with pytest.raises(Problem) as caught:
-        is_done(CLAIM, "pool-abcde", fresh)
-    problem = caught.value
-    assert (problem.reason, problem.retry, problem.status) == ("AdoptionConflict", Retry.BACKOFF, Status.KEEP)
-    return problem.message
+    with pytest.raises(ClaimError) as caught:
+        is_adopted(CLAIM, "pool-abcde", fresh)
+    error = caught.value
+    assert (error.reason, error.retry, error.status) == ("AdoptionConflict", Retry.BACKOFF, Status.KEEP)
+    return error.message
 
 
 def test_e37_what_was_done_needs_no_second_write() -> None:
-    assert is_done(CLAIM, "pool-abcde", SandboxView.from_object(sandbox("pool-abcde", owner=claim())))
+    assert is_adopted(CLAIM, "pool-abcde", SandboxView.from_object(sandbox("pool-abcde", owner=claim())))
 
 
 def test_e37_r3_what_can_still_be_had_is_adopted_again() -> None:
-    assert not is_done(CLAIM, "pool-abcde", replace(MEMBER, resource_version="2"))
+    assert not is_adopted(CLAIM, "pool-abcde", replace(MEMBER, resource_version="2"))
 
 
 def test_e38_what_was_deleted_is_lost() -> None:
@@ -54,9 +54,9 @@ def test_what_cannot_be_adopted_any_more_is_lost() -> None:
 
 
 def test_e39_what_was_written_by_others_all_the_time_is_not_let_go() -> None:
-    problem = gave_up(CLAIM, "pool-abcde")
-    assert problem.message == (
+    error = gave_up(CLAIM, "pool-abcde")
+    assert error.message == (
         "adoption write conflict: adopting sandbox pool-abcde for claim claim (conflicting concurrent write)" + TAIL
     )
-    assert "object has been modified" not in problem.message
-    assert problem.status is Status.KEEP
+    assert "object has been modified" not in error.message
+    assert error.status is Status.KEEP

@@ -88,7 +88,7 @@ async def test_a_warm_claim_costs_two_writes_until_it_is_ready_and_four_and_an_e
     name = box["metadata"]["name"]
     await world.filled(3)
     await world.eventually(lambda: not is_evictable(world, name))
-    await world.controllers.claims.notes.queue.settled()
+    await world.controllers.claims.annotations.queue.settled()
     await world.controllers.recorder.stop()
 
     assert is_warm(box)

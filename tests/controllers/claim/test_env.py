@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.controllers.claim.env import inject
-from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.errors import ClaimError, Retry
 
 
 def pod(*containers: Object, init: list[Object] | None = None) -> Object:
@@ -23,8 +23,8 @@ def variable(name: str, value: str = "new", container: str = "") -> Object:
     return {**entry, "containerName": container} if container else entry
 
 
-def refused(spec: Object, env: list[Object], policy: str) -> Problem:
-    with pytest.raises(Problem) as caught:
+def refused(spec: Object, env: list[Object], policy: str) -> ClaimError:
+    with pytest.raises(ClaimError) as caught:
         inject(spec, env, policy)
     return caught.value
 
@@ -36,9 +36,9 @@ def test_no_variables_change_nothing() -> None:
 
 @pytest.mark.parametrize("policy", ["Disallowed", "", "Whatever"])
 def test_e47_disallowed_is_rejected_and_not_retried(policy: str) -> None:
-    problem = refused(pod(container("main")), [variable("A")], policy)
-    assert (problem.reason, problem.retry) == ("EnvVarsInjectionRejected", Retry.NEVER)
-    assert problem.message == (
+    error = refused(pod(container("main")), [variable("A")], policy)
+    assert (error.reason, error.retry) == ("EnvVarsInjectionRejected", Retry.NEVER)
+    assert error.message == (
         "environment variable injection rejected: environment variable injection is not allowed by the template policy"
     )
 
@@ -65,15 +65,15 @@ def test_init_containers_get_theirs() -> None:
 
 
 def test_an_unknown_container_is_an_error_that_is_retried() -> None:
-    problem = refused(pod(container("main")), [variable("A", container="nope")], "Overrides")
-    assert (problem.reason, problem.retry) == ("ReconcilerError", Retry.BACKOFF)
-    assert problem.message == ('Error seen: target container "nope" not found in template for environment variable "A"')
+    error = refused(pod(container("main")), [variable("A", container="nope")], "Overrides")
+    assert (error.reason, error.retry) == ("ReconcilerError", Retry.BACKOFF)
+    assert error.message == ('Error seen: target container "nope" not found in template for environment variable "A"')
 
 
 def test_e47_an_override_under_allowed_is_an_error_that_is_retried() -> None:
-    problem = refused(pod(container("main", env=[variable("A", "old")])), [variable("A")], "Allowed")
-    assert (problem.reason, problem.retry) == ("ReconcilerError", Retry.BACKOFF)
-    assert problem.message == (
+    error = refused(pod(container("main", env=[variable("A", "old")])), [variable("A")], "Allowed")
+    assert (error.reason, error.retry) == ("ReconcilerError", Retry.BACKOFF)
+    assert error.message == (
         'Error seen: environment variable override is not allowed by the template policy for variable "A"'
     )
 
@@ -88,9 +88,9 @@ def test_overrides_replace_the_variable_whole_and_in_place() -> None:
 def test_e47_env_from_under_allowed_is_rejected_where_variables_are_injected(where: str) -> None:
     whole = container("target", envFrom=[{"secretRef": {"name": "s"}}])
     spec = pod(whole) if where == "containers" else pod(container("main"), init=[whole])
-    problem = refused(spec, [variable("A", container="target")], "Allowed")
-    assert problem.reason == "EnvVarsInjectionRejected"
-    assert problem.message == (
+    error = refused(spec, [variable("A", container="target")], "Allowed")
+    assert error.reason == "EnvVarsInjectionRejected"
+    assert error.message == (
         'environment variable injection rejected: container "target" uses EnvFrom sources; Allowed policy cannot '
         "safely prevent overriding EnvFrom-provided variables"
     )

@@ -9,8 +9,8 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.expiry import Phase, deadline, doomed, phase
-from sandpool.controllers.claim.problems import Problem, Retry, Status
+from sandpool.controllers.claim.errors import ClaimError, Retry, Status
+from sandpool.controllers.claim.expiry import Phase, deadline, phase, sandboxes_to_delete
 from sandpool.testing.claims import claim
 from sandpool.testing.sandboxes import sandbox
 
@@ -85,19 +85,19 @@ def box(name: str, owner: Object) -> SandboxView:
 
 def test_all_it_owns_goes_also_what_it_never_knew_of() -> None:
     owned = [box("a", claim()), box("b", claim())]
-    assert doomed(view(), owned, {}) == tuple(owned)
+    assert sandboxes_to_delete(view(), owned, {}) == tuple(owned)
 
 
 def test_nothing_is_left_to_go() -> None:
-    assert doomed(view(), [], {}) == ()
+    assert sandboxes_to_delete(view(), [], {}) == ()
 
 
 def test_e43_what_is_not_its_own_is_left_alone() -> None:
-    with pytest.raises(Problem) as caught:
-        doomed(view(), [], {"claim": box("claim", claim("another"))})
-    problem = caught.value
-    assert (problem.reason, problem.retry, problem.status) == ("ClaimExpired", Retry.NEVER, Status.CLEAR)
-    assert problem.message == (
+    with pytest.raises(ClaimError) as caught:
+        sandboxes_to_delete(view(), [], {"claim": box("claim", claim("another"))})
+    error = caught.value
+    assert (error.reason, error.retry, error.status) == ("ClaimExpired", Retry.NEVER, Status.CLEAR)
+    assert error.message == (
         'Claim expired. sandbox not owned by this claim: sandbox "claim" is not owned by claim "claim"; deletion '
         "skipped."
     )

@@ -10,7 +10,7 @@ from sandpool.api.kinds import NETWORK_POLICY
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, NetworkPolicyView
 from sandpool.controllers.claim.legacy import policy_to_delete
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
 from sandpool.testing.claims import claim

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.labels import SAFE_TO_EVICT
+from sandpool.controllers import options
 from sandpool.controllers.claim import metadata
-from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.errors import ClaimError, Retry
 
-DOMAINS = metadata.DEFAULT_LABEL_DOMAINS
+DOMAINS = options.DEFAULT_LABEL_DOMAINS
 
 
 def refusal(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> str:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ClaimError) as caught:
         metadata.check(labels or {}, annotations or {}, DOMAINS)
     assert caught.value.reason == "InvalidMetadata"
     assert caught.value.retry is Retry.NEVER
@@ -115,7 +116,7 @@ def test_e52_the_same_value_twice_is_no_conflict() -> None:
 
 @pytest.mark.parametrize("what", ["label", "annotation"])
 def test_e52_another_value_is(what: str) -> None:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ClaimError) as caught:
         metadata.merge({"a": "1"}, {"a": "2"}, what)
     assert caught.value.reason == "ReconcilerError"
     assert caught.value.retry is Retry.BACKOFF

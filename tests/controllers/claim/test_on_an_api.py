@@ -13,18 +13,28 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
 from sandpool.controllers.claim import conflict
-from sandpool.controllers.claim.assigner import Assigner
-from sandpool.controllers.claim.candidates import offer_of
-from sandpool.controllers.claim.decisions import Adopt, Ask, Expire, Keep, Make, Observed, Refuse, Release, Remove
+from sandpool.controllers.claim.assignment.assigner import Assigner
+from sandpool.controllers.claim.assignment.candidates import candidate_of
+from sandpool.controllers.claim.decisions import (
+    Adopt,
+    CreateCold,
+    DeleteClaim,
+    DeleteSandboxes,
+    Expire,
+    Observed,
+    Reject,
+    RequestWarm,
+    Sync,
+)
 from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.claim.settling import compute_status, finish
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.creation import new_member
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.claims import ready_status
 from sandpool.testing.objects import new
 from sandpool.testing.sandboxes import pod_template
@@ -58,28 +68,28 @@ class Controller:
         pool = await self.look(SANDBOX_WARM_POOL, claim.warm_pool)
         template = await self.look(SANDBOX_TEMPLATE, "python")
         view = None if template is None else TemplateView.from_object(template)
-        blueprint = None if view is None else Blueprint.of(view)
+        revision = None if view is None else TemplateRevision.of(view)
         pool_view = None if pool is None else WarmPoolView.from_object(pool)
         for box in boxes:
-            offer = offer_of(box, pool_view, blueprint)
-            if offer is None:
+            candidate = candidate_of(box, pool_view, revision)
+            if candidate is None:
                 self.assigner.forget((NAMESPACE, box.name))
             else:
-                self.assigner.offer(offer)
+                self.assigner.update(candidate)
         owned = [box for box in boxes if box.controlled_by(claim)]
         assert claim.creation_timestamp is not None
         named = {box.name: box for box in boxes}
-        return Observed(claim, owned, named, pool_view, view, blueprint, now=claim.creation_timestamp)
+        return Observed(claim, owned, named, pool_view, view, revision, now=claim.creation_timestamp)
 
     async def run(self, name: str = "claim") -> Object | None:
         """One pass. Returns the claim as it is afterwards."""
         scene = await self.observe(name)
         decision = decide(scene)
         box: SandboxView | None = None
-        expired = isinstance(decision, Expire | Release)
-        problem = None
-        if isinstance(decision, Ask):
-            leases = (self.assigner.take(wish, booting=True) for wish in decision.wishes)
+        expired = isinstance(decision, Expire | DeleteSandboxes)
+        error = None
+        if isinstance(decision, RequestWarm):
+            leases = (self.assigner.take(request, starting=True) for request in decision.requests)
             lease = next((lease for lease in leases if lease is not None), None)
             if lease is None:
                 decision = make(scene)
@@ -91,25 +101,25 @@ class Controller:
                     lease.done()
         elif isinstance(decision, Adopt):
             box = await self.adopt(decision)
-        if isinstance(decision, Remove):
+        if isinstance(decision, DeleteClaim):
             await self.write(decision.delete, foreground=decision.foreground)
             return await self.look(SANDBOX_CLAIM, name)
-        if isinstance(decision, Make):
+        if isinstance(decision, CreateCold):
             box = await self.patched(decision.create)
-        elif isinstance(decision, Keep):
-            box, problem = decision.sandbox, decision.problem
+        elif isinstance(decision, Sync):
+            box, error = decision.sandbox, decision.error
             if decision.patch is not None:
                 box = await self.patched(decision.patch)
-        elif isinstance(decision, Release):
+        elif isinstance(decision, DeleteSandboxes):
             box = decision.sandbox
             for delete in decision.deletes:
                 await self.write(delete)
-        elif isinstance(decision, Refuse):
-            problem = decision.problem
-        settled = settle(scene, box, problem, expired=expired)
-        if settled.patch is not None:
-            await self.write(settled.patch)
-        concluded = conclude(scene, settled.status, box)
+        elif isinstance(decision, Reject):
+            error = decision.error
+        update = compute_status(scene, box, error, expired=expired)
+        if update.patch is not None:
+            await self.write(update.patch)
+        concluded = finish(scene, update.status, box)
         if concluded.patch is not None:
             await self.write(concluded.patch)
         return await self.look(SANDBOX_CLAIM, name)
@@ -155,7 +165,7 @@ async def make_member(client: Client, name: str, status: Object | None = None) -
     """What pool and sandbox controller would do together, as they are by default."""
     template = TemplateView.from_object(await client.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
     pool = await client.get(SANDBOX_WARM_POOL, "pool", NAMESPACE)
-    box = new_member(WarmPoolView.from_object(pool), Blueprint.of(template), name, enable_eviction=True)
+    box = new_member(WarmPoolView.from_object(pool), TemplateRevision.of(template), name, enable_eviction=True)
     await client.create(SANDBOX, box, NAMESPACE)
     body = {"status": ready_status() if status is None else status}
     return await client.patch(SANDBOX, name, MergePatch(body), NAMESPACE, subresource="status")
@@ -231,7 +241,7 @@ async def test_r2_the_second_to_write_is_refused_and_the_sandbox_is_the_firsts(c
         await Controller(client).adopt(late)
     fresh = SandboxView.from_object(await client.get(SANDBOX, "pool-abcde", NAMESPACE))
     with pytest.raises(Exception, match="no longer pool-owned and not controlled by claim second"):
-        conflict.is_done(scene.claim, "pool-abcde", fresh)
+        conflict.is_adopted(scene.claim, "pool-abcde", fresh)
     assert await owners(client) == {"pool-abcde": "first"}
 
 

@@ -13,22 +13,22 @@ from sandpool.api.events import CLAIM_CONTROLLER, NORMAL, Happening
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.claim.candidates import current
+from sandpool.controllers.claim.assignment.candidates import current
 from sandpool.controllers.claim.decisions import (
     Adopt,
-    Ask,
+    CreateCold,
+    DeleteClaim,
+    DeleteSandboxes,
     Expire,
-    Keep,
-    Make,
+    NoOp,
     Observed,
-    Refuse,
-    Release,
-    Remove,
-    Rest,
+    Reject,
+    RequestWarm,
+    Sync,
 )
 from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Delete
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import pod_template, sandbox, template
 
@@ -56,17 +56,17 @@ def observed(
         named={each["metadata"]["name"]: SandboxView.from_object(each) for each in (*owned, *named)},
         pool=WarmPoolView.from_object(pool or warm_pool()),
         template=blueprint_of,
-        blueprint=Blueprint.of(blueprint_of),
+        revision=TemplateRevision.of(blueprint_of),
         now=CREATED + timedelta(seconds=age),
     )
 
 
 def without_template(scene: Observed) -> Observed:
-    return replace(scene, template=None, blueprint=None)
+    return replace(scene, template=None, revision=None)
 
 
 def without_pool(scene: Observed) -> Observed:
-    return replace(scene, pool=None, template=None, blueprint=None)
+    return replace(scene, pool=None, template=None, revision=None)
 
 
 def event(reason: str, action: str, note: str) -> Happening:
@@ -75,16 +75,16 @@ def event(reason: str, action: str, note: str) -> Happening:
 
 def own(name: str = "pool-abcde", **metadata: Any) -> Object:
     identity = {
-        labels.TEMPLATE_REF_HASH: Blueprint.of(TemplateView.from_object(template())).ref_hash,
+        labels.TEMPLATE_REF_HASH: TemplateRevision.of(TemplateView.from_object(template())).ref_hash,
         labels.LAUNCH_TYPE: "warm",
         labels.CLAIM_UID: "sandboxclaim-claim",
     }
     return sandbox(name, owner=claim(), metadata={"labels": identity, **metadata}, status=ready_status())
 
 
-def problem(decision: object) -> tuple[str, str]:
-    assert isinstance(decision, Refuse)
-    return decision.problem.reason, decision.problem.message
+def error(decision: object) -> tuple[str, str]:
+    assert isinstance(decision, Reject)
+    return decision.error.reason, decision.error.message
 
 
 # --- the end of a claim ----------------------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def problem(decision: object) -> tuple[str, str]:
 
 def test_a_claim_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
     deleting = claim(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"}, spec={"lifecycle": LONG_AGO})
-    assert decide(observed(deleting, owned=(own(),))) == Rest()
+    assert decide(observed(deleting, owned=(own(),))) == NoOp()
 
 
 def test_e43_a_claim_that_has_expired_says_so_first() -> None:
@@ -104,7 +104,7 @@ def test_e43_a_claim_that_has_expired_says_so_first() -> None:
 @pytest.mark.parametrize(("policy", "foreground"), [("Delete", False), ("DeleteForeground", True)])
 def test_then_it_goes(policy: str, foreground: bool) -> None:
     expired = claim(spec={"lifecycle": {**LONG_AGO, "shutdownPolicy": policy}}, status=MARKED)
-    assert decide(observed(expired, owned=(own(),))) == Remove(
+    assert decide(observed(expired, owned=(own(),))) == DeleteClaim(
         Delete(SANDBOX_CLAIM, "claim", "sandboxclaim-claim"),
         foreground,
         event("ClaimExpired", "Deleting", f"Deleting Claim (ShutdownPolicy={policy})"),
@@ -114,19 +114,19 @@ def test_then_it_goes(policy: str, foreground: bool) -> None:
 def test_or_stays_without_its_sandbox() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
     scene = observed(expired, owned=(own(),))
-    assert decide(scene) == Release((Delete(SANDBOX, "pool-abcde", "sandbox-pool-abcde"),), scene.owned[0])
+    assert decide(scene) == DeleteSandboxes((Delete(SANDBOX, "pool-abcde", "sandbox-pool-abcde"),), scene.owned[0])
 
 
 def test_a_sandbox_that_is_going_is_not_deleted_again() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
     scene = observed(expired, owned=(own(deletionTimestamp="2026-11-01T12:00:00Z"),))
-    assert decide(scene) == Release((), scene.owned[0])
-    assert decide(observed(expired)) == Release((), None)
+    assert decide(scene) == DeleteSandboxes((), scene.owned[0])
+    assert decide(observed(expired)) == DeleteSandboxes((), None)
 
 
 def test_e43_a_sandbox_of_another_is_not_deleted() -> None:
     expired = claim(spec={"lifecycle": LONG_AGO}, status=MARKED)
-    reason, message = problem(decide(observed(expired, named=(sandbox("claim"),))))
+    reason, message = error(decide(observed(expired, named=(sandbox("claim"),))))
     assert reason == "ClaimExpired"
     assert message.endswith("deletion skipped.")
 
@@ -136,13 +136,13 @@ def test_e43_a_sandbox_of_another_is_not_deleted() -> None:
 
 def test_a_claim_with_a_sandbox_as_it_should_be_needs_nothing() -> None:
     scene = observed(owned=(own(),))
-    assert decide(scene) == Keep(scene.owned[0], None)
-    assert decide(without_pool(scene)) == Keep(scene.owned[0], None)
+    assert decide(scene) == Sync(scene.owned[0], None)
+    assert decide(without_pool(scene)) == Sync(scene.owned[0], None)
 
 
 def test_a_sandbox_that_is_not_is_patched() -> None:
     decision = decide(observed(claim(spec=BRINGS_LABELS), owned=(own(),)))
-    assert isinstance(decision, Keep)
+    assert isinstance(decision, Sync)
     assert decision.patch is not None
     assert decision.patch.name == "pool-abcde"
     assert "resourceVersion" not in decision.patch.body.get("metadata", {})
@@ -152,28 +152,28 @@ def test_without_template_a_claim_with_metadata_of_its_own_says_what_is_missing_
     scene = observed(claim(spec=BRINGS_LABELS), owned=(own(),))
     for missing, reason in ((without_template, "TemplateNotFound"), (without_pool, "WarmPoolNotFound")):
         decision = decide(missing(scene))
-        assert isinstance(decision, Keep)
-        assert decision.problem is not None
-        assert (decision.patch, decision.problem.reason) == (None, reason)
+        assert isinstance(decision, Sync)
+        assert decision.error is not None
+        assert (decision.patch, decision.error.reason) == (None, reason)
 
 
 def test_metadata_that_cannot_be_merged_keep_the_sandbox() -> None:
     conflicting = template(spec={"podTemplate": pod_template(labels={"sandbox.users.io/a": "other"})})
     decision = decide(observed(claim(spec=BRINGS_LABELS), owned=(own(),), made_from=conflicting))
-    assert isinstance(decision, Keep)
-    assert decision.problem is not None
-    assert decision.problem.reason == "ReconcilerError"
+    assert isinstance(decision, Sync)
+    assert decision.error is not None
+    assert decision.error.reason == "ReconcilerError"
 
 
 def test_invalid_metadata_are_found_before_anything_else() -> None:
     invalid = claim(spec={"additionalPodMetadata": {"labels": {"app": "x"}}})
     for scene in (observed(invalid, owned=(own(),)), observed(invalid), without_pool(observed(invalid))):
-        assert problem(decide(scene))[0] == "InvalidMetadata"
+        assert error(decide(scene))[0] == "InvalidMetadata"
 
 
 def test_the_allowed_domains_are_those_that_were_configured() -> None:
     invalid = claim(spec={"additionalPodMetadata": {"labels": {"example.com/x": "y"}}})
-    assert isinstance(decide(replace(observed(invalid), label_domains=("example.com",))), Ask)
+    assert isinstance(decide(replace(observed(invalid), label_domains=("example.com",))), RequestWarm)
 
 
 # --- a claim that was promised one -----------------------------------------------------------------------------------
@@ -200,54 +200,54 @@ def test_what_was_assigned_is_adopted_also_without_template_and_under_recreate()
 
 
 def test_a_pool_that_is_not_there() -> None:
-    assert problem(decide(without_pool(observed()))) == ("WarmPoolNotFound", 'SandboxWarmPool "pool" not found')
+    assert error(decide(without_pool(observed()))) == ("WarmPoolNotFound", 'SandboxWarmPool "pool" not found')
 
 
 def test_a_claim_asks_for_a_sandbox_of_its_pool() -> None:
     decision = decide(observed())
-    assert isinstance(decision, Ask)
-    assert [wish.compatibility for wish in decision.wishes] == [None]
+    assert isinstance(decision, RequestWarm)
+    assert [request.compatibility for request in decision.requests] == [None]
     assert not decision.is_reference_stale
 
 
 def test_it_asks_also_without_template() -> None:
-    assert isinstance(decide(without_template(observed())), Ask)
+    assert isinstance(decide(without_template(observed())), RequestWarm)
 
 
 def test_r8_under_recreate_it_asks_for_the_current_template_only() -> None:
     scene = observed(pool=warm_pool(strategy="Recreate"))
     decision = decide(scene)
-    assert isinstance(decision, Ask)
-    assert scene.blueprint is not None
-    assert [wish.compatibility for wish in decision.wishes] == [current(scene.blueprint)]
+    assert isinstance(decision, RequestWarm)
+    assert scene.revision is not None
+    assert [request.compatibility for request in decision.requests] == [current(scene.revision)]
 
 
 def test_r8_under_recreate_without_template_there_is_nothing_to_ask_for() -> None:
     scene = without_template(observed(pool=warm_pool(strategy="Recreate")))
-    assert problem(decide(scene)) == ("TemplateNotFound", 'SandboxTemplate "python" not found')
+    assert error(decide(scene)) == ("TemplateNotFound", 'SandboxTemplate "python" not found')
 
 
-@pytest.mark.parametrize(("age", "patience"), [(0, 2), (0.5, 1.5), (2, 0), (60, 0)])
-def test_e33_it_waits_for_what_is_on_its_way_until_it_is_two_seconds_old(age: float, patience: float) -> None:
+@pytest.mark.parametrize(("age", "grace"), [(0, 2), (0.5, 1.5), (2, 0), (60, 0)])
+def test_e33_it_waits_for_what_is_on_its_way_until_it_is_two_seconds_old(age: float, grace: float) -> None:
     decision = decide(observed(age=age))
-    assert isinstance(decision, Ask)
-    assert decision.patience == patience
+    assert isinstance(decision, RequestWarm)
+    assert decision.grace == grace
 
 
 def test_e33_a_claim_of_unknown_age_does_not_wait() -> None:
     decision = decide(observed(claim(metadata={"creationTimestamp": None})))
-    assert isinstance(decision, Ask)
-    assert decision.patience == 0
+    assert isinstance(decision, RequestWarm)
+    assert decision.grace == 0
 
 
 def test_metadata_that_cannot_be_merged_are_found_before_a_sandbox_is_taken() -> None:
     conflicting = template(spec={"podTemplate": pod_template(labels={"sandbox.users.io/a": "other"})})
-    assert problem(decide(observed(claim(spec=BRINGS_LABELS), made_from=conflicting)))[0] == "ReconcilerError"
+    assert error(decide(observed(claim(spec=BRINGS_LABELS), made_from=conflicting)))[0] == "ReconcilerError"
 
 
 def test_r4_a_reference_that_leads_nowhere_does_not_stop_it() -> None:
     decision = decide(observed(claim(metadata=ASSIGNED)))
-    assert isinstance(decision, Ask)
+    assert isinstance(decision, RequestWarm)
     assert decision.is_reference_stale
 
 
@@ -255,7 +255,7 @@ def test_what_a_pool_cannot_give_is_made_at_once() -> None:
     needs = claim(spec={"env": [{"name": "A", "value": "1"}]})
     scene = observed(needs, made_from=template(spec={"envVarsInjectionPolicy": "Allowed"}))
     decision = decide(scene)
-    assert isinstance(decision, Make)
+    assert isinstance(decision, CreateCold)
     assert decision == make(scene)
     assert decision.create.object["metadata"]["name"] == "claim"
     assert decision.event == event("SandboxProvisioned", "Provisioning", 'Created Sandbox "claim"')
@@ -264,11 +264,11 @@ def test_what_a_pool_cannot_give_is_made_at_once() -> None:
 
 def test_e47_what_the_template_forbids_is_refused() -> None:
     needs = claim(spec={"env": [{"name": "A", "value": "1"}]})
-    assert problem(decide(observed(needs)))[0] == "EnvVarsInjectionRejected"
+    assert error(decide(observed(needs)))[0] == "EnvVarsInjectionRejected"
 
 
 def test_nothing_can_be_made_without_template() -> None:
-    assert problem(make(without_template(observed()))) == (
+    assert error(make(without_template(observed()))) == (
         "TemplateNotFound",
         'SandboxTemplate "python" not found',
     )
@@ -283,4 +283,4 @@ def test_what_was_leased_is_adopted_with_the_trace() -> None:
 
 
 def test_e46_a_namesake_of_another_is_refused() -> None:
-    assert problem(decide(observed(named=(sandbox("claim"),))))[0] == "ReconcilerError"
+    assert error(decide(observed(named=(sandbox("claim"),))))[0] == "ReconcilerError"

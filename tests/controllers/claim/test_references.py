@@ -4,7 +4,7 @@ from typing import Any
 
 from sandpool.api import labels
 from sandpool.api.views import ClaimView
-from sandpool.controllers.claim.references import assigned_name, names_to_find
+from sandpool.controllers.claim.references import assigned_name, referenced_names
 from sandpool.testing.claims import claim
 
 ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}
@@ -17,8 +17,8 @@ def view(**fields: Any) -> ClaimView:
 
 def test_the_names_to_look_for_are_those_of_status_annotation_and_claim() -> None:
     bound = view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}})
-    assert names_to_find(bound) == ("bound", "pool-abcde", "claim")
-    assert names_to_find(view(status={"sandbox": {"name": "claim"}})) == ("claim",)
+    assert referenced_names(bound) == ("bound", "pool-abcde", "claim")
+    assert referenced_names(view(status={"sandbox": {"name": "claim"}})) == ("claim",)
 
 
 def test_the_annotation_goes_before_the_label_of_former_times() -> None:

@@ -11,10 +11,10 @@ from sandpool.api import labels
 from sandpool.api.events import claim_expired
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim import problems
+from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.decisions import Observed
-from sandpool.controllers.claim.problems import Problem
-from sandpool.controllers.claim.settling import conclude, settle
+from sandpool.controllers.claim.errors import ClaimError
+from sandpool.controllers.claim.settling import compute_status, finish
 from sandpool.controllers.claim.status import ClaimStatus
 from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.sandboxes import sandbox
@@ -53,37 +53,37 @@ def reason(status: ClaimStatus) -> str:
 
 
 def test_a_claim_that_is_ready_is_written_once_and_looked_at_when_something_happens() -> None:
-    settled = settle(observed(), box())
-    assert settled.status.ready
-    assert settled.patch is not None
-    assert (settled.patch.name, settled.patch.subresource) == ("claim", "status")
-    assert (settled.requeue_after, settled.is_failure, settled.event) == (None, False, None)
+    update = compute_status(observed(), box())
+    assert update.status.ready
+    assert update.patch is not None
+    assert (update.patch.name, update.patch.subresource) == ("claim", "status")
+    assert (update.requeue_after, update.is_failure, update.event) == (None, False, None)
 
 
 def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:30Z"}})
-    assert settle(observed(ends), box()).requeue_after == 30
+    assert compute_status(observed(ends), box()).requeue_after == 30
 
 
 @pytest.mark.parametrize(
-    ("problem", "seconds", "is_failure"),
+    ("error", "seconds", "is_failure"),
     [
-        (problems.pool_not_found("p"), 60, False),
-        (problems.template_not_found("t"), 60, False),
-        (problems.create_pending(), 0.2, False),
-        (problems.invalid_metadata("x"), None, False),
-        (problems.environment_rejected("x"), None, False),
-        (problems.volume_claim_templates_rejected("x"), None, False),
-        (problems.failure("x"), None, True),
-        (problems.adoption_conflict("x"), None, True),
+        (errors.pool_not_found("p"), 60, False),
+        (errors.template_not_found("t"), 60, False),
+        (errors.create_pending(), 0.2, False),
+        (errors.invalid_metadata("x"), None, False),
+        (errors.environment_rejected("x"), None, False),
+        (errors.volume_claim_templates_rejected("x"), None, False),
+        (errors.failure("x"), None, True),
+        (errors.adoption_conflict("x"), None, True),
     ],
-    ids=lambda value: value.reason if isinstance(value, Problem) else "",
+    ids=lambda value: value.reason if isinstance(value, ClaimError) else "",
 )
-def test_when_a_problem_is_tried_again(problem: Problem, seconds: float | None, is_failure: bool) -> None:
-    settled = settle(observed(), None, problem)
-    assert (settled.requeue_after, settled.is_failure) == (seconds, is_failure)
+def test_when_a_problem_is_tried_again(error: ClaimError, seconds: float | None, is_failure: bool) -> None:
+    update = compute_status(observed(), None, error)
+    assert (update.requeue_after, update.is_failure) == (seconds, is_failure)
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00.1Z"}})
-    assert settle(observed(ends), None, problem).requeue_after == pytest.approx(0.1)
+    assert compute_status(observed(ends), None, error).requeue_after == pytest.approx(0.1)
 
 
 def test_e43_expiry_is_written_and_nothing_else() -> None:
@@ -92,19 +92,19 @@ def test_e43_expiry_is_written_and_nothing_else() -> None:
         "sandbox": {"name": "s"},
     }
     expired = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}}, status=bound)
-    settled = settle(observed(expired), None, expired=True)
-    assert settled.patch is not None
-    assert settled.patch.body["status"].keys() == {"conditions"}
-    assert (reason(settled.status), settled.status.sandbox_name) == ("ClaimExpired", "s")
-    assert (settled.requeue_after, settled.event) == (0.001, claim_expired())
+    update = compute_status(observed(expired), None, expired=True)
+    assert update.patch is not None
+    assert update.patch.body["status"].keys() == {"conditions"}
+    assert (reason(update.status), update.status.sandbox_name) == ("ClaimExpired", "s")
+    assert (update.requeue_after, update.event) == (0.001, claim_expired())
 
 
 def test_e43_a_pod_that_ended_with_no_time_to_live_expires_its_claim_at_once_in_two_passes() -> None:
     brief = claim(spec={"lifecycle": {"ttlSecondsAfterFinished": 0}})
-    settled = settle(observed(brief), box({"conditions": [FINISHED]}))
-    assert [each["type"] for each in settled.status.conditions] == ["Finished", "Ready"]
-    assert (reason(settled.status), settled.status.sandbox_name) == ("ClaimExpired", "pool-abcde")
-    assert (settled.requeue_after, settled.event) == (0.001, claim_expired())
+    update = compute_status(observed(brief), box({"conditions": [FINISHED]}))
+    assert [each["type"] for each in update.status.conditions] == ["Finished", "Ready"]
+    assert (reason(update.status), update.status.sandbox_name) == ("ClaimExpired", "pool-abcde")
+    assert (update.requeue_after, update.event) == (0.001, claim_expired())
 
 
 def test_r48_expiry_is_told_once() -> None:
@@ -112,8 +112,8 @@ def test_r48_expiry_is_told_once() -> None:
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [MARKED], "sandbox": {"name": "pool-abcde", "podIPs": ["10.0.0.1"]}},
     )
-    settled = settle(observed(expired), box(), expired=True)
-    assert (settled.patch, settled.event, settled.requeue_after) == (None, None, None)
+    update = compute_status(observed(expired), box(), expired=True)
+    assert (update.patch, update.event, update.requeue_after) == (None, None, None)
 
 
 def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
@@ -121,9 +121,9 @@ def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [FINISHED, MARKED], "sandbox": {"name": "pool-abcde"}},
     )
-    settled = settle(observed(expired), None, expired=True)
-    assert settled.patch is not None
-    assert settled.patch.body["status"] == {"sandbox": None}
+    update = compute_status(observed(expired), None, expired=True)
+    assert update.patch is not None
+    assert update.patch.body["status"] == {"sandbox": None}
 
 
 # --- afterwards ------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
 
 def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
     scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}")
-    ended = conclude(scene, settle(scene, box()).status, box())
+    ended = finish(scene, compute_status(scene, box()).status, box())
     assert ended.patch is not None
     assert ended.patch.subresource is None
     assert ended.patch.body == {
@@ -149,8 +149,8 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
 
 
 def test_e49_without_observability_annotations_the_claim_is_measured_all_the_same() -> None:
-    scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", is_observability_noted=False)
-    ended = conclude(scene, settle(scene, box()).status, box())
+    scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", annotate_observability=False)
+    ended = finish(scene, compute_status(scene, box()).status, box())
     assert ended.patch is not None
     assert ended.patch.body["metadata"]["annotations"].keys() == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}
     assert [sample.value for sample in ended.samples] == [1000]
@@ -158,14 +158,14 @@ def test_e49_without_observability_annotations_the_claim_is_measured_all_the_sam
 
 def test_nothing_is_noted_before() -> None:
     scene = observed(first_observed=NOON, trace_context="{}")
-    ended = conclude(scene, settle(scene, box({})).status, box({}))
+    ended = finish(scene, compute_status(scene, box({})).status, box({}))
     assert (ended.patch, ended.samples) == (None, ())
 
 
 def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
     scene = observed(claim(metadata={"annotations": {labels.SANDBOX_NAME: "gone"}}))
     cold = box({}, "claim", "cold")
-    ended = conclude(scene, settle(scene, cold).status, cold, is_reference_stale=True)
+    ended = finish(scene, compute_status(scene, cold).status, cold, is_reference_stale=True)
     assert ended.patch is not None
     assert ended.patch.body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
@@ -173,7 +173,7 @@ def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
 def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:
     scene = observed()
     cold = box(name="claim", launch="cold")
-    ended = conclude(scene, settle(scene, cold).status, cold)
+    ended = finish(scene, compute_status(scene, cold).status, cold)
     assert ended.patch is not None
     assert ended.patch.body["metadata"]["annotations"].keys() == {labels.CLAIM_FIRST_READY_AT}
 
@@ -181,7 +181,7 @@ def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:
 def test_r40_a_second_look_at_a_ready_claim_has_nothing_to_note_or_to_tell() -> None:
     noted = {labels.SANDBOX_NAME: "pool-abcde", labels.CLAIM_FIRST_READY_AT: "2026-11-01T12:00:00Z"}
     scene = observed(claim(metadata={"annotations": noted}))
-    ended = conclude(scene, settle(scene, box()).status, box())
+    ended = finish(scene, compute_status(scene, box()).status, box())
     assert (ended.patch, ended.samples) == (None, ())
 
 
@@ -189,5 +189,5 @@ def test_a_pool_member_that_is_not_ready_leaves_the_claim_waiting_with_its_name(
     booting = SandboxView.from_object(
         pool_member(pool=warm_pool(), status=ready_status(status="False", reason="DependenciesNotReady"))
     )
-    settled = settle(observed(), booting)
-    assert (settled.status.sandbox_name, reason(settled.status)) == ("pool-abcde", "DependenciesNotReady")
+    update = compute_status(observed(), booting)
+    assert (update.status.sandbox_name, reason(update.status)) == ("pool-abcde", "DependenciesNotReady")

@@ -10,8 +10,8 @@ import pytest
 from sandpool.api.conditions import Condition
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim import problems
-from sandpool.controllers.claim.problems import Problem
+from sandpool.controllers.claim import errors
+from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
 from sandpool.kube.patches import merge_patch
 from sandpool.testing.claims import claim, ready_status
@@ -61,38 +61,38 @@ def condition(status: ClaimStatus, type: str = "Ready") -> Condition | None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "reason", "message"),
+    ("error", "reason", "message"),
     [
-        (problems.template_not_found("t"), "TemplateNotFound", 'SandboxTemplate "t" not found'),
-        (problems.pool_not_found("p"), "WarmPoolNotFound", 'SandboxWarmPool "p" not found'),
+        (errors.template_not_found("t"), "TemplateNotFound", 'SandboxTemplate "t" not found'),
+        (errors.pool_not_found("p"), "WarmPoolNotFound", 'SandboxWarmPool "p" not found'),
         (
-            problems.adoption_conflict("x"),
+            errors.adoption_conflict("x"),
             "AdoptionConflict",
             "adoption write conflict: x; the next pass retries from a converged view",
         ),
         (
-            problems.create_pending(),
+            errors.create_pending(),
             "SandboxCreatePending",
             "Sandbox already created; waiting for cache to converge",
         ),
-        (problems.invalid_metadata("x"), "InvalidMetadata", "invalid additionalPodMetadata: x"),
+        (errors.invalid_metadata("x"), "InvalidMetadata", "invalid additionalPodMetadata: x"),
         (
-            problems.environment_rejected("x"),
+            errors.environment_rejected("x"),
             "EnvVarsInjectionRejected",
             "environment variable injection rejected: x",
         ),
-        (problems.volume_claim_templates_rejected("x"), "VolumeClaimTemplatesError", "x"),
+        (errors.volume_claim_templates_rejected("x"), "VolumeClaimTemplatesError", "x"),
         (
-            problems.expired_but_not_owned("s", "c"),
+            errors.expired_but_not_owned("s", "c"),
             "ClaimExpired",
             'Claim expired. sandbox not owned by this claim: sandbox "s" is not owned by claim "c"; deletion skipped.',
         ),
-        (problems.failure("boom"), "ReconcilerError", "Error seen: boom"),
+        (errors.failure("boom"), "ReconcilerError", "Error seen: boom"),
     ],
-    ids=lambda value: value.reason if isinstance(value, Problem) else "",
+    ids=lambda value: value.reason if isinstance(value, ClaimError) else "",
 )
-def test_a_problem_is_what_the_claim_says(problem: Problem, reason: str, message: str) -> None:
-    status = next_status(view(), None, problem, NOW)
+def test_a_problem_is_what_the_claim_says(error: ClaimError, reason: str, message: str) -> None:
+    status = next_status(view(), None, error, NOW)
     assert condition(status) == ready("False", reason, message, STAMP)
 
 
@@ -131,7 +131,7 @@ def test_the_time_moves_only_with_the_status() -> None:
     assert condition(next_status(before, box(waiting), None, NOW)) == ready(
         "False", "DependenciesNotReady", "Pod does not exist", EARLIER
     )
-    assert condition(next_status(before, None, problems.failure("x"), NOW)) == ready(
+    assert condition(next_status(before, None, errors.failure("x"), NOW)) == ready(
         "False", "ReconcilerError", "Error seen: x", EARLIER
     )
 
@@ -173,18 +173,18 @@ def test_they_go_with_the_sandbox() -> None:
 
 def test_e42_they_stay_when_something_goes_wrong() -> None:
     for sandbox_there in (None, box(ready_status())):
-        status = next_status(view(named=NAMED), sandbox_there, problems.failure("x"), NOW)
+        status = next_status(view(named=NAMED), sandbox_there, errors.failure("x"), NOW)
         assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.1",))
 
 
 def test_e43_they_go_if_what_they_name_is_anothers() -> None:
-    status = next_status(view(named=NAMED), None, problems.expired_but_not_owned("s", "c"), NOW, expired=True)
+    status = next_status(view(named=NAMED), None, errors.expired_but_not_owned("s", "c"), NOW, expired=True)
     assert status.sandbox_name == ""
 
 
 def test_a_create_that_was_too_quick_leaves_a_named_sandbox_alone() -> None:
     before = view([ready("True")], NAMED)
-    assert next_status(before, None, problems.create_pending(), NOW) == ClaimStatus.of(before)
+    assert next_status(before, None, errors.create_pending(), NOW) == ClaimStatus.of(before)
 
 
 # --- the write -------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.errors import ClaimError, Retry
 from sandpool.controllers.claim.volumes import merge
 
 
@@ -14,7 +14,7 @@ def volume(name: str, size: str = "1Gi") -> Object:
 
 
 def refused(template: list[Object], claim: list[Object], policy: str) -> str:
-    with pytest.raises(Problem) as caught:
+    with pytest.raises(ClaimError) as caught:
         merge(template, claim, policy)
     assert (caught.value.reason, caught.value.retry) == ("VolumeClaimTemplatesError", Retry.NEVER)
     return caught.value.message

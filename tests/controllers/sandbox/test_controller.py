@@ -12,15 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.conditions import condition_of, is_ready
-from sandpool.api.kinds import (
-    EVENT,
-    PERSISTENT_VOLUME_CLAIM,
-    POD,
-    SANDBOX,
-    SANDBOX_CLAIM,
-    SANDBOX_WARM_POOL,
-    SERVICE,
-)
+from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
 from sandpool.api.labels import (
     ADOPTABLE,
     CREATED_BY,
@@ -33,9 +25,9 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
-from sandpool.controllers.caches import Caches, Reflection
+from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
-from sandpool.controllers.sandbox.plan import Settings
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
@@ -44,7 +36,7 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.testing.objects import new, owner_reference
@@ -69,7 +61,7 @@ class Rig:
         self.caches = Caches()
         self.recorder = Recorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
-        self.reflection = Reflection(self.caches, controller, clock, Random(0))
+        self.informers = InformerSet(self.caches, controller, clock, Random(0))
         self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
 
     @property
@@ -132,9 +124,9 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.start()
     rig = Rig(server, clock)
     rig.recorder.start()
-    tasks = [asyncio.create_task(rig.node.run()), asyncio.create_task(rig.reflection.run())]
+    tasks = [asyncio.create_task(rig.node.run()), asyncio.create_task(rig.informers.run())]
     await rig.node.synced()
-    await rig.reflection.synced()
+    await rig.informers.synced()
     tasks.append(asyncio.create_task(rig.sandboxes.controller.run()))
     await rig.settle()
     rig.writes()
@@ -276,7 +268,7 @@ async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) 
 
 
 async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
-    rig.sandboxes.settings = Settings(write_behind=timedelta(seconds=0.5))
+    rig.sandboxes.settings = SandboxOptions(write_behind=timedelta(seconds=0.5))
     await rig.sandbox()
     rig.writes()
     await rig.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {"color": "red"}}}}})

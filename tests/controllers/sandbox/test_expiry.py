@@ -9,7 +9,7 @@ from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView
 from sandpool.controllers.sandbox.expiry import ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 from sandpool.kube.patches import merge_patch
 from sandpool.testing import sandboxes
 

@@ -13,12 +13,13 @@ from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SERVICE, S
 from sandpool.api.labels import SANDBOX_FIELD_MANAGER
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
+from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Observed, Performed, Settings, conclude, plan
-from sandpool.controllers.writes import Create, Patch, Write
+from sandpool.controllers.sandbox.plan import Children, Observed, Performed, conclude, plan
+from sandpool.controllers.writer import Create, Patch, Write
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, pod
 from sandpool.testing.sandboxes import pod_status, pod_template
 
@@ -37,9 +38,9 @@ class Controller:
     async def run(self) -> Object:
         """One pass over the sandbox ``box``. Returns it as it is afterwards."""
         observed = await self._observe()
-        planned = plan(observed, Settings(), self.now)
+        planned = plan(observed, SandboxOptions(), self.now)
         if isinstance(planned, Children):
-            conclusion = conclude(observed, planned, await self._perform(planned), Settings(), self.now)
+            conclusion = conclude(observed, planned, await self._perform(planned), SandboxOptions(), self.now)
             assert not conclusion.errors
             await self._write_status(conclusion.status_patch)
         elif isinstance(planned, ExpiryPlan):

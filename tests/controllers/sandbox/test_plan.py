@@ -9,16 +9,17 @@ from sandpool.api import events
 from sandpool.api.kinds import POD, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
+from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_patch
 from sandpool.testing import sandboxes
 from sandpool.testing.sandboxes import pod_status, pod_template
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-SETTINGS = Settings()
+SETTINGS = SandboxOptions()
 READY = pod_status("Running", ready=True, ips=["10.0.0.1"])
 TWO = "multiple Pods (2) are controlled by this Sandbox; refusing to choose or create a Pod"
 
@@ -39,7 +40,7 @@ class Pass:
         waiting: Waiting | None = None,
         now: datetime = START,
         later: datetime | None = None,
-        settings: Settings = SETTINGS,
+        settings: SandboxOptions = SETTINGS,
         **failures: Any,
     ) -> None:
         view = SandboxView.from_object(sandbox)
@@ -143,7 +144,7 @@ def test_a_slow_launch_tells_where_it_stands_when_it_lasts() -> None:
 
 
 def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> None:
-    impatient = Settings(patience=timedelta(0))
+    impatient = SandboxOptions(status_delay=timedelta(0))
     assert Pass(box(), settings=impatient).condition("Ready") == (
         "False",
         "DependenciesNotReady",
@@ -368,7 +369,7 @@ def test_more_time_brings_a_retained_sandbox_back() -> None:
 
 # --- writing behind --------------------------------------------------------------------------------------------------
 
-BEHIND = Settings(write_behind=timedelta(seconds=60))
+BEHIND = SandboxOptions(write_behind=timedelta(seconds=60))
 
 
 def relabelled() -> Object:

@@ -12,7 +12,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, controller_reference
 from sandpool.controllers.sandbox.pod import PodPlan, new_pod, plan_pod
 from sandpool.controllers.sandbox.pod_metadata import new_metadata
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.testing import sandboxes
 from sandpool.testing.sandboxes import pod_template
 
@@ -81,7 +81,7 @@ def test_a_missing_pod_is_made_in_one_write() -> None:
 
 def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
     """Members of pools are created with it; taking it away and writing it again would be two writes for nothing."""
-    assert (planned(box("box")).repair, planned(box("box")).look_for) == (None, "")
+    assert (planned(box("box")).repair, planned(box("box")).refresh) == (None, "")
     assert planned(suspended("box")).repair is None
     sandbox = box("box")
     assert planned(sandbox, own(sandbox)).repair is None
@@ -91,7 +91,7 @@ def test_an_annotation_that_repeats_the_name_is_left_alone() -> None:
 def test_an_annotation_that_leads_nowhere_is_removed_and_the_pod_made_under_the_sandbox_name(annotation: str) -> None:
     plan = planned(box(annotation))
     assert plan.repair == repaired(None)
-    assert plan.look_for == annotation
+    assert plan.refresh == annotation
     assert isinstance(plan.write, Create)
     assert plan.write.object["metadata"]["name"] == "box"
 

@@ -9,7 +9,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, ServiceView, controller_reference
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service, service_ports
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.testing import sandboxes
 
 HASH = "agents.x-k8s.io/sandbox-name-hash"

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object
-from sandpool.controllers.run import Settings
+from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.queue import WorkQueue
 from sandpool.engine.turnstile import PATIENCE
 from sandpool.testing.clock import ManualClock
@@ -27,7 +27,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     """In which there is a claim that is never done with, time stands still, and more sandboxes are kept warm than
     there are workers."""
     home = await InProcessHome.start(tmp_path)
-    world = World(home, clock=ManualClock(), settings=Settings(sandbox_workers=WORKERS))
+    world = World(home, clock=ManualClock(), settings=ControllerOptions(sandbox_workers=WORKERS))
     await world.start()
     await world.pool(len(KEPT), filled=False)
     pool = await world.get(SANDBOX_WARM_POOL, "pool")

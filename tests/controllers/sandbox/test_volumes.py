@@ -4,7 +4,7 @@ from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, SANDBOX
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, VolumeClaimView, controller_reference
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes, pod_volumes, volume_claim_names
-from sandpool.controllers.writes import Create, Patch
+from sandpool.controllers.writer import Create, Patch
 from sandpool.testing import sandboxes
 
 HASH = "agents.x-k8s.io/sandbox-name-hash"

@@ -14,12 +14,12 @@ from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.controllers.caches import Caches, Reflection
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.template.controller import TemplateController
+from sandpool.controllers.writer import ApiWriter
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.sandboxes import pod_template
@@ -37,8 +37,8 @@ class Rig:
         self.clock = clock
         self.wire = Wire(server.client(name="controller").transport)
         client, caches = Client(self.wire), Caches()
-        self.reflection = Reflection(caches, client, clock, Random(0))
-        self.templates = TemplateController(caches, Performer(client, caches), clock, Random(0))
+        self.informers = InformerSet(caches, client, clock, Random(0))
+        self.templates = TemplateController(caches, ApiWriter(client, caches), clock, Random(0))
 
     async def settle(self) -> None:
         await settle(self.clock, self.wire)
@@ -75,8 +75,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     server = ApiServer(tmp_path, clock=clock)
     await server.start()
     rig = Rig(server, clock)
-    tasks = [asyncio.create_task(rig.reflection.run())]
-    await rig.reflection.synced()
+    tasks = [asyncio.create_task(rig.informers.run())]
+    await rig.informers.synced()
     tasks.append(asyncio.create_task(rig.templates.controller.run()))
     yield rig
     for task in tasks:

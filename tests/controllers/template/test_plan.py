@@ -6,11 +6,11 @@ from typing import Any
 from sandpool.api.kinds import NETWORK_POLICY, SANDBOX_TEMPLATE
 from sandpool.api.resource import Object
 from sandpool.api.views import NetworkPolicyView, TemplateView
+from sandpool.controllers.template.network_policy import network_policy_spec
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
-from sandpool.controllers.template.policy import policy_spec
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing import sandboxes
 
 HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
@@ -28,7 +28,7 @@ def planned(template: Object, policy: Object | None = None) -> TemplatePlan:
 
 
 def policy_of(template: Object) -> Object:
-    return sandboxes.template_policy(template, policy_spec(TemplateView.from_object(template)))
+    return sandboxes.template_policy(template, network_policy_spec(TemplateView.from_object(template)))
 
 
 def test_a_new_template_gets_its_label_and_its_policy() -> None:
@@ -54,7 +54,7 @@ def test_a_new_template_gets_its_label_and_its_policy() -> None:
                     }
                 ],
             },
-            "spec": policy_spec(TemplateView.from_object(template)),
+            "spec": network_policy_spec(TemplateView.from_object(template)),
         },
     )
     assert not plan.error

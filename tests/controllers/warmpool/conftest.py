@@ -13,10 +13,10 @@ from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH, TEMPLATE_REF_HASH, W
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.options import WarmPoolOptions
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
-from sandpool.controllers.warmpool.settings import Settings
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -41,10 +41,12 @@ class Scene:
         metadata = {"namespace": "ns", "name": "test-pool", "uid": "pool-uid", "generation": 4}
         return WarmPoolView.from_object({"metadata": metadata, "spec": spec})
 
-    def blueprint(self, image: str = "example.com/image:1", name: str = "test-template", **spec: Any) -> Blueprint:
+    def revision(
+        self, image: str = "example.com/image:1", name: str = "test-template", **spec: Any
+    ) -> TemplateRevision:
         pod_template: Object = {"spec": {"containers": [{"name": "main", "image": image}]}}
         obj = {"metadata": {"name": name}, "spec": {"podTemplate": pod_template, **spec}}
-        return Blueprint.of(TemplateView.from_object(obj))
+        return TemplateRevision.of(TemplateView.from_object(obj))
 
     def member(
         self,
@@ -65,7 +67,7 @@ class Scene:
     ) -> SandboxView:
         """``since``: how long ago it became as ready as it is, if it ever was. ``scheduled``: what it says about its
         pod having a node, and since how long."""
-        blueprint = self.blueprint(image, template)
+        revision = self.revision(image, template)
         metadata: Object = {
             "namespace": namespace,
             "name": name,
@@ -75,8 +77,8 @@ class Scene:
             "labels": {
                 WARM_POOL: name_hash(pool),
                 LAUNCH_TYPE: "warm",
-                TEMPLATE_REF_HASH: blueprint.ref_hash,
-                TEMPLATE_HASH: blueprint.hash,
+                TEMPLATE_REF_HASH: revision.ref_hash,
+                TEMPLATE_HASH: revision.hash,
             },
         }
         for key, value in (labels or {}).items():
@@ -110,7 +112,7 @@ class Scene:
                 {"type": "PodScheduled", "status": status, "reason": reason, "lastTransitionTime": moment}
             )
         return SandboxView.from_object(
-            {"metadata": metadata, "spec": blueprint.spec, "status": {"conditions": conditions}}
+            {"metadata": metadata, "spec": revision.spec, "status": {"conditions": conditions}}
         )
 
     def members(self, count: int, prefix: str = "m", **fields: Any) -> list[SandboxView]:
@@ -132,7 +134,7 @@ class Scene:
         **fields: Any,
     ) -> Seen:
         by_name = {pod.name: pod for pod in pods}
-        given: dict[str, Any] = {"blueprint": self.blueprint(), "now": self.now, **fields}
+        given: dict[str, Any] = {"revision": self.revision(), "now": self.now, **fields}
         return Seen(pool, list(sandboxes), pod_of=lambda sandbox: by_name.get(sandbox.pod_name), **given)
 
     def plan(
@@ -140,11 +142,11 @@ class Scene:
         pool: WarmPoolView,
         sandboxes: Iterable[SandboxView] = (),
         *,
-        settings: Settings | None = None,
+        settings: WarmPoolOptions | None = None,
         memory: Memory | None = None,
         **fields: Any,
     ) -> Plan:
-        return plan(self.seen(pool, sandboxes, **fields), settings or Settings(), memory or Memory())
+        return plan(self.seen(pool, sandboxes, **fields), settings or WarmPoolOptions(), memory or Memory())
 
     def with_status(self, pool: WarmPoolView, plan: Plan) -> WarmPoolView:
         """The pool once the plan's status is written."""

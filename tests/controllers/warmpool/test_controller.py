@@ -12,10 +12,10 @@ from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.cache import Key
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.recorder import Recorder
@@ -297,8 +297,8 @@ async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often(
     caches.templates.saw(template())
     pools = WarmPoolController(
         caches,
-        Blueprints(caches),
-        Performer(client, caches),
+        TemplateRevisions(caches),
+        ApiWriter(client, caches),
         Recorder(client, clock, "test"),
         Metrics(),
         clock,

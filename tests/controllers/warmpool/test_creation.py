@@ -7,7 +7,7 @@ import pytest
 from sandpool.api.labels import SAFE_TO_EVICT
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, TemplateView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.sandbox.pod import new_pod
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.members import repair, sort_members
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def test_the_whole_member(scene: Scene) -> None:
-    blueprint = scene.blueprint()
-    assert new_member(scene.pool(), blueprint, "test-pool-abcde", enable_eviction=True) == {
+    revision = scene.revision()
+    assert new_member(scene.pool(), revision, "test-pool-abcde", enable_eviction=True) == {
         "apiVersion": "agents.x-k8s.io/v1beta1",
         "kind": "Sandbox",
         "metadata": {
@@ -28,8 +28,8 @@ def test_the_whole_member(scene: Scene) -> None:
             "labels": {
                 "agents.x-k8s.io/warm-pool-sandbox": "59733166",
                 "agents.x-k8s.io/sandbox-template-ref-hash": "69155462",
-                "agents.x-k8s.io/sandbox-template-hash": blueprint.hash,
-                "agents.x-k8s.io/sandbox-pod-template-hash": blueprint.pod_template_hash,
+                "agents.x-k8s.io/sandbox-template-hash": revision.hash,
+                "agents.x-k8s.io/sandbox-pod-template-hash": revision.pod_template_hash,
                 "agents.x-k8s.io/launch-type": "warm",
                 "agents.x-k8s.io/created-by": "controller",
             },
@@ -55,8 +55,8 @@ def test_the_whole_member(scene: Scene) -> None:
                     "labels": {
                         "agents.x-k8s.io/warm-pool-sandbox": "59733166",
                         "agents.x-k8s.io/sandbox-template-ref-hash": "69155462",
-                        "agents.x-k8s.io/sandbox-template-hash": blueprint.hash,
-                        "agents.x-k8s.io/sandbox-pod-template-hash": blueprint.pod_template_hash,
+                        "agents.x-k8s.io/sandbox-template-hash": revision.hash,
+                        "agents.x-k8s.io/sandbox-pod-template-hash": revision.pod_template_hash,
                     },
                 },
                 "spec": {
@@ -85,15 +85,15 @@ def test_edge_31_what_the_template_says_about_eviction_stands(
 ) -> None:
     pod_template: Any = {"metadata": {"annotations": said}, "spec": {"containers": []}}
     template: Object = {"metadata": {"name": "t"}, "spec": {"podTemplate": pod_template}}
-    blueprint = Blueprint.of(TemplateView.from_object(template))
-    member = new_member(scene.pool(), blueprint, "m", enable_eviction=enabled)
+    revision = TemplateRevision.of(TemplateView.from_object(template))
+    member = new_member(scene.pool(), revision, "m", enable_eviction=enabled)
     pod = new_pod(SandboxView.from_object(member))
     assert (pod["metadata"].get("annotations") or {}).get(SAFE_TO_EVICT) == expected
 
 
 def test_a_new_member_is_one(scene: Scene) -> None:
-    pool, blueprint = scene.pool(), scene.blueprint()
-    member = SandboxView.from_object(new_member(pool, blueprint, "m", enable_eviction=True))
+    pool, revision = scene.pool(), scene.revision()
+    member = SandboxView.from_object(new_member(pool, revision, "m", enable_eviction=True))
     assert sort_members(pool, [member], frozenset()).owned == (member,)
-    assert not Staleness(blueprint).is_stale(member)
+    assert not Staleness(revision).is_stale(member)
     assert repair(member, pool) is None

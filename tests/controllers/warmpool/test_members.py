@@ -6,7 +6,7 @@ from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import LAUNCH_TYPE, WARM_POOL
 from sandpool.api.views import SandboxView
 from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members
-from sandpool.controllers.writes import Delete, Patch
+from sandpool.controllers.writer import Delete, Patch
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene

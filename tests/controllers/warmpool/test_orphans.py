@@ -15,7 +15,7 @@ def names(sandboxes: tuple[SandboxView, ...]) -> list[str]:
 
 
 def vetted(scene: Scene, *orphans: SandboxView, missing: int, terminating: int = 0, settled: bool = True) -> Orphans:
-    staleness = Staleness(scene.blueprint())
+    staleness = Staleness(scene.revision())
     return vet(orphans, staleness, missing=missing, terminating=terminating, settled=settled)
 
 

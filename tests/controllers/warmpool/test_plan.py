@@ -11,13 +11,13 @@ from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH
 from sandpool.api.resource import Object
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan
 from sandpool.controllers.warmpool.progress import Progress
 from sandpool.controllers.warmpool.refill import Supply
-from sandpool.controllers.warmpool.settings import Settings
-from sandpool.controllers.writes import Delete, Patch
+from sandpool.controllers.writer import Delete, Patch
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
@@ -75,7 +75,7 @@ def test_r19_edge_22_members_on_their_way_out_take_up_room(scene: Scene) -> None
 
 
 def test_without_a_template_nothing_is_created(scene: Scene) -> None:
-    plan = scene.plan(scene.pool(5), scene.members(2), blueprint=None)
+    plan = scene.plan(scene.pool(5), scene.members(2), revision=None)
     assert (plan.create, plan.delete, plan.requeue) == (0, (), None)
     assert condition(plan) == ("False", "TemplateNotFound")
     assert "updatedReplicas" not in status(plan)
@@ -84,8 +84,8 @@ def test_without_a_template_nothing_is_created(scene: Scene) -> None:
 @pytest.mark.parametrize("strategy", ["", RECREATE, ROLLING_UPDATE])
 def test_without_a_template_nobody_is_stale_and_surplus_still_goes(scene: Scene, strategy: str) -> None:
     pool = scene.pool(2, strategy)
-    assert len(scene.plan(pool, scene.members(5), blueprint=None).delete) == 3
-    assert scene.plan(pool, scene.members(2, image=NEW), blueprint=None).delete == ()
+    assert len(scene.plan(pool, scene.members(5), revision=None).delete) == 3
+    assert scene.plan(pool, scene.members(2, image=NEW), revision=None).delete == ()
 
 
 def test_a_pool_being_deleted_is_left_alone(scene: Scene) -> None:
@@ -95,7 +95,7 @@ def test_a_pool_being_deleted_is_left_alone(scene: Scene) -> None:
 
 
 def test_edge_29_stuck_members_go_while_the_refill_is_held(scene: Scene) -> None:
-    settings = Settings(replenish_delay=20)
+    settings = WarmPoolOptions(replenish_delay=20)
     pool = scene.pool(5)
     memory = scene.plan(pool, scene.members(5), settings=settings).memory
     members = [*scene.members(3), scene.member("stuck", ready=False, age=999)]
@@ -125,7 +125,7 @@ def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> No
 def test_a_changed_template_is_tried_at_once(scene: Scene) -> None:
     memory = Memory(supply=Supply(breaker=Breaker(9, scene.at(250), "invalid")), progress=Progress("another"))
     assert scene.plan(scene.pool(5), memory=memory).create == 5
-    known = replace(memory, progress=Progress(scene.blueprint().hash))
+    known = replace(memory, progress=Progress(scene.revision().hash))
     assert scene.plan(scene.pool(5), memory=known).create == 0
 
 
@@ -133,23 +133,23 @@ def test_a_changed_template_is_tried_at_once(scene: Scene) -> None:
 
 
 def test_edge_22_recreate_deletes_all_stale_members_and_creates_none_yet(scene: Scene) -> None:
-    plan = scene.plan(scene.pool(3, RECREATE), scene.members(3), blueprint=scene.blueprint(NEW))
+    plan = scene.plan(scene.pool(3, RECREATE), scene.members(3), revision=scene.revision(NEW))
     assert plan.delete == tuple(Delete(SANDBOX, f"m{n}", f"uid-m{n}", f"rv-m{n}") for n in range(3))
     assert plan.create == 0
     assert condition(plan) == ("True", "Replenishing")
-    assert scene.plan(scene.pool(3, RECREATE), blueprint=scene.blueprint(NEW)).create == 3
+    assert scene.plan(scene.pool(3, RECREATE), revision=scene.revision(NEW)).create == 3
 
 
 def test_r8_recreate_leaves_no_stale_member_to_be_claimed(scene: Scene) -> None:
     members = [*scene.members(3), *scene.members(2, "new", image=NEW)]
-    plan = scene.plan(scene.pool(5, RECREATE), members, blueprint=scene.blueprint(NEW), settled=False)
+    plan = scene.plan(scene.pool(5, RECREATE), members, revision=scene.revision(NEW), settled=False)
     assert deleted(plan) == ["m0", "m1", "m2"]
 
 
 @pytest.mark.parametrize("strategy", ["", ON_REPLENISH, "Unheard"])
 def test_edge_27_on_replenish_keeps_stale_members(scene: Scene, strategy: str) -> None:
-    for blueprint in (scene.blueprint(NEW), scene.blueprint(name="other")):
-        plan = scene.plan(scene.pool(3, strategy), scene.members(3), blueprint=blueprint)
+    for revision in (scene.revision(NEW), scene.revision(name="other")):
+        plan = scene.plan(scene.pool(3, strategy), scene.members(3), revision=revision)
         assert (plan.delete, plan.create) == ((), 0)
         assert condition(plan) == ("True", "OutdatedInUse")
         assert status(plan)["replicas"] == 3
@@ -159,13 +159,13 @@ def test_edge_27_on_replenish_keeps_stale_members(scene: Scene, strategy: str) -
 def test_r57_claimed_sandboxes_are_never_touched(scene: Scene) -> None:
     claimed = scene.members(3, owner="claim-uid")
     for strategy in (RECREATE, ON_REPLENISH, ROLLING_UPDATE):
-        plan = scene.plan(scene.pool(0, strategy), claimed, blueprint=scene.blueprint(NEW))
+        plan = scene.plan(scene.pool(0, strategy), claimed, revision=scene.revision(NEW))
         assert (plan.delete, plan.discard, plan.patches) == ((), (), ())
 
 
 def test_edge_26_foreign_orphans_are_discarded_and_the_others_adopted(scene: Scene) -> None:
     orphans = [
-        scene.member("spoofed", owner=None, image=NEW, labels={TEMPLATE_HASH: scene.blueprint().hash}),
+        scene.member("spoofed", owner=None, image=NEW, labels={TEMPLATE_HASH: scene.revision().hash}),
         scene.member("fits", owner=None),
     ]
     plan = scene.plan(scene.pool(3), orphans)
@@ -204,7 +204,7 @@ def test_r21_unschedulable_members_are_kept_and_not_multiplied(scene: Scene) -> 
 def test_r22_edge_28_a_quiet_pool_wakes_itself(scene: Scene) -> None:
     pool = scene.pool(1)
     assert scene.plan(pool, scene.members(1, ready=False)).requeue == 302.0
-    custom = Settings(readiness_grace_period=10, unschedulable_recheck_interval=7)
+    custom = WarmPoolOptions(readiness_grace_period=10, unschedulable_recheck_interval=7)
     assert scene.plan(pool, scene.members(1, ready=False), settings=custom).requeue == 12.0
     pods = [scene.pod("m0")]
     assert scene.plan(pool, scene.members(1, ready=False, age=11), pods=pods, settings=custom).requeue == 7
@@ -258,7 +258,7 @@ def test_a_pool_of_none_is_emptied(scene: Scene) -> None:
 
 
 def test_surplus_members_are_deleted_in_batches(scene: Scene) -> None:
-    assert len(scene.plan(scene.pool(0), scene.members(4), settings=Settings(max_batch_size=3)).delete) == 3
+    assert len(scene.plan(scene.pool(0), scene.members(4), settings=WarmPoolOptions(max_batch_size=3)).delete) == 3
 
 
 def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) -> None:
@@ -271,11 +271,11 @@ def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) 
 
 def test_a_rollout_makes_current_members_before_outdated_ones_go(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=2, maxUnavailable=0)
-    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW))
+    plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW))
     assert (plan.create, plan.delete) == (2, ())
     assert condition(plan) == ("True", "RollingOut")
     members = [*scene.members(4), *scene.members(2, "new", image=NEW)]
-    plan = scene.plan(pool, members, blueprint=scene.blueprint(NEW))
+    plan = scene.plan(pool, members, revision=scene.revision(NEW))
     assert (plan.create, len(plan.delete)) == (0, 2)
     assert status(plan)["updatedReplicas"] == status(plan)["updatedReadyReplicas"] == 2
 
@@ -283,27 +283,27 @@ def test_a_rollout_makes_current_members_before_outdated_ones_go(scene: Scene) -
 def test_a_rollout_counts_members_on_their_way_out(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
     members = [*scene.members(3), scene.member("going", deleting=True)]
-    assert scene.plan(pool, members, blueprint=scene.blueprint(NEW)).create == 1
+    assert scene.plan(pool, members, revision=scene.revision(NEW)).create == 1
 
 
 def test_a_rollout_waits_for_what_is_outstanding(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxUnavailable=4)
-    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW), settled=False)
+    plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), settled=False)
     assert (plan.create, plan.delete, plan.requeue) == (0, (), 30.0)
 
 
 def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=1, maxUnavailable=1)
-    blueprint = scene.blueprint(NEW)
+    revision = scene.revision(NEW)
     broken = scene.members(2, "new", image=NEW, ready=False, age=301)
-    plan = scene.plan(pool, [*scene.members(3), *broken], blueprint=blueprint)
+    plan = scene.plan(pool, [*scene.members(3), *broken], revision=revision)
     assert deleted(plan) == ["new0", "new1"]
     assert condition(plan) == ("False", "ProgressDeadlineExceeded")
     assert condition(plan, "Available") == ("True", "MinimumReplicasAvailable")
     # It goes on trying, with as many as before, and does not pretend to make progress.
     pool = scene.with_status(pool, plan)
     stopped = pool.status.conditions
-    later: dict[str, Any] = {"blueprint": blueprint, "memory": plan.memory, "now": scene.at(5)}
+    later: dict[str, Any] = {"revision": revision, "memory": plan.memory, "now": scene.at(5)}
     plan = scene.plan(pool, scene.members(3), **later)
     assert (plan.create, plan.delete) == (2, ())
     young = scene.members(2, "new", image=NEW, ready=False)
@@ -311,19 +311,19 @@ def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> 
     assert (plan.create, plan.delete) == (0, ())
     assert scene.with_status(pool, plan).status.conditions == stopped
     # A repaired template replaces the broken members first.
-    fixed = scene.blueprint("example.com/image:3")
-    plan = scene.plan(pool, [*scene.members(3), *young], **{**later, "blueprint": fixed})
+    fixed = scene.revision("example.com/image:3")
+    plan = scene.plan(pool, [*scene.members(3), *young], **{**later, "revision": fixed})
     assert condition(plan) == ("True", "RollingOut")
     assert sorted(deleted(plan)) == ["new0", "new1"]
 
 
 def test_members_taken_away_by_a_rollout_do_not_delay_the_refill(scene: Scene) -> None:
-    settings = Settings(replenish_delay=60)
+    settings = WarmPoolOptions(replenish_delay=60)
     pool = scene.pool(4, ROLLING_UPDATE, maxSurge=0, maxUnavailable=1)
-    plan = scene.plan(pool, scene.members(4), blueprint=scene.blueprint(NEW), settings=settings)
+    plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), settings=settings)
     assert len(plan.delete) == 1
     plan = scene.plan(
-        pool, scene.members(3), blueprint=scene.blueprint(NEW), settings=settings, memory=plan.memory, now=scene.at(1)
+        pool, scene.members(3), revision=scene.revision(NEW), settings=settings, memory=plan.memory, now=scene.at(1)
     )
     assert plan.create == 1
 

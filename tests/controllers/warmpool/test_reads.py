@@ -14,10 +14,10 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.cache import Key
 from sandpool.engine.metrics import Metrics
 from sandpool.engine.recorder import Recorder
@@ -91,14 +91,14 @@ class Scenery:
         turnstile = Delay(clock, meanwhile)
         pools = WarmPoolController(
             self.caches,
-            Blueprints(self.caches),
-            Performer(Client(CourteousTransport(api, turnstile)), self.caches),
+            TemplateRevisions(self.caches),
+            ApiWriter(Client(CourteousTransport(api, turnstile)), self.caches),
             Recorder(Client(api), clock, "test"),
             Metrics(),
             clock,
             Random(0),
             turnstile=turnstile,
-            directly=Performer(Client(api), self.caches),
+            direct_writer=ApiWriter(Client(api), self.caches),
         )
         with suppress(ServiceUnavailable):
             await pools.reconcile(Key(self.pool["metadata"]["namespace"], "pool"))

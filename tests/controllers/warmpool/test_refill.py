@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.bucket import Bucket
 from sandpool.controllers.warmpool.hold import Hold
 from sandpool.controllers.warmpool.refill import Refill, Supply, refill, slow_start
-from sandpool.controllers.warmpool.settings import Settings
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def refilled(
     scene: Scene, missing: int, supply: Supply | None = None, settled: bool = True, **settings: float
 ) -> Refill:
-    given = Settings(**settings)  # type: ignore[arg-type]
+    given = WarmPoolOptions(**settings)  # type: ignore[arg-type]
     return refill(missing, settled=settled, supply=supply or Supply(), now=scene.now, settings=given)
 
 

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from sandpool.api.conditions import find_condition
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.options import WarmPoolOptions
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
 from sandpool.controllers.warmpool.refill import slow_start
 from sandpool.controllers.warmpool.rollout import Bounds
-from sandpool.controllers.warmpool.settings import Settings
 from sandpool.engine.expectations import Expectations
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Member:
 
 
 class World:
-    def __init__(self, scene: Scene, pool: WarmPoolView, given: Settings) -> None:
+    def __init__(self, scene: Scene, pool: WarmPoolView, given: WarmPoolOptions) -> None:
         self.scene = scene
         self.pool = pool
         self.settings = given
@@ -187,14 +187,14 @@ class World:
 
     # --- the controller ----------------------------------------------------------------------------------------------
 
-    def blueprint(self) -> Blueprint:
-        return self.scene.blueprint(self.image)
+    def revision(self) -> TemplateRevision:
+        return self.scene.revision(self.image)
 
     def seen(self) -> Seen:
         return Seen(
             pool=self.pool,
             sandboxes=[member.view() for member in self.cache.values()],
-            blueprint=self.blueprint(),
+            revision=self.revision(),
             pod_of=self.pod_of,
             now=self.time.now(),
             pending_deletions=self.expectations.pending_deletions("pool"),
@@ -240,7 +240,7 @@ class World:
             for _ in range(size):
                 self.names += 1
                 name = f"test-pool-{self.names:05}"
-                obj = new_member(self.pool, self.blueprint(), name, enable_eviction=True)
+                obj = new_member(self.pool, self.revision(), name, enable_eviction=True)
                 self.truth[name] = Member(obj, self.image, self.time.now())
                 self.unseen.add(name)
                 succeeded += 1
@@ -315,7 +315,7 @@ steps = st.lists(st.tuples(st.sampled_from((*COMMON, *COMMON, *RARE)), st.intege
 strategies = st.sampled_from(["OnReplenish", "Recreate", "RollingUpdate"])
 bounds = st.none() | st.integers(0, 3) | st.sampled_from(["0%", "25%", "50%", "100%"])
 shaping = st.builds(
-    Settings,
+    WarmPoolOptions,
     replenish_delay=st.sampled_from([0.0, 0.0, 5.0, None]),
     max_refill_rate=st.sampled_from([0.0, 0.0, 0.5, 3.0]),
     max_batch_size=st.sampled_from([300, 2]),
@@ -337,7 +337,7 @@ def test_r18_r19_a_pool_is_never_too_large_and_comes_to_rest(
     strategy: str,
     max_surge: int | str | None,
     max_unavailable: int | str | None,
-    shaping: Settings,
+    shaping: WarmPoolOptions,
     steps: list[tuple[Any, int]],
 ) -> None:
     pool = scene.pool(replicas, strategy, maxSurge=max_surge, maxUnavailable=max_unavailable)
@@ -348,8 +348,10 @@ def test_r18_r19_a_pool_is_never_too_large_and_comes_to_rest(
     world.check_rest()
 
 
-def filled(scene: Scene, strategy: str = "", replicas: int = 4, given: Settings | None = None, **rolling: Any) -> World:
-    world = World(scene, scene.pool(replicas, strategy, **rolling), given or Settings())
+def filled(
+    scene: Scene, strategy: str = "", replicas: int = 4, given: WarmPoolOptions | None = None, **rolling: Any
+) -> World:
+    world = World(scene, scene.pool(replicas, strategy, **rolling), given or WarmPoolOptions())
     world.settle()
     world.check_rest()
     return world
@@ -369,7 +371,7 @@ def run(world: World, seconds: float, step: float = 10.0) -> None:
 
 
 def test_edge_21_five_passes_over_a_stale_list_create_the_pool_once(scene: Scene) -> None:
-    world = World(scene, scene.pool(4), Settings())
+    world = World(scene, scene.pool(4), WarmPoolOptions())
     for _ in range(5):
         world.reconcile()
     assert world.created == 4
@@ -411,7 +413,7 @@ def test_r21_an_hour_without_capacity_creates_nothing(scene: Scene) -> None:
 
 
 def test_r27_failing_creation_is_tried_rarely_and_recovers(scene: Scene) -> None:
-    world = World(scene, scene.pool(4), Settings())
+    world = World(scene, scene.pool(4), WarmPoolOptions())
     world.creations_fail = True
     attempts = 0
     for _ in range(3600):

@@ -12,7 +12,7 @@ from sandpool.node.images import toolchain
 from sandpool.node.images.builtin import BuiltIn
 from sandpool.node.images.reference import parse
 from sandpool.node.images.resolver import Images
-from sandpool.node.pods.parts import ImageFailure
+from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
 from sandpool.testing.node_parts import FakeSecrets
 

@@ -18,7 +18,7 @@ from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object
 from sandpool.node.images.credentials import credentials
 from sandpool.node.images.resolver import Images
-from sandpool.node.pods.parts import ImageFailure
+from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
 from sandpool.testing.objects import new
 

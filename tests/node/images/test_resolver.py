@@ -13,7 +13,7 @@ from sandpool.node.images.reference import Reference, parse
 from sandpool.node.images.resolver import Images, import_image
 from sandpool.node.images.sources import SourceFailure, Unpacked
 from sandpool.node.images.store import ROOT, StoredImage
-from sandpool.node.pods.parts import ImageFailure
+from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
 

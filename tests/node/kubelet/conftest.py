@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from sandpool.kube.client import Client
-from sandpool.kube.door import Conversation
+from sandpool.kube.pod_access import StreamClient
 from sandpool.testing.kubelet import KubeletRig, kubelet_rig
 
 
-async def repeat(command: tuple[str, ...], client: Conversation) -> int:
+async def repeat(command: tuple[str, ...], client: StreamClient) -> int:
     await client.write(" ".join(command).encode())
     while data := await client.receive():
         await client.write(data)
@@ -28,5 +28,5 @@ class Rig:
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     async with kubelet_rig(tmp_path, repeat) as (kubelet, server):
-        kubelet.door.log = [b"one\n", b"two\n"]
+        kubelet.pod_access.log = [b"one\n", b"two\n"]
         yield Rig(kubelet, server.client())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandpool.server.streams.remote import SPDY_PROTOCOLS
+from sandpool.server.streams.remote_command import SPDY_PROTOCOLS
 from sandpool.testing.kubelet import PATIENCE, showing
 from sandpool.testing.watching import until
 
@@ -87,7 +87,7 @@ async def test_a_log_and_how_much_of_it(rig: Rig) -> None:
     async with asyncio.timeout(PATIENCE):
         assert b"one\n" in await reader.read()
     writer.close()
-    query = rig.kubelet.door.queries[-1]
+    query = rig.kubelet.pod_access.queries[-1]
     assert (query.container, query.follow, query.previous, query.timestamps) == ("side", True, True, True)
     assert (query.tail, query.limit, query.since) == (5, 9, 1767225600.0)
 
@@ -104,7 +104,7 @@ async def quiet(rig: Rig) -> AsyncIterator[Rig]:
     assert (await answer(rig, "GET", "/healthz"))[1] == "ok"
 
     async def idle() -> bool:
-        return rig.kubelet.door.running == 0
+        return rig.kubelet.pod_access.running == 0
 
     await until(idle)
 

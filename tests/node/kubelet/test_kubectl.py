@@ -17,7 +17,7 @@ import websocket
 import yaml
 
 from sandpool.engine.clock import SystemClock
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.control_plane import ControlPlane, kubelet_flags
 from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.separate_node import SeparateNode

@@ -15,9 +15,9 @@ from tests.node.kubelet.conftest import repeat
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
-from sandpool.node.kubelet.kubelet import Kubelet, KubeletError, Settings, way_to
-from sandpool.server.app import ApiServer
-from sandpool.server.pki import Authority
+from sandpool.node.kubelet.kubelet import Kubelet, KubeletError, KubeletOptions, local_address_toward
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving.pki import Authority
 from sandpool.testing.door import FakeDoor
 from sandpool.testing.kubelet import KubeletRig, showing
 
@@ -37,7 +37,7 @@ async def client(tmp_path: Path, authority: Authority) -> AsyncIterator[Client]:
     await server.stop()
 
 
-def kubelet(client: Client, directory: Path, settings: Settings) -> Kubelet:
+def kubelet(client: Client, directory: Path, settings: KubeletOptions) -> Kubelet:
     return Kubelet(client, SystemClock(), settings, "here", directory / "pki", lambda *_: None, FakeDoor(repeat))
 
 
@@ -46,7 +46,7 @@ async def test_clients_are_known_by_what_the_api_server_has_published(
 ) -> None:
     rig = KubeletRig(client, SystemClock(), tmp_path, repeat)
     rig.authority = authority
-    rig.kubelet.settings = Settings(address="127.0.0.1", port=0)
+    rig.kubelet.settings = KubeletOptions(address="127.0.0.1", port=0)
     await rig.start()
     answer = await rig.ask(authority.admin(), b"GET /pods HTTP/1.1\r\nHost: a\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 404")
@@ -62,7 +62,7 @@ async def test_without_an_authority_it_lets_nobody_in_and_says_so(
     else:
         name, namespace = AUTHENTICATION
         await client.patch(CONFIG_MAP, name, MergePatch({"data": None, **published}), namespace)
-    made = kubelet(client, tmp_path, Settings(port=0))
+    made = kubelet(client, tmp_path, KubeletOptions(port=0))
     assert await made.start() is None
     await made.stop()
     assert "exec, attach, port-forward and logs do not reach this node" in caplog.text
@@ -70,7 +70,7 @@ async def test_without_an_authority_it_lets_nobody_in_and_says_so(
 
 
 async def test_its_certificate_is_of_its_own_making_and_stays(client: Client, tmp_path: Path) -> None:
-    settings = Settings(port=0, found_at="127.0.0.1")
+    settings = KubeletOptions(port=0, found_at="127.0.0.1")
     endpoints = []
     for _ in range(2):
         made = kubelet(client, tmp_path, settings)
@@ -87,7 +87,7 @@ async def test_its_certificate_is_of_its_own_making_and_stays(client: Client, tm
 async def test_a_certificate_that_is_given(client: Client, tmp_path: Path, authority: Authority) -> None:
     rig = KubeletRig(client, SystemClock(), tmp_path, repeat)
     own = authority.kubelet("here", ["example.org"])
-    rig.kubelet.settings = Settings(address="127.0.0.1", port=0, identity=own)
+    rig.kubelet.settings = KubeletOptions(address="127.0.0.1", port=0, identity=own)
     await rig.start()
     _, writer = await asyncio.open_connection("127.0.0.1", rig.endpoint.port, ssl=showing(None))
     shown = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
@@ -99,7 +99,7 @@ async def test_a_certificate_that_is_given(client: Client, tmp_path: Path, autho
 
 async def test_a_port_that_is_taken(client: Client, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        made = kubelet(client, tmp_path, Settings(address="127.0.0.1", port=taken.getsockname()[1]))
+        made = kubelet(client, tmp_path, KubeletOptions(address="127.0.0.1", port=taken.getsockname()[1]))
         with pytest.raises(KubeletError, match=r"cannot listen on 127\.0\.0\.1.*in use.*--kubelet-port 0"):
             await made.start()
         await made.stop()
@@ -111,16 +111,16 @@ async def test_a_port_that_is_taken(client: Client, tmp_path: Path) -> None:
 async def test_an_authority_that_is_none(client: Client, tmp_path: Path, text: str) -> None:
     (tmp_path / "ca").write_text(text)
     with pytest.raises(KubeletError, match="authority of clients"):
-        await kubelet(client, tmp_path, Settings(port=0, client_ca=tmp_path / "ca")).start()
+        await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "ca")).start()
 
 
 async def test_an_authority_that_cannot_be_read(client: Client, tmp_path: Path) -> None:
     with pytest.raises(KubeletError, match="cannot be read"):
-        await kubelet(client, tmp_path, Settings(port=0, client_ca=tmp_path / "none")).start()
+        await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "none")).start()
 
 
 def test_the_way_to_the_api_server() -> None:
-    assert way_to("127.0.0.1", 6443) == "127.0.0.1"
-    assert way_to("localhost", 6443) in ("127.0.0.1", "::1")
+    assert local_address_toward("127.0.0.1", 6443) == "127.0.0.1"
+    assert local_address_toward("localhost", 6443) in ("127.0.0.1", "::1")
     with pytest.raises(OSError):
-        way_to("no-such-host.invalid", 6443)
+        local_address_toward("no-such-host.invalid", 6443)

@@ -14,7 +14,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.informers import NetworkInformers
 from sandpool.node.network.policy import OPEN, Endpoint
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 

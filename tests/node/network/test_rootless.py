@@ -17,7 +17,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.unprivileged import HoldNamespacesRequest
 from sandpool.node.network import rootless
 from sandpool.node.network.rootless import RootlessNetwork
-from sandpool.node.pods.parts import NetworkFailure
+from sandpool.node.pods.interfaces import NetworkFailure
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 POD: Object = {"metadata": {"uid": "1"}}

@@ -9,7 +9,7 @@ from sandpool.api.resource import Object
 from sandpool.node.network.isolated import IsolatedNetwork
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.network.unrouted import UnroutedNetwork
-from sandpool.node.pods.parts import NetworkFailure
+from sandpool.node.pods.interfaces import NetworkFailure
 
 POD: Object = {"metadata": {"uid": "1"}}
 

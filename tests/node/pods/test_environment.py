@@ -9,8 +9,14 @@ import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, SECRET
 from sandpool.api.resource import Object
-from sandpool.node.pods.downward import Place
-from sandpool.node.pods.environment import ConfigError, Source, Surroundings, environment, sources_of
+from sandpool.node.pods.downward import PodPlacement
+from sandpool.node.pods.environment import (
+    ConfigError,
+    EnvironmentSources,
+    Source,
+    environment,
+    sources_of,
+)
 from sandpool.testing.objects import pod
 
 SETTINGS, KEYS = Source(CONFIG_MAP, "settings"), Source(SECRET, "keys")
@@ -18,13 +24,15 @@ POD = pod("web", metadata={"namespace": "space", "uid": "u-1", "labels": {"tier"
 CONTAINER = {"name": "main", "resources": {"limits": {"cpu": "1500m", "memory": "1Gi"}}}
 
 
-def around(**sources: Object | None) -> Surroundings:
+def around(**sources: Object | None) -> EnvironmentSources:
     known: dict[Source, Object | None] = {
         SETTINGS: {"data": {"MODE": "fast", "LEVEL": "$(MODE)"}},
         KEYS: {"data": {"token": base64.b64encode(b"hush\xff").decode()}},
     }
     links = {"API_SERVICE_HOST": "10.96.0.1", "MODE": "linked"}
-    return Surroundings(POD, Place("node-1", ("192.0.2.1",), ("10.1.0.1", "fd00::1")), {"cpu": "4"}, known, links)
+    return EnvironmentSources(
+        POD, PodPlacement("node-1", ("192.0.2.1",), ("10.1.0.1", "fd00::1")), {"cpu": "4"}, known, links
+    )
 
 
 def variables(*env: Object, env_from: list[Object] | None = None) -> dict[str, str]:

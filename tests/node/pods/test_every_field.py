@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.api.schema.core import schemas
-from sandpool.node.pods.refusals import refusals
+from sandpool.node.pods.unsupported_fields import find_unsupported
 from sandpool.testing.objects import pod
 
 CORE = "io.k8s.api.core.v1."
@@ -161,7 +161,7 @@ def test_it_is_refused_by_name(holder: str, field: str, value: Any) -> None:
     spec: Any = {field: value}
     for step in reversed(WAYS[holder]):
         spec = [spec] if step == "[]" else {step: spec}
-    found = refusals(pod("pod", spec=spec), host_paths=True, resources=())
+    found = find_unsupported(pod("pod", spec=spec), host_paths=True, resources=())
     path = "spec." + ".".join((*WAYS[holder], field)).replace(".[]", "[0]")
     assert [refusal.field.removesuffix("[0]") for refusal in found] == [path]
 

@@ -135,7 +135,7 @@ async def test_volumes_follow_the_api(node: RealNode) -> None:
     assert worker is not None
 
     async def seen() -> bool:
-        return "claim" in (worker.life.pod.object["metadata"].get("labels") or {})
+        return "claim" in (worker.state.pod.object["metadata"].get("labels") or {})
 
     await until(seen)
     await node.node.refresh()
@@ -285,11 +285,11 @@ async def test_frozen_while_warm(node: RealNode) -> None:
     assert worker is not None
 
     async def frozen() -> bool:
-        return worker.life.frozen
+        return worker.state.frozen
 
     await until(frozen)
     before = await node.output(name)
-    assert await worker.estate.containers.running["main"].is_paused()
+    assert await worker.resources.containers.running["main"].is_paused()
     await node.client.patch(POD, name, MergePatch({"metadata": {"labels": {WARM_POOL: None}}}), "default")
 
     async def goes_on() -> bool:
@@ -318,7 +318,7 @@ async def _execute(node: RealNode, pod: str, *argv: str) -> None:
     assert worker is not None
     nothing = os.open(os.devnull, os.O_RDWR)
     try:
-        process = await worker.estate.containers.running["main"].execute(
+        process = await worker.resources.containers.running["main"].execute(
             Command(argv), Stdio(nothing, nothing, nothing)
         )
     finally:

@@ -3,45 +3,45 @@
 from __future__ import annotations
 
 import pytest
-from tests.node.pods.lives import Story, container, running
+from tests.node.pods.states import Story, container, running
 
-from sandpool.node.pods.life import Life, Problem, Stage
 from sandpool.node.pods.phase import phase
-from sandpool.node.pods.restore import found_running, lost, restored, runs, started_over
+from sandpool.node.pods.restore import mark_lost, mark_running, reset_init_containers, restore_state, runs
 from sandpool.node.pods.spec import Pod, ProbeKind
+from sandpool.node.pods.state import ContainerPhase, PodState, Problem
 
 
-def again(story: Story) -> Life:
+def again(story: Story) -> PodState:
     """As another agent finds it a minute later."""
     story.at += 60
-    found = story.life.pod.object
-    return restored(Pod.read({**found, "status": story.status()}), story.now)
+    found = story.state.pod.object
+    return restore_state(Pod.read({**found, "status": story.status()}), story.now)
 
 
 def test_a_pod_nobody_has_begun() -> None:
     story = Story()
-    life = restored(story.life.pod, story.now)
-    assert life["main"].stage is Stage.WAITING
-    assert life.begun == story.now.time
+    state = restore_state(story.state.pod, story.now)
+    assert state["main"].phase is ContainerPhase.WAITING
+    assert state.start_time == story.now.time
 
 
 def test_a_container_that_ran() -> None:
     story = running()
-    life = again(story)
-    assert runs(life.pod, "main")
-    assert life.begun == story.life.begun
-    found = found_running(life, life.pod.containers[0], story.life["main"].since.time, story.now)  # type: ignore[union-attr]
+    state = again(story)
+    assert runs(state.pod, "main")
+    assert state.start_time == story.state.start_time
+    found = mark_running(state, state.pod.containers[0], story.state["main"].since.time, story.now)  # type: ignore[union-attr]
     assert found["main"].ready
     assert found["main"].since is not None and found["main"].since.at == 0.0
 
 
 def test_a_container_that_ran_and_is_not_there() -> None:
     story = running(restartPolicy="Never")
-    life = again(story)
-    life = lost(life, life.pod.containers[0], story.now)
-    assert phase(life) == "Failed"
-    ending = life["main"].ending
-    assert ending is not None and (ending.exit_code, ending.reason) == (137, "ContainerStatusUnknown")
+    state = again(story)
+    state = mark_lost(state, state.pod.containers[0], story.now)
+    assert phase(state) == "Failed"
+    termination = state["main"].termination
+    assert termination is not None and (termination.exit_code, termination.reason) == (137, "ContainerStatusUnknown")
 
 
 def test_an_end_and_the_one_before() -> None:
@@ -49,12 +49,12 @@ def test_an_end_and_the_one_before() -> None:
     story.ended(1)
     story.started()
     story.ended(0)
-    life = again(story)
-    known = life["main"]
-    assert (known.stage, known.restarts) == (Stage.ENDED, 1)
-    assert known.ending is not None and known.previous is not None
-    assert (known.ending.exit_code, known.previous.exit_code) == (0, 1)
-    assert phase(life) == "Succeeded"
+    state = again(story)
+    known = state["main"]
+    assert (known.phase, known.restarts) == (ContainerPhase.ENDED, 1)
+    assert known.termination is not None and known.previous is not None
+    assert (known.termination.exit_code, known.previous.exit_code) == (0, 1)
+    assert phase(state) == "Succeeded"
 
 
 def test_a_crash_loop_goes_on() -> None:
@@ -62,8 +62,8 @@ def test_a_crash_loop_goes_on() -> None:
     story.ended(1)
     story.started()
     story.ended(1)
-    life = again(story)
-    assert (life["main"].stage, life["main"].restarts) == (Stage.ENDED, 1)
+    state = again(story)
+    assert (state["main"].phase, state["main"].restarts) == (ContainerPhase.ENDED, 1)
 
 
 @pytest.mark.parametrize("reason", ["UnsupportedField", "OutOfcpu", "DeadlineExceeded"])
@@ -71,45 +71,45 @@ def test_a_pod_that_failed_for_a_reason_has_failed(reason: str) -> None:
     story = Story()
     problem = Problem(reason, "words")
     refused = reason != "DeadlineExceeded"
-    story.becomes(refusal=problem) if refused else story.becomes(doom=problem)
-    life = again(story)
-    assert phase(life) == "Failed"
-    assert (life.refusal if refused else life.doom) == problem
+    story.becomes(refusal=problem) if refused else story.becomes(failure=problem)
+    state = again(story)
+    assert phase(state) == "Failed"
+    assert (state.refusal if refused else state.failure) == problem
 
 
 def test_probes_that_had_passed_have_passed() -> None:
     probe = {"tcpSocket": {"port": 80}}
     story = Story(containers=[container(startupProbe=probe, readinessProbe=probe, livenessProbe=probe)])
-    story.decide()
+    story.compute_plan()
     story.prepared()
     story.started()
     story.answered(True, ProbeKind.STARTUP)
     story.answered(True, ProbeKind.READINESS)
-    life = again(story)
-    found = found_running(life, life.pod.containers[0], story.now.time, story.now)
+    state = again(story)
+    found = mark_running(state, state.pod.containers[0], story.now.time, story.now)
     assert found["main"].ready
-    assert found["main"].tallies[ProbeKind.LIVENESS].good
+    assert found["main"].probe_states[ProbeKind.LIVENESS].good
 
 
 def test_init_containers_run_again_if_nothing_else_is_left() -> None:
     story = Story(initContainers=[container("init")])
-    story.decide()
+    story.compute_plan()
     story.prepared()
     story.started("init")
     story.ended(0, "init")
     story.started()
-    life = again(story)
-    assert life["init"].stage is Stage.ENDED
-    assert started_over(life)["init"].stage is Stage.WAITING
+    state = again(story)
+    assert state["init"].phase is ContainerPhase.ENDED
+    assert reset_init_containers(state)["init"].phase is ContainerPhase.WAITING
 
 
 def test_the_init_containers_of_a_pod_that_has_ended_do_not() -> None:
     story = Story(initContainers=[container("init")], restartPolicy="Never")
-    story.decide()
+    story.compute_plan()
     story.prepared()
     story.started("init")
     story.ended(0, "init")
     story.started()
     story.ended(0)
-    life = again(story)
-    assert started_over(life) is life
+    state = again(story)
+    assert reset_init_containers(state) is state

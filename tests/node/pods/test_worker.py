@@ -15,8 +15,8 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request
 from sandpool.node.pods import worker
-from sandpool.node.pods.life import Life, Moment
-from sandpool.node.pods.parts import ImageFailure, NetworkFailure, VolumeFailure
+from sandpool.node.pods.interfaces import ImageFailure, NetworkFailure, VolumeFailure
+from sandpool.node.pods.state import Moment, PodState
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.testing.objects import new
 from sandpool.testing.runtime import FakeContainer
@@ -273,7 +273,7 @@ WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}
 
 async def test_pods_that_nobody_waits_for_start_when_it_is_their_turn(rig: NodeRig) -> None:
     turns: asyncio.Queue[None] = asyncio.Queue()
-    rig.agent.place = replace(rig.agent.place, turn=turns.get)
+    rig.agent.context = replace(rig.agent.context, turn=turns.get)
     await rig.create("warm", metadata={"labels": WARM["labels"]})
     await rig.create("cold")
     assert (await rig.conditions("cold"))["Ready"] == "True"
@@ -326,11 +326,11 @@ async def test_using_a_pod_that_runs_takes_no_pass_over_it(rig: NodeRig, monkeyp
     running = rig.agent.find("default", "pod")
     assert running is not None
 
-    def decided(life: Life, now: Moment) -> NoReturn:
+    def decided(state: PodState, now: Moment) -> NoReturn:
         raise AssertionError("a pass")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "decide", decided)
+        patch.setattr(worker, "compute_plan", decided)
         await running.touch()
         await rig.settle()
     await rig.client.patch(POD, "pod", MergePatch({"metadata": {"annotations": WARM["annotations"]}}), "default")

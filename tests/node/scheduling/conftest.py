@@ -13,7 +13,7 @@ from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import EVENT, NODE, POD
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.scheduling.scheduler import Scheduler
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, pod
 from sandpool.testing.settling import settle

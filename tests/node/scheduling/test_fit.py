@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from sandpool.api.labels import UNAVAILABLE_RUNTIMES
-from sandpool.node.scheduling.demand import demand_of, requests_of
-from sandpool.node.scheduling.fit import NodeView, message, obstacles
+from sandpool.node.scheduling.fit import NodeView, message, unmet_requirements
+from sandpool.node.scheduling.requirements import requests_of, requirements_of
 from sandpool.testing.objects import pod
 
 
@@ -26,7 +26,7 @@ def node(**changes: Any) -> NodeView:
 
 
 def reasons(spec: dict[str, Any], where: NodeView) -> list[str]:
-    return list(obstacles(demand_of(pod("pod", spec=spec)), where, {}, {"strong": "gvisor"}.get))
+    return list(unmet_requirements(requirements_of(pod("pod", spec=spec)), where, {}, {"strong": "gvisor"}.get))
 
 
 def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> dict[str, Any]:

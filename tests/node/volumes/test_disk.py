@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.interfaces import VolumeFailure
 from sandpool.node.volumes import disk
 
 pytestmark = pytest.mark.isolation

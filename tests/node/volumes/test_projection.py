@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.downward import Place
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.downward import PodPlacement
+from sandpool.node.pods.interfaces import VolumeFailure
 from sandpool.node.volumes.projection import File, Sources, project
 
 POD: Object = {
@@ -32,7 +32,7 @@ def sources() -> Sources:
     async def token(audience: str, seconds: int) -> str:
         return f"token for {audience} {seconds}"
 
-    return Sources(config_map, secret, token, POD, Place("node"), {})
+    return Sources(config_map, secret, token, POD, PodPlacement("node"), {})
 
 
 @pytest.mark.parametrize(

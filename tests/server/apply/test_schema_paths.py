@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from sandpool.api.schema.shape import Shape, from_openapi
+from sandpool.server.apply.fieldset import decode
 from sandpool.server.apply.schema_paths import (
     InvalidListItem,
     has_owned_parts,
     item_element,
     items_by_element,
+    reconcile,
     shape_of_field,
 )
 
@@ -58,3 +60,15 @@ def test_undescribed_values_are_maps_by_key_and_lists_as_a_whole() -> None:
     assert not has_owned_parts(unknown, {})
     assert not has_owned_parts(unknown, "x")
     assert not has_owned_parts(unknown, None)
+
+
+def test_a_container_that_became_atomic_is_owned_as_a_whole(spec: Shape) -> None:
+    fields = decode({"f:pair": {"f:left": {}}, "f:steps": {".": {}, 'v:"a"': {}}, "f:limits": {"f:a": {}}})
+    assert reconcile(fields, spec).fields == {"f:limits": {"f:a": {}}, "f:pair": {}, "f:steps": {}}
+
+
+def test_what_fits_stays_as_it_is(spec: Shape) -> None:
+    fields = decode(
+        {"f:pair": {}, "f:tags": {'v:"a"': {}}, "f:anything": {"f:a": {"f:b": {}}}, "f:unknown": {"f:x": {}}}
+    )
+    assert reconcile(fields, spec) is fields

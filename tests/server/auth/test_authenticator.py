@@ -11,7 +11,7 @@ from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.certificates import PeerCertificate
 from sandpool.server.auth.service_accounts import TokenError
 from sandpool.server.auth.tokens import StaticTokens
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 if TYPE_CHECKING:
     from tests.server.auth.conftest import World

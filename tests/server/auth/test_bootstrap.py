@@ -9,8 +9,8 @@ import pytest
 from sandpool.server.auth.bootstrap import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES
 from sandpool.server.auth.groups import ANONYMOUS
 from sandpool.server.auth.rbac import RbacAuthorizer
-from sandpool.server.exchange import User
-from sandpool.server.requests import parse
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import parse
 
 if TYPE_CHECKING:
     from tests.server.auth.conftest import Policy

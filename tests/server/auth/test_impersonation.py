@@ -9,7 +9,7 @@ import pytest
 from sandpool.kube.errors import BadRequest, Forbidden
 from sandpool.server.auth.impersonation import impersonate
 from sandpool.server.auth.rbac import RbacAuthorizer
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 if TYPE_CHECKING:
     from tests.server.auth.conftest import Policy

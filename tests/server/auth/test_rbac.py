@@ -8,8 +8,8 @@ import pytest
 
 from sandpool.kube.errors import Forbidden
 from sandpool.server.auth.rbac import RbacAuthorizer, denied
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo, parse
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo, parse
 
 if TYPE_CHECKING:
     from tests.server.auth.conftest import Policy

@@ -12,7 +12,7 @@ from sandpool.server.auth import reviews
 from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.rbac import RbacAuthorizer
 from sandpool.server.auth.tokens import StaticTokens
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 if TYPE_CHECKING:
     from tests.server.auth.conftest import Policy, World

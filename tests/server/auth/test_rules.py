@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.server.auth.rules import Rule, missing
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.request_info import RequestInfo
 
 
 def rule(verbs: str, groups: str = "", resources: str = "", names: str = "", urls: str = "") -> Rule:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.server.auth.tokens import StaticTokens, admin_token
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 
 def test_the_file_format_of_kubernetes(tmp_path: Path) -> None:

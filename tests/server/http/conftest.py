@@ -19,8 +19,8 @@ from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.rbac import Decision
 from sandpool.server.auth.service_accounts import ServiceAccountTokens
 from sandpool.server.auth.tokens import StaticTokens
-from sandpool.server.exchange import Response, ServerRequest, User
-from sandpool.server.http import HttpFront, Limits
+from sandpool.server.http import HttpLimits, HttpServer
+from sandpool.server.request.messages import Response, ServerRequest, User
 
 
 def pytest_asyncio_loop_factories(
@@ -106,7 +106,7 @@ class Answer:
         return orjson.loads(self.body)
 
 
-class Wire:
+class ByteStream:
     """One connection, byte by byte."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -186,16 +186,16 @@ class Bench:
         tokens.add(TOKEN, User("admin", ("system:masters",)))
         tokens.add("bob-token", User("bob", ("dev",)))
         service_accounts = ServiceAccountTokens(ec.generate_private_key(ec.SECP256R1()), lambda *_: None)
-        self.front = HttpFront(
+        self.front = HttpServer(
             self.handler,
             Authenticator(tokens, service_accounts, clock=self.clock),
             authorizer=OnlyMasters(),
             clock=self.clock,
             **options,
         )
-        self._wires: list[Wire] = []
+        self._wires: list[ByteStream] = []
 
-    async def connect(self, tls: ssl.SSLContext | None = None) -> Wire:
+    async def connect(self, tls: ssl.SSLContext | None = None) -> ByteStream:
         reader, writer = await asyncio.open_connection(
             "127.0.0.1",
             self.front.port,
@@ -203,7 +203,7 @@ class Bench:
             server_hostname="localhost" if tls else None,
             limit=1 << 20,
         )
-        wire = Wire(reader, writer)
+        wire = ByteStream(reader, writer)
         self._wires.append(wire)
         return wire
 
@@ -252,5 +252,5 @@ async def bench(make_bench: Callable[..., Awaitable[Bench]]) -> Bench:
 
 
 @pytest.fixture
-def small_limits() -> Limits:
-    return Limits(body=1000, head=2000, connections=4, write_buffer=1000, gzip_above=5000)
+def small_limits() -> HttpLimits:
+    return HttpLimits(body=1000, head=2000, connections=4, write_buffer=1000, gzip_above=5000)

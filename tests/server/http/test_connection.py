@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpool.kube.errors import ApiError, NotFound, TooManyRequests
-from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchLine, WatchStream
-from sandpool.server.http import Limits
+from sandpool.server.http import HttpLimits
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.reader import BODY, HEAD, RequestReader
+from sandpool.server.request.messages import Response, ServerRequest, Upgrade, WatchLine, WatchStream
 from sandpool.testing.garbage import freed_at_once
 
 if TYPE_CHECKING:
@@ -346,7 +346,7 @@ async def test_the_refusal_reaches_a_client_that_sends_on(bench: Bench) -> None:
     assert (await wire.answer()).status == 413
 
 
-async def test_chunked_bodies_over_the_limit(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_chunked_bodies_over_the_limit(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.request("POST", "/x", "Transfer-Encoding: chunked")
@@ -357,7 +357,7 @@ async def test_chunked_bodies_over_the_limit(make_bench: MakeBench, small_limits
     assert not bench.handler.requests
 
 
-async def test_framing_counts_too(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_framing_counts_too(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.request("POST", "/x", "Transfer-Encoding: chunked")
@@ -368,7 +368,7 @@ async def test_framing_counts_too(make_bench: MakeBench, small_limits: Limits) -
 
 
 @pytest.mark.parametrize("pieces", [1, 30])
-async def test_heads_over_the_limit(make_bench: MakeBench, small_limits: Limits, pieces: int) -> None:
+async def test_heads_over_the_limit(make_bench: MakeBench, small_limits: HttpLimits, pieces: int) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     head = b"GET /x HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer secret\r\nX: " + b"y" * 3000 + b"\r\n\r\n"
@@ -380,7 +380,7 @@ async def test_heads_over_the_limit(make_bench: MakeBench, small_limits: Limits,
     assert not bench.handler.requests
 
 
-async def test_a_head_that_never_ends(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_a_head_that_never_ends(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wire = await bench.connect()
     wire.send(b"GET /x HTTP/1.1\r\nX: ")
@@ -391,13 +391,13 @@ async def test_a_head_that_never_ends(make_bench: MakeBench, small_limits: Limit
 
 
 async def test_a_large_head_before_a_large_body_is_measured_exactly(make_bench: MakeBench) -> None:
-    bench = await make_bench(limits=Limits(head=2000))
+    bench = await make_bench(limits=HttpLimits(head=2000))
     wire = await bench.connect()
     wire.request("POST", "/x", "X: " + "y" * 1000, body=b"z" * 100_000)
     assert (await wire.answer()).status == 200
 
 
-async def test_too_many_connections(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_too_many_connections(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     wires = [await bench.connect() for _ in range(small_limits.connections)]
     extra = await bench.connect()
@@ -484,7 +484,7 @@ async def test_a_slow_handler_has_no_deadline(bench: Bench) -> None:
     assert (await wire.answer()).json == "slow"
 
 
-async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_a_client_that_does_not_read_is_dropped(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     async def large(request: ServerRequest) -> Response:
         return Response(encoded=b"x" * 16_000_000)
 
@@ -635,7 +635,7 @@ async def test_a_disconnect_ends_the_watch(bench: Bench, way: str) -> None:
     await bench.until(lambda: watched.closed)
 
 
-async def test_a_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_limits: Limits) -> None:
+async def test_a_slow_reader_holds_its_watch_back(make_bench: MakeBench, small_limits: HttpLimits) -> None:
     bench = await make_bench(limits=small_limits)
     watched = Watched()
     bench.handler.routes["/watch"] = watched.answer

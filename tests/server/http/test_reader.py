@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sandpool.kube.errors import ApiError
-from sandpool.server.exchange import ServerRequest
-from sandpool.server.http.limits import Limits
+from sandpool.server.http.cycle import RequestCycle
+from sandpool.server.http.limits import HttpLimits
 from sandpool.server.http.reader import RequestReader
-from sandpool.server.http.turn import Turn
+from sandpool.server.request.messages import ServerRequest
 
-LIMITS = Limits(body=200, head=400)
+LIMITS = HttpLimits(body=200, head=400)
 
 
 class Desk:
@@ -21,22 +21,22 @@ class Desk:
     limits = LIMITS
 
     def __init__(self) -> None:
-        self.turns: list[Turn] = []
+        self.turns: list[RequestCycle] = []
 
-    def open_turn(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> Turn:
-        return Turn(request, "id", 0.0, keep_alive, legacy)
+    def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle:
+        return RequestCycle(request, "id", 0.0, keep_alive, legacy)
 
-    def identify(self, turn: Turn, impersonation: object) -> None:
+    def identify(self, cycle: RequestCycle, impersonation: object) -> None:
         pass
 
     def expected_continue(self) -> None:
         pass
 
-    def received(self, turn: Turn) -> None:
-        self.turns.append(turn)
+    def received(self, cycle: RequestCycle) -> None:
+        self.turns.append(cycle)
 
 
-def read(pieces: list[bytes]) -> tuple[list[Turn], ApiError | None]:
+def read(pieces: list[bytes]) -> tuple[list[RequestCycle], ApiError | None]:
     desk = Desk()
     reader = RequestReader(desk)
     for piece in pieces:
@@ -69,9 +69,9 @@ messages = st.builds(
 @given(st.lists(st.one_of(st.binary(max_size=300), messages), max_size=6))
 def test_whatever_arrives_is_read_refused_or_awaited(pieces: list[bytes]) -> None:
     turns, error = read(pieces)
-    for turn in turns:
-        assert len(turn.request.body) <= LIMITS.body
-        assert turn.request.path.startswith("/")
+    for cycle in turns:
+        assert len(cycle.request.body) <= LIMITS.body
+        assert cycle.request.path.startswith("/")
     assert error is None or 400 <= error.code < 500
 
 
@@ -101,7 +101,7 @@ def test_impersonation_headers_are_kept_apart(name: bytes) -> None:
     seen: list[object] = []
 
     class Desk2(Desk):
-        def identify(self, turn: Turn, impersonation: object) -> None:
+        def identify(self, cycle: RequestCycle, impersonation: object) -> None:
             seen.append(impersonation)
 
     reader = RequestReader(Desk2())

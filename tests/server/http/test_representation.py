@@ -10,8 +10,8 @@ import pytest
 import yaml
 
 from sandpool.kube.errors import NotAcceptable
-from sandpool.server.exchange import Response, ServerRequest
 from sandpool.server.http.representation import PLAIN, Representation, choose
+from sandpool.server.request.messages import Response, ServerRequest
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench

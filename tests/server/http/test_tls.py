@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sandpool.engine.clock import SystemClock
-from sandpool.server.pki import Authority
+from sandpool.server.serving.pki import Authority
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench

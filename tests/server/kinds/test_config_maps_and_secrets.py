@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import base64
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.causes import too_long
-from sandpool.server.kinds.config_maps_and_secrets import SIZE_LIMIT, ConfigMapStrategy, SecretStrategy, decoded_size
+from sandpool.server.kinds.config_maps_and_secrets import (
+    SIZE_LIMIT,
+    ConfigMapStrategy,
+    SecretStrategy,
+    decoded_size,
+    json_object_error,
+)
 
 FULL = "x" * SIZE_LIMIT
 
@@ -40,3 +47,23 @@ def test_a_secret_counts_decoded_bytes() -> None:
 def test_strings_win_over_data_of_the_same_key() -> None:
     stored = SecretStrategy().default({"data": {"a": "b2xk", "b": "b2xk"}, "stringData": {"a": "new"}})
     assert stored == {"data": {"a": "bmV3", "b": "b2xk"}, "type": "Opaque"}
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        (b"{}", ""),
+        (b" null ", ""),
+        (b"", "unexpected end of JSON input"),
+        (b'{"a": ', "unexpected end of JSON input"),
+        (b"{}]", "invalid character ']' after top-level value"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b"[1]", "json: cannot unmarshal array into Go value of type map[string]interface {}"),
+        (b"1" * 5000, "json: cannot unmarshal number into Go value of type map[string]interface {}"),
+        (b"true", "json: cannot unmarshal bool into Go value of type map[string]interface {}"),
+        (b"\xff", "invalid character '\ufffd' looking for beginning of value"),
+        (b"[" * 100_000, "exceeded max depth"),
+    ],
+)
+def test_errors(text: bytes, wrong: str) -> None:
+    assert json_object_error(text) == wrong

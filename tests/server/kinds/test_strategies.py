@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from sandpool.api.kinds import BUILT_IN, CONFIG_MAP, NAMESPACE, NODE, SERVICE
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.errors import BadRequest, Forbidden, Invalid, MethodNotAllowed
+from sandpool.server.kinds.containers import pull_policy
 from sandpool.server.kinds.custom_resources import CustomResourceStrategy
 from sandpool.server.kinds.differences import differences
 from sandpool.server.kinds.events import from_core, to_core
-from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.label_selectors import matches
 from sandpool.server.kinds.service_allocation import NODE_PORTS, SERVICE_RANGE
 from sandpool.server.kinds.strategies import strategy_for

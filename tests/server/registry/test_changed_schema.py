@@ -10,7 +10,7 @@ import pytest_asyncio
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new
 from sandpool.testing.watching import take, until

@@ -11,7 +11,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.kube.client import Client, JsonPatch, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, InsufficientStorage, InternalError, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.store.journal import DiskFull, JournalFailed
 from sandpool.testing.objects import new, pod
 

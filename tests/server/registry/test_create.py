@@ -9,7 +9,7 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from sandpool.kube.transport import Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, pod
 

@@ -8,7 +8,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, InsufficientStorage, NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.store.journal import DiskFull
 from sandpool.testing.objects import new, pod
 from sandpool.testing.verbs import delete_collection

@@ -8,7 +8,7 @@ from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch, Patch, StrategicPatch
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Request
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.builtin import built_in_resources
 from sandpool.server.kinds.strategies import KindStrategy
 from sandpool.server.registry.patch import check_media_type, media_types

@@ -13,7 +13,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InsufficientStorage
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 
 
 @pytest.fixture

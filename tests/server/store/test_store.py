@@ -183,7 +183,7 @@ async def test_scopes_hear_only_of_their_own(store: Store) -> None:
     assert heard == {"everything", "namespace", "object", "name"}
     for watch in watches.values():
         watch.close()
-    assert len(store.shelf("things").hub) == 0
+    assert len(store.resource_store("things").hub) == 0
 
 
 async def test_a_closed_watch_ends(store: Store) -> None:
@@ -209,7 +209,7 @@ async def test_compaction_bounds_the_history(tmp_path: Path) -> None:
     store = Store(Journal(tmp_path), max_changes=10)
     for value in range(50):
         await put(store, "a", value)
-    assert len(store.shelf("things").history) == 10
+    assert len(store.resource_store("things").history) == 10
     with pytest.raises(Compacted):
         store.watch("things", since=39)
     assert len(await store.watch("things", since=40).take() or ()) == 10

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wsproto.connection import Connection, ConnectionType
 from wsproto.events import BytesMessage, CloseConnection, Event, Ping, Pong, TextMessage
 
-from sandpool.server.streams.websocket import WebSocket, WebSocketWire, accept_headers
+from sandpool.server.streams.websocket import WebSocket, WebSocketByteStream, accept_headers
 
 
 class Client:
@@ -72,7 +72,7 @@ async def test_a_wire_that_breaks_is_the_end() -> None:
 async def test_an_empty_message_does_not_end_a_wire() -> None:
     client = Client()
     client.say(BytesMessage(b""), BytesMessage(b"a"), BytesMessage(b""), BytesMessage(b"b"), CloseConnection(1000))
-    wire = WebSocketWire(WebSocket(client))
+    wire = WebSocketByteStream(WebSocket(client))
     assert [await wire.receive(), await wire.receive(), await wire.receive()] == [b"a", b"b", b""]
 
 

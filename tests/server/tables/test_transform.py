@@ -8,7 +8,7 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, NotAcceptable
-from sandpool.server.accept import Negotiated
+from sandpool.server.request.negotiation import Negotiated
 from sandpool.server.resources import Resource
 from sandpool.server.tables import transform_event, transform_response
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from sandpool.controllers.claim.voice import Voice
+from sandpool.controllers.claim.reporter import StatusReporter
 from sandpool.testing.simulation.simulation import Simulation, SimulationFailure
 
 SEEDS = (1, 7, 12)
@@ -36,13 +36,13 @@ def test_a_seed_is_the_same_world_in_any_process() -> None:
 
 
 def test_a_failure_says_what_happened_and_how_to_see_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    measure = Voice.measure
+    record_sample = StatusReporter.record_sample
 
-    def twice(self: Voice, sample: object) -> None:
-        measure(self, sample)  # type: ignore[arg-type]
-        measure(self, sample)  # type: ignore[arg-type]
+    def twice(self: StatusReporter, sample: object) -> None:
+        record_sample(self, sample)  # type: ignore[arg-type]
+        record_sample(self, sample)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Voice, "measure", twice)
+    monkeypatch.setattr(StatusReporter, "record_sample", twice)
     outcome = next(outcome for seed in range(10) if (outcome := Simulation(seed).run()).violation is not None)
     with pytest.raises(SimulationFailure) as failure:
         outcome.check()

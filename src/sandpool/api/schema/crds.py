@@ -16,9 +16,9 @@ from typing import Any, Final
 import yaml
 
 from sandpool.api import claim, kinds, sandbox, template, warmpool
-from sandpool.api.blueprint import Profile
 from sandpool.api.columns import Column, to_printer_columns
 from sandpool.api.resource import Object, ResourceType
+from sandpool.api.sandbox_spec import Profile
 from sandpool.api.schema.fields import Schema
 
 _KINDS: Final[dict[ResourceType, tuple[Callable[[Profile], Schema], tuple[Column, ...]]]] = {

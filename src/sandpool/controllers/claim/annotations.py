@@ -13,7 +13,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView
 
 
-def notes(
+def annotation_patch(
     claim: ClaimView,
     *,
     first_observed: datetime | None = None,

@@ -11,12 +11,12 @@ from typing import Final
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.caches import Caches, key_of
 from sandpool.controllers.claim import conflict
-from sandpool.controllers.claim.decisions import Adopt, Observed, Refuse
+from sandpool.controllers.claim.decisions import Adopt, Observed, Reject
+from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.plan import adopt
-from sandpool.controllers.claim.problems import Problem
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import ApiWriter
 from sandpool.engine.cache import Key
 from sandpool.kube.errors import Conflict, NotFound
 
@@ -25,36 +25,36 @@ _ATTEMPTS: Final = 4
 
 
 class Binder:
-    def __init__(self, caches: Caches, performer: Performer) -> None:
+    def __init__(self, caches: Caches, writer: ApiWriter) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
 
     async def bind(self, observed: Observed, adoption: Adopt) -> SandboxView:
-        """The sandbox once it is the claim's. Raises ``Problem`` if it is not to be had; without an answer of the API
+        """Adopt the sandbox and return it. Raises ``ClaimError`` if the claim cannot have it. Without an answer
         the failure is raised as it is, and the sandbox may or may not be the claim's."""
         claim, name = observed.claim, adoption.sandbox.name
         for _ in range(_ATTEMPTS):
             try:
-                return SandboxView.from_object(await self.performer.patch(adoption.patch, claim.namespace))
+                return SandboxView.from_object(await self.writer.patch(adoption.patch, claim.namespace))
             except (Conflict, NotFound):
                 fresh = await self._look_at(adoption.sandbox)
-            is_done = conflict.is_done(claim, name, fresh)
+            is_adopted = conflict.is_adopted(claim, name, fresh)
             assert fresh is not None, "a sandbox that is gone is a problem"
-            if is_done:
+            if is_adopted:
                 return fresh
             if not self._is_as_observed(observed):
                 raise conflict.outdated(claim, name)
             again = adopt(observed, fresh)
-            if isinstance(again, Refuse):
-                raise again.problem
+            if isinstance(again, Reject):
+                raise again.error
             adoption = again
         raise conflict.gave_up(claim, name)
 
     def is_lost(self, claim: ClaimView, name: str) -> bool:
         """Whether a sandbox that could not be bound is not the pool's any more, by what the last look at it showed."""
         try:
-            return conflict.is_done(claim, name, self.caches.sandboxes.get(Key(claim.namespace, name)))
-        except Problem:
+            return conflict.is_adopted(claim, name, self.caches.sandboxes.get(Key(claim.namespace, name)))
+        except ClaimError:
             return True
 
     def _is_as_observed(self, observed: Observed) -> bool:
@@ -67,7 +67,7 @@ class Binder:
     async def _look_at(self, sandbox: SandboxView) -> SandboxView | None:
         """The sandbox as the API has it, which the cache then has, too."""
         try:
-            answer = await self.performer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
+            answer = await self.writer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
         except NotFound:
             self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
             return None

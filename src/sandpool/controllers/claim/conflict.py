@@ -8,11 +8,11 @@ claim that moves on from a sandbox it may own after all ends up with two.
 from __future__ import annotations
 
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.candidates import is_pooled, refusal
-from sandpool.controllers.claim.problems import Problem, adoption_conflict
+from sandpool.controllers.claim.assignment.candidates import is_pooled, refusal
+from sandpool.controllers.claim.errors import ClaimError, adoption_conflict
 
 
-def is_done(claim: ClaimView, name: str, fresh: SandboxView | None) -> bool:
+def is_adopted(claim: ClaimView, name: str, fresh: SandboxView | None) -> bool:
     """Whether the sandbox is the claim's already; if not, it is to be adopted again as it is now. Raises if it is lost.
     ``fresh`` is what the API has, None if it has none."""
     if fresh is None:
@@ -26,11 +26,11 @@ def is_done(claim: ClaimView, name: str, fresh: SandboxView | None) -> bool:
     return False
 
 
-def gave_up(claim: ClaimView, name: str) -> Problem:
+def gave_up(claim: ClaimView, name: str) -> ClaimError:
     """The sandbox was written by others every time we tried. It may still be had, so nothing is let go."""
     return adoption_conflict(f"adopting sandbox {name} for claim {claim.name} (conflicting concurrent write)")
 
 
-def outdated(claim: ClaimView, name: str) -> Problem:
+def outdated(claim: ClaimView, name: str) -> ClaimError:
     """The sandbox may still be had, but perhaps not by this claim: what its pool gives away has changed."""
     return adoption_conflict(f"sandbox {name} was written while the pool of claim {claim.name} changed")

@@ -4,7 +4,7 @@
 anything, so the first claim gets the first sandbox. Who finds none waits in the assigner's line and is woken by it.
 
 **The path.** Two writes make a warm claim ready: its sandbox, then its status. What is noted on the claim afterwards is
-written by others (``noting``), few at a time, so that in a burst nobody's notes stand in the way of somebody's sandbox.
+written by ``annotation_writer``, few at a time, so that in a burst annotations do not delay adoptions.
 
 **Every failure ends well.** The owner of the Sandbox is the record; whatever goes wrong, the claim's next pass finds
 the sandbox by that. If a sandbox was taken or was to be made and it is not known whether it was written, the API is
@@ -22,38 +22,36 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
-from sandpool.controllers.claim import problems
-from sandpool.controllers.claim.assigner import Assigner, Lease
+from sandpool.controllers.claim import errors
+from sandpool.controllers.claim.annotation_writer import AnnotationWriter
+from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
+from sandpool.controllers.claim.assignment.node_health import NodeHealth
 from sandpool.controllers.claim.binding import Binder
 from sandpool.controllers.claim.decisions import (
     Adopt,
-    Ask,
+    CreateCold,
+    DeleteClaim,
+    DeleteSandboxes,
     Expire,
-    Keep,
-    Make,
+    NoOp,
     Observed,
-    Refuse,
-    Release,
-    Remove,
-    Rest,
+    Reject,
+    RequestWarm,
+    Sync,
 )
-from sandpool.controllers.claim.first_seen import FirstSeen
-from sandpool.controllers.claim.hosts import Hosts
-from sandpool.controllers.claim.keeping import Keeping
+from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
+from sandpool.controllers.claim.keeping import Syncer
 from sandpool.controllers.claim.legacy import policy_to_delete
-from sandpool.controllers.claim.noting import Noting
-from sandpool.controllers.claim.offering import Offering
+from sandpool.controllers.claim.offering import CandidateFeed
 from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.claim.problems import Problem, Retry, is_refusal
-from sandpool.controllers.claim.references import names_to_find
-from sandpool.controllers.claim.settings import Settings
-from sandpool.controllers.claim.voice import Voice
-from sandpool.controllers.claim.waking import Waking
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer, leaves_doubt
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.claim.references import referenced_names
+from sandpool.controllers.claim.reporter import StatusReporter
+from sandpool.controllers.claim.state import FirstSeen
+from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.options import ClaimOptions
+from sandpool.controllers.revision import TemplateRevisions
+from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, is_ambiguous
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -72,25 +70,25 @@ class ClaimController:
     def __init__(
         self,
         caches: Caches,
-        blueprints: Blueprints,
-        performer: Performer,
-        in_background: Performer,
+        revisions: TemplateRevisions,
+        writer: ApiWriter,
+        background_writer: ApiWriter,
         recorder: Recorder,
         metrics: Metrics,
         clock: Clock,
         random: Random,
-        settings: Settings | None = None,
+        settings: ClaimOptions | None = None,
         *,
         tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
-        self.blueprints = blueprints
-        self.performer = performer
+        self.revisions = revisions
+        self.writer = writer
         self.clock = clock
-        self.settings = settings = settings or Settings()
+        self.settings = settings = settings or ClaimOptions()
         self.tracing = tracing or NoTracing()
         self.assigner = Assigner(self._wake)
-        self.binder = Binder(caches, performer)
+        self.binder = Binder(caches, writer)
         # Namespaces take turns, so the burst of one is not in the way of the others.
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
@@ -104,21 +102,23 @@ class ClaimController:
             retried=queue.retried,
             per_second=PASSES_PER_SECOND,
         )
-        self._owners = Owners(SANDBOX_CLAIM, performer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
         self._in_doubt: dict[Key, str] = {}
         self._first_seen = FirstSeen()
-        self._noting = Noting(in_background, clock, random, self._first_seen.forget, workers=settings.note_workers)
-        self.voice = Voice(caches, performer, recorder, metrics, self._noting, random)
-        self._keeping = Keeping(caches, performer, self.voice)
+        self._noting = AnnotationWriter(
+            background_writer, clock, random, self._first_seen.forget, workers=settings.annotation_workers
+        )
+        self.reporter = StatusReporter(caches, writer, recorder, metrics, self._noting, random)
+        self._syncer = Syncer(caches, writer, self.reporter)
         self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
-        self.hosts = Hosts(clock, self.assigner.avoid, self.assigner.trust)
-        Offering(caches, blueprints, self.assigner, self.hosts)
-        Waking(caches, self.controller.enqueue, self.controller.notice, self._binding)
+        self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
+        CandidateFeed(caches, revisions, self.assigner, self.node_health)
+        ClaimWatches(caches, self.controller.enqueue, self.controller.notice, self._binding)
         caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
 
     @property
-    def notes(self) -> Controller[Key]:
+    def annotations(self) -> Controller[Key]:
         """Writes what is noted on claims that have been served; it is to be run beside ``controller``."""
         return self._noting.controller
 
@@ -135,55 +135,55 @@ class ClaimController:
 
     async def reconcile(self, key: Key) -> Result:
         if (doubtful := self._in_doubt.get(key)) is not None:
-            await self.performer.look_for(SANDBOX, doubtful, key.namespace)
+            await self.writer.refresh(SANDBOX, doubtful, key.namespace)
             del self._in_doubt[key]
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
-            self.voice.forget(key)
+            self.reporter.forget(key)
             self._first_seen.forget(key)
-            self._owners.forget(key)
+            self._owner_check.forget(key)
             return DONE
         if (leftover := self._leftover(claim)) is not None:
             await self._clean_up(leftover, claim)
         observed = self._observe(claim)
         decision = decide(observed)
-        if isinstance(decision, Ask | Adopt | Make) and self._owners.is_known(claim):
+        if isinstance(decision, RequestWarm | Adopt | CreateCold) and self._owner_check.was_created_for(claim):
             # It had a sandbox, which may be gone because the claim is.
-            if not await self._owners.is_still_there(claim) or (claim := self.caches.claims.get(key)) is None:
+            if not await self._owner_check.exists(claim) or (claim := self.caches.claims.get(key)) is None:
                 return DONE
             observed = self._observe(claim)
             decision = decide(observed)
         match decision:
-            case Ask():
+            case RequestWarm():
                 return await self._ask(observed, decision)
             case Adopt():
                 return await self._adopt(observed, decision, None)
-            case Make():
+            case CreateCold():
                 return await self._make(observed, decision)
         self.assigner.withdraw(key)
         match decision:
-            case Rest():
+            case NoOp():
                 return DONE
             case Expire():
-                return await self.voice.settle(observed, None, expired=True)
-            case Remove():
+                return await self.reporter.report(observed, None, expired=True)
+            case DeleteClaim():
                 policy = "Foreground" if decision.foreground else "Background"
-                self.voice.tell(claim, decision.event)
-                await self.performer.delete(decision.delete, claim.namespace, propagation_policy=policy)
+                self.reporter.record_event(claim, decision.event)
+                await self.writer.delete(decision.delete, claim.namespace, propagation_policy=policy)
                 return DONE
-            case Release():
+            case DeleteSandboxes():
                 for delete in decision.deletes:
-                    await self.performer.delete(delete, claim.namespace)
-                return await self.voice.settle(observed, decision.sandbox, expired=True)
-            case Keep():
-                return await self._keeping.keep(observed, decision)
-            case Refuse():
-                return await self.voice.settle(observed, None, decision.problem, expired=decision.has_expired)
+                    await self.writer.delete(delete, claim.namespace)
+                return await self.reporter.report(observed, decision.sandbox, expired=True)
+            case Sync():
+                return await self._syncer.keep(observed, decision)
+            case Reject():
+                return await self.reporter.report(observed, None, decision.error, expired=decision.has_expired)
 
     def _observe(self, claim: ClaimView) -> Observed:
         namespace = claim.namespace
-        named = {name: self.caches.sandboxes.get(Key(namespace, name)) for name in names_to_find(claim)}
+        named = {name: self.caches.sandboxes.get(Key(namespace, name)) for name in referenced_names(claim)}
         pool = self.caches.pools.get(Key(namespace, claim.warm_pool))
         template = None if pool is None else self.caches.templates.get(Key(namespace, pool.template))
         return Observed(
@@ -192,10 +192,10 @@ class ClaimController:
             named={name: sandbox for name, sandbox in named.items() if sandbox is not None},
             pool=pool,
             template=template,
-            blueprint=None if template is None else self.blueprints.of(namespace, template.name),
+            revision=None if template is None else self.revisions.of(namespace, template.name),
             now=self.clock.now(),
             first_observed=self._first_seen.get(key_of(claim), claim.uid),
-            is_observability_noted=self.settings.note_observability,
+            annotate_observability=self.settings.annotate_observability,
             label_domains=self.settings.label_domains,
             trace_context=self.tracing.context(),
         )
@@ -206,19 +206,19 @@ class ClaimController:
 
     async def _clean_up(self, leftover: Delete, claim: ClaimView) -> None:
         try:
-            await self.performer.delete(leftover, claim.namespace)
-        except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), error)
+            await self.writer.delete(leftover, claim.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as api_error:
+            _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), api_error)
 
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
-    async def _ask(self, observed: Observed, ask: Ask) -> Result:
-        self.hosts.review()
-        lease = self.assigner.take(*ask.wishes)
-        if lease is None and ask.patience > 0 and self.assigner.is_worth_waiting(ask.wishes[-1]):
-            self.assigner.wait(ask.wishes[-1])
-            return Result(ask.patience)
-        lease = lease or self.assigner.take(*ask.wishes, booting=True)
+    async def _ask(self, observed: Observed, ask: RequestWarm) -> Result:
+        self.node_health.expire_records()
+        lease = self.assigner.take(*ask.requests)
+        if lease is None and ask.grace > 0 and self.assigner.is_worth_waiting(ask.requests[-1]):
+            self.assigner.wait(ask.requests[-1])
+            return Result(ask.grace)
+        lease = lease or self.assigner.take(*ask.requests, starting=True)
         if lease is not None:
             sandbox = self.caches.sandboxes.get(Key(*lease.sandbox))
             assert sandbox is not None, "what is gone from the cache is forgotten by the assigner"
@@ -226,31 +226,31 @@ class ClaimController:
             if isinstance(adoption, Adopt):
                 return await self._adopt(observed, adoption, lease, is_reference_stale=ask.is_reference_stale)
             lease.give_back()
-            return await self.voice.settle(observed, None, adoption.problem)
+            return await self.reporter.report(observed, None, adoption.error)
         making = make(observed, is_reference_stale=ask.is_reference_stale)
-        if isinstance(making, Make):
+        if isinstance(making, CreateCold):
             return await self._make(observed, making)
         self.assigner.withdraw(key_of(observed.claim))
-        return await self.voice.settle(observed, None, making.problem)
+        return await self.reporter.report(observed, None, making.error)
 
     async def _adopt(
         self, observed: Observed, adoption: Adopt, lease: Lease | None, *, is_reference_stale: bool = False
     ) -> Result:
         """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
         claim, name = observed.claim, adoption.sandbox.name
-        self._owners.remember(claim)
-        self.voice.is_giving(claim, name, adoption.sample, adoption.event)
+        self._owner_check.record_creation(claim)
+        self.reporter.begin_adoption(claim, name, adoption.sample, adoption.event)
         self._binding[key_of(claim)] = name
         try:
             sandbox = await self.binder.bind(observed, adoption)
-        except Problem as problem:
+        except ClaimError as error:
             if self.binder.is_lost(claim, name):
                 self.assigner.forget((claim.namespace, name))
-            elif lease is not None and problem.retry is not Retry.BACKOFF:
+            elif lease is not None and error.retry is not Retry.BACKOFF:
                 lease.give_back()  # nobody comes back for it soon
-            return await self.voice.settle(observed, None, problem, is_reference_stale=is_reference_stale)
-        except (ApiError, ConnectionError, TimeoutError) as error:
-            if leaves_doubt(error):
+            return await self.reporter.report(observed, None, error, is_reference_stale=is_reference_stale)
+        except (ApiError, ConnectionError, TimeoutError) as api_error:
+            if is_ambiguous(api_error):
                 self._in_doubt[key_of(claim)] = name
             raise
         finally:
@@ -258,27 +258,27 @@ class ClaimController:
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))
-        self.voice.gave(claim, name)
-        return await self.voice.settle(observed, sandbox, is_reference_stale=is_reference_stale)
+        self.reporter.confirm_adoption(claim, name)
+        return await self.reporter.report(observed, sandbox, is_reference_stale=is_reference_stale)
 
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
 
-    async def _make(self, observed: Observed, making: Make) -> Result:
+    async def _make(self, observed: Observed, making: CreateCold) -> Result:
         claim = observed.claim
         self.assigner.withdraw(key_of(claim))
         stale = making.is_reference_stale
-        self._owners.remember(claim)
-        self.voice.is_giving(claim, claim.name, making.sample, making.event)
+        self._owner_check.record_creation(claim)
+        self.reporter.begin_adoption(claim, claim.name, making.sample, making.event)
         try:
-            answer = await self.performer.create(making.create, claim.namespace)
+            answer = await self.writer.create(making.create, claim.namespace)
         except AlreadyExists:
-            return await self.voice.settle(observed, None, problems.create_pending(), is_reference_stale=stale)
-        except (ApiError, ConnectionError, TimeoutError) as error:
-            if isinstance(error, ApiError) and is_refusal(error):
-                problem = problems.failure(error.message)
-                return await self.voice.settle(observed, None, problem, is_reference_stale=stale)
-            if leaves_doubt(error):
+            return await self.reporter.report(observed, None, errors.create_pending(), is_reference_stale=stale)
+        except (ApiError, ConnectionError, TimeoutError) as api_error:
+            if isinstance(api_error, ApiError) and is_refusal(api_error):
+                error = errors.failure(api_error.message)
+                return await self.reporter.report(observed, None, error, is_reference_stale=stale)
+            if is_ambiguous(api_error):
                 self._in_doubt[key_of(claim)] = claim.name
             raise
-        self.voice.gave(claim, claim.name)
-        return await self.voice.settle(observed, SandboxView.from_object(answer), is_reference_stale=stale)
+        self.reporter.confirm_adoption(claim, claim.name)
+        return await self.reporter.report(observed, SandboxView.from_object(answer), is_reference_stale=stale)

@@ -8,12 +8,12 @@ from datetime import datetime
 
 from sandpool.api.events import Happening
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.claim.latency import Sample
-from sandpool.controllers.claim.metadata import DEFAULT_LABEL_DOMAINS
-from sandpool.controllers.claim.problems import Problem
-from sandpool.controllers.claim.waiting import Wish
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
+from sandpool.controllers.claim.errors import ClaimError
+from sandpool.controllers.claim.metrics import Sample
+from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.writer import Create, Delete, Patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,17 +25,17 @@ class Observed:
     named: Mapping[str, SandboxView]  # those of ``references.names_to_find`` that exist
     pool: WarmPoolView | None
     template: TemplateView | None
-    blueprint: Blueprint | None  # of the template, None if that is
+    revision: TemplateRevision | None  # of the template, None if that is
     now: datetime
     first_observed: datetime | None = None
     trace_context: str = ""
     # Whether the claim is to carry the two above; how long it took is measured in any case.
-    is_observability_noted: bool = True
+    annotate_observability: bool = True
     label_domains: Sequence[str] = DEFAULT_LABEL_DOMAINS
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class NoOp:
     """Nothing: the claim is being deleted, and the garbage collector sees to its sandbox."""
 
 
@@ -45,7 +45,7 @@ class Expire:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class DeleteClaim:
     """Delete the claim; ``foreground``: only after its sandbox."""
 
     delete: Delete
@@ -54,7 +54,7 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
-class Release:
+class DeleteSandboxes:
     """Delete the sandboxes of a claim that has expired and stays. ``sandbox`` is one that is still there."""
 
     deletes: tuple[Delete, ...]
@@ -62,13 +62,13 @@ class Release:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """The claim has its sandbox, to be patched if there is a ``patch``. It should not have the ``surplus``."""
+class Sync:
+    """The claim has its sandbox, to be patched if there is a ``patch``. It should not have the ``duplicates``."""
 
     sandbox: SandboxView
     patch: Patch | None
-    problem: Problem | None = None
-    surplus: tuple[SandboxView, ...] = ()
+    error: ClaimError | None = None
+    duplicates: tuple[SandboxView, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +82,17 @@ class Adopt:
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class RequestWarm:
     """Ask the assigner for the wishes in turn. If it has nothing for any but it is worth waiting, wait with the last
-    one, for ``patience`` at most; then take also a sandbox that is still booting, and make one if there is none."""
+    one, for ``grace`` at most; then take also a sandbox that is still booting, and make one if there is none."""
 
-    wishes: tuple[Wish, ...]
-    patience: float
+    requests: tuple[SandboxRequest, ...]
+    grace: float
     is_reference_stale: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Make:
+class CreateCold:
     """Create a sandbox for the claim. One that exists already is ``problems.create_pending``."""
 
     create: Create
@@ -102,11 +102,11 @@ class Make:
 
 
 @dataclass(frozen=True, slots=True)
-class Refuse:
+class Reject:
     """The claim cannot be served or, if it has expired, not be rid of what it names."""
 
-    problem: Problem
+    error: ClaimError
     has_expired: bool = False
 
 
-Decision = Rest | Expire | Remove | Release | Keep | Adopt | Ask | Make | Refuse
+Decision = NoOp | Expire | DeleteClaim | DeleteSandboxes | Sync | Adopt | RequestWarm | CreateCold | Reject

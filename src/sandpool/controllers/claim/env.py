@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sandpool.api.resource import Object
 from sandpool.api.template import ALLOWED, OVERRIDES
-from sandpool.controllers.claim.problems import environment_rejected, failure
+from sandpool.controllers.claim.errors import environment_rejected, failure
 
 
 def inject(pod_spec: Object, env: Sequence[Object], policy: str) -> Object:

@@ -15,7 +15,7 @@ from typing import Final
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND
 from sandpool.api.conditions import CLAIM_EXPIRED, FINISHED, READY, TRUE, Condition, find_condition
 from sandpool.api.views import ClaimView, Lifecycle, SandboxView, parse_time
-from sandpool.controllers.claim.problems import expired_but_not_owned
+from sandpool.controllers.claim.errors import expired_but_not_owned
 
 #: Between writing down that a claim has expired and acting on it.
 SECOND_PASS_SECONDS: Final = 0.001
@@ -66,7 +66,9 @@ def is_marked(conditions: list[Condition]) -> bool:
     return ready is not None and ready["reason"] == CLAIM_EXPIRED[0]
 
 
-def doomed(claim: ClaimView, owned: Sequence[SandboxView], named: Mapping[str, SandboxView]) -> tuple[SandboxView, ...]:
+def sandboxes_to_delete(
+    claim: ClaimView, owned: Sequence[SandboxView], named: Mapping[str, SandboxView]
+) -> tuple[SandboxView, ...]:
     """The sandboxes of a claim that stays although it has expired: all it owns, also one it never knew of because a
     controller stopped before it had written that down. Raises if what it should be is somebody else's."""
     if owned:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from sandpool.api.kinds import NETWORK_POLICY
 from sandpool.api.views import ClaimView, NetworkPolicyView
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 
 
 def policy_to_delete(claim: ClaimView, found: NetworkPolicyView | None) -> Delete | None:

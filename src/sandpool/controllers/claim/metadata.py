@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from sandpool.api.labels import SAFE_TO_EVICT
-from sandpool.controllers.claim.problems import failure, invalid_metadata
+from sandpool.controllers.claim.errors import failure, invalid_metadata
+from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
 from sandpool.kube.labels import key_problems, value_problems
-
-#: Where users may put labels if nobody has said otherwise.
-DEFAULT_LABEL_DOMAINS: Final = ("sandbox.users.io",)
 
 _RESTRICTED_DOMAINS: Final = ("kubernetes.io", "k8s.io", "agents.x-k8s.io")
 _EXEMPT: Final = frozenset({SAFE_TO_EVICT})

@@ -11,7 +11,7 @@ def assigned_name(claim: ClaimView) -> str:
     return claim.annotations.get(labels.SANDBOX_NAME) or claim.labels.get(labels.SANDBOX_NAME) or ""
 
 
-def names_to_find(claim: ClaimView) -> tuple[str, ...]:
+def referenced_names(claim: ClaimView) -> tuple[str, ...]:
     """The sandboxes to look for in the claim's namespace, best first, besides those the claim owns."""
     names = (claim.sandbox_name, assigned_name(claim), claim.name)
     return tuple(dict.fromkeys(name for name in names if name))

@@ -10,17 +10,17 @@ from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import LAUNCH_WARM
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim import expiry
-from sandpool.controllers.claim.annotations import notes
+from sandpool.controllers.claim.annotations import annotation_patch
 from sandpool.controllers.claim.decisions import Observed
-from sandpool.controllers.claim.latency import Sample, first_ready
-from sandpool.controllers.claim.lookup import launch_type
-from sandpool.controllers.claim.problems import Problem, Retry
+from sandpool.controllers.claim.errors import ClaimError, Retry
+from sandpool.controllers.claim.metrics import Sample, first_ready
+from sandpool.controllers.claim.ownership import launch_type
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
-from sandpool.controllers.writes import Patch
+from sandpool.controllers.writer import Patch
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class StatusUpdate:
     status: ClaimStatus
     patch: Patch | None  # of the status; None if it says so already
     requeue_after: float | None  # seconds; None: when something happens
@@ -28,26 +28,26 @@ class Settled:
     event: Happening | None = None
 
 
-def settle(
-    observed: Observed, sandbox: SandboxView | None, problem: Problem | None = None, *, expired: bool = False
-) -> Settled:
-    """``sandbox`` is what the claim has now, as the API answered; ``problem`` what was refused or went wrong.
-    ``expired`` goes with ``Expire`` and ``Release``."""
+def compute_status(
+    observed: Observed, sandbox: SandboxView | None, error: ClaimError | None = None, *, expired: bool = False
+) -> StatusUpdate:
+    """``sandbox`` is what the claim has now, as the API answered; ``error`` what was refused or went wrong.
+    ``expired`` goes with ``Expire`` and ``DeleteSandboxes``."""
     claim, now = observed.claim, observed.now
     if expired and not expiry.is_marked(claim.conditions):
         return _expire(observed, ClaimStatus.of(claim))
-    status = next_status(claim, sandbox, problem, now, expired=expired)
+    status = next_status(claim, sandbox, error, now, expired=expired)
     if not expired and expiry.has_expired(claim.lifecycle, status.conditions, now):
         # The pod has ended and was to be kept no longer.
         return _expire(observed, status)
-    is_failure = problem is not None and problem.retry is Retry.BACKOFF
-    return Settled(status, _status_write(claim, status), _requeue(claim, status, problem, now, expired), is_failure)
+    is_failure = error is not None and error.retry is Retry.BACKOFF
+    return StatusUpdate(status, _status_write(claim, status), _requeue(claim, status, error, now, expired), is_failure)
 
 
-def _expire(observed: Observed, status: ClaimStatus) -> Settled:
+def _expire(observed: Observed, status: ClaimStatus) -> StatusUpdate:
     marked = marked_expired(observed.claim, status, observed.now)
     patch = _status_write(observed.claim, marked)
-    return Settled(marked, patch, expiry.SECOND_PASS_SECONDS, event=claim_expired())
+    return StatusUpdate(marked, patch, expiry.SECOND_PASS_SECONDS, event=claim_expired())
 
 
 def _status_write(claim: ClaimView, status: ClaimStatus) -> Patch | None:
@@ -56,26 +56,26 @@ def _status_write(claim: ClaimView, status: ClaimStatus) -> Patch | None:
 
 
 def _requeue(
-    claim: ClaimView, status: ClaimStatus, problem: Problem | None, now: datetime, expired: bool
+    claim: ClaimView, status: ClaimStatus, error: ClaimError | None, now: datetime, expired: bool
 ) -> float | None:
     times = []
     deadline = expiry.deadline(claim.lifecycle, status.conditions)
     if deadline is not None and not expired:
         times.append((deadline - now).total_seconds())
-    if problem is not None and problem.retry is Retry.AFTER:
-        times.append(problem.seconds)
+    if error is not None and error.retry is Retry.AFTER:
+        times.append(error.seconds)
     return min(times, default=None)
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
+class Completion:
     patch: Patch | None  # of the claim's metadata
     samples: tuple[Sample, ...]
 
 
-def conclude(
+def finish(
     observed: Observed, status: ClaimStatus, sandbox: SandboxView | None, *, is_reference_stale: bool = False
-) -> Conclusion:
+) -> Completion:
     """What is left to do when the status has been written. Not if that was refused: then another pass knows better.
 
     Everything is noted at once when the claim is ready. Until then only a reference is taken away that leads nowhere.
@@ -83,14 +83,14 @@ def conclude(
     claim = observed.claim
     first = first_ready(claim, status, sandbox, observed.now, observed.first_observed)
     if not (status.ready or first.note or is_reference_stale):
-        return Conclusion(None, ())
+        return Completion(None, ())
     is_warm = sandbox is not None and launch_type(claim, sandbox) == LAUNCH_WARM
-    body = notes(
+    body = annotation_patch(
         claim,
-        first_observed=observed.first_observed if observed.is_observability_noted else None,
-        trace_context=observed.trace_context if observed.is_observability_noted else "",
+        first_observed=observed.first_observed if observed.annotate_observability else None,
+        trace_context=observed.trace_context if observed.annotate_observability else "",
         adopted=sandbox.name if sandbox is not None and is_warm else "",
         is_reference_stale=is_reference_stale,
         first_ready=first.note,
     )
-    return Conclusion(None if body is None else Patch(SANDBOX_CLAIM, claim.name, body), first.samples)
+    return Completion(None if body is None else Patch(SANDBOX_CLAIM, claim.name, body), first.samples)

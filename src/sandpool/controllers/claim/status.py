@@ -20,7 +20,7 @@ from sandpool.api.conditions import (
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.problems import Problem, Status
+from sandpool.controllers.claim.errors import ClaimError, Status
 from sandpool.kube.patches import merge_diff
 
 
@@ -49,17 +49,17 @@ class ClaimStatus:
 
 
 def next_status(
-    claim: ClaimView, sandbox: SandboxView | None, problem: Problem | None, now: datetime, *, expired: bool = False
+    claim: ClaimView, sandbox: SandboxView | None, error: ClaimError | None, now: datetime, *, expired: bool = False
 ) -> ClaimStatus:
-    """The status of a claim that has ``sandbox``, or none, and that ran into ``problem``, or none."""
+    """The status of a claim that has ``sandbox``, or none, and that ran into ``error``, or none."""
     before = ClaimStatus.of(claim)
-    if problem is not None and problem.status is Status.UNTOUCHED and before.sandbox_name:
+    if error is not None and error.status is Status.UNTOUCHED and before.sandbox_name:
         return before
     conditions = _with_finished(before.conditions, sandbox, timestamp(now), expired=expired)
-    conditions = _with_ready(conditions, claim, sandbox, problem, timestamp(now), expired=expired)
+    conditions = _with_ready(conditions, claim, sandbox, error, timestamp(now), expired=expired)
     if sandbox is not None:
         name, pod_ips = sandbox.name, sandbox.status.pod_ips
-    elif problem is None or problem.status is Status.CLEAR:
+    elif error is None or error.status is Status.CLEAR:
         name, pod_ips = "", ()
     else:
         name, pod_ips = before.sandbox_name, before.pod_ips
@@ -99,13 +99,13 @@ def _with_ready(
     conditions: list[Condition],
     claim: ClaimView,
     sandbox: SandboxView | None,
-    problem: Problem | None,
+    error: ClaimError | None,
     now: str,
     *,
     expired: bool,
 ) -> list[Condition]:
-    if problem is not None:
-        return _ready(conditions, claim, problem.reason, problem.message, now)
+    if error is not None:
+        return _ready(conditions, claim, error.reason, error.message, now)
     if expired:
         return _ready(conditions, claim, *texts.CLAIM_EXPIRED, now)
     if sandbox is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sandpool.api.resource import Object
 from sandpool.api.template import ALLOWED, DISALLOWED, OVERRIDES
-from sandpool.controllers.claim.problems import Problem, volume_claim_templates_rejected
+from sandpool.controllers.claim.errors import ClaimError, volume_claim_templates_rejected
 
 
 def merge(template: Sequence[Object], claim: Sequence[Object], policy: str) -> list[Object]:
@@ -34,7 +34,7 @@ def merge(template: Sequence[Object], claim: Sequence[Object], policy: str) -> l
     raise _rejected(f'unknown volume claim templates policy "{policy}"')
 
 
-def _rejected(detail: str) -> Problem:
+def _rejected(detail: str) -> ClaimError:
     return volume_claim_templates_rejected(f"failed to merge volume claim templates: {detail}")
 
 

@@ -23,16 +23,15 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, SANDBOX_FIELD_MANAGER, TRACE_CONTEXT
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView
-from sandpool.controllers.caches import Caches, key_of
-from sandpool.controllers.echoes import Echoes
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.options import SandboxOptions
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, Settings, conclude, plan
+from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.waking import Waking
-from sandpool.controllers.writes import Create, Patch, Write
+from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
@@ -73,7 +72,7 @@ class SandboxController:
         clock: Clock,
         random: Random,
         *,
-        settings: Settings | None = None,
+        settings: SandboxOptions | None = None,
         workers: int = 100,
         observer: Observer | None = None,
         queue: MeasuredQueue[Key] | None = None,
@@ -83,8 +82,8 @@ class SandboxController:
         self.caches = caches
         self.recorder = recorder
         self.clock = clock
-        self.settings = settings or Settings()
-        self.performer = Performer(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
+        self.settings = settings or SandboxOptions()
+        self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = tracing or NoTracing()
         self.controller: Controller[Key] = Controller(
             "sandbox",
@@ -101,8 +100,8 @@ class SandboxController:
         self.controller.queue.hold_back(self._has_to_wait, turnstile.line_up)
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
-        self._owners = Owners(SANDBOX, self.performer)
-        self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
+        self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
+        self._echoes = OwnWriteFilter(self.controller.enqueue, self._has_work)
         Waking(caches, self._echoes.wake, self._wake_later)
 
     def _wake_later(self, key: Key) -> None:
@@ -110,12 +109,12 @@ class SandboxController:
         waiting = self._waiting.get(key, _NOTHING_WAITS)
         if waiting.status is None:
             self._waiting[key] = replace(waiting, status=self.clock.now())
-        self.controller.enqueue_after(key, self.settings.patience.total_seconds())
+        self.controller.enqueue_after(key, self.settings.status_delay.total_seconds())
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        with self._echoes.passing(key):
+        with self._echoes.reconciling(key):
             return await self._pass(key)
 
     def _has_to_wait(self, key: Key) -> bool:
@@ -140,7 +139,7 @@ class SandboxController:
                     conclusion = conclude(observed, children, performed, self.settings, self.clock.now())
                     return await self._finish(sandbox, conclusion)
         self._waiting.pop(key, None)
-        self._owners.forget(key)
+        self._owner_check.forget(key)
         return DONE
 
     async def _traced(self, sandbox: SandboxView) -> SandboxView | None:
@@ -150,7 +149,7 @@ class SandboxController:
         if not context or sandbox.annotations.get(TRACE_CONTEXT):
             return sandbox
         body = {"metadata": {"uid": sandbox.uid, "annotations": {TRACE_CONTEXT: context}}}
-        answer = await self.performer.patch_if_there(Patch(SANDBOX, sandbox.name, body), sandbox.namespace)
+        answer = await self.writer.patch_if_there(Patch(SANDBOX, sandbox.name, body), sandbox.namespace)
         return None if answer is None else SandboxView.from_object(answer)
 
     def _observe(self, sandbox: SandboxView) -> Observed:
@@ -165,7 +164,7 @@ class SandboxController:
             waiting=self._waiting.get(key_of(sandbox), _NOTHING_WAITS),
         )
 
-    def _is_left_to_do(self, key: Key) -> bool:
+    def _has_work(self, key: Key) -> bool:
         """Whether a pass would write, or remember, anything else than the last one did."""
         sandbox = self.caches.sandboxes.get(key)
         if sandbox is None or sandbox.deleting:
@@ -186,10 +185,10 @@ class SandboxController:
 
     async def _perform(self, sandbox: SandboxView, children: Children, *, can_begin_anew: bool) -> Performed:
         namespace = sandbox.namespace
-        if children.creates and not await self._owners.is_there(sandbox):
+        if children.creates and not await self._owner_check.may_create_for(sandbox):
             raise _Unseen
-        look_for = children.pod.look_for if can_begin_anew else ""
-        if look_for and await self.performer.look_for(POD, look_for, namespace):
+        refresh = children.pod.refresh if can_begin_anew else ""
+        if refresh and await self.writer.refresh(POD, refresh, namespace):
             raise _Unseen
         service = children.service.write if children.service is not None else None
         with self.tracing.span("reconcilePVCs"):
@@ -212,14 +211,14 @@ class SandboxController:
         for write in writes:
             try:
                 if write is not None:
-                    await self.performer.perform(write, namespace)
+                    await self.writer.perform(write, namespace)
             except AlreadyExists as error:
                 if can_begin_anew:
                     raise _Unseen from error
                 return _Failure(error.message)
             except Conflict as error:
                 if can_begin_anew and isinstance(write, Patch):
-                    await self.performer.look_for(write.type, write.name, namespace)
+                    await self.writer.refresh(write.type, write.name, namespace)
                     raise _Unseen from error
                 return _Failure(error.message)
             except (ApiError, ConnectionError, TimeoutError) as error:
@@ -257,7 +256,7 @@ class SandboxController:
         failures = [await self._step(sandbox.namespace, (child,), False) for child in expiry.children]
         errors = [each.message for each in failures if each.message]
         if expiry.sandbox is not None:
-            await self.performer.delete(expiry.sandbox, sandbox.namespace)
+            await self.writer.delete(expiry.sandbox, sandbox.namespace)
         elif errors:
             raise Unfinished("; ".join(errors), retry_after=max(each.retry_after for each in failures))
         elif expiry.status_patch is not None:
@@ -268,7 +267,7 @@ class SandboxController:
         """Write the status. A patch of it cannot be made for one UID only, and one for a version would fail whenever
         somebody has changed a label. So if it has hit a sandbox made again under the name, that one is looked at."""
         patch = Patch(SANDBOX, sandbox.name, status, "status")
-        answer = await self.performer.patch_if_there(patch, sandbox.namespace)
+        answer = await self.writer.patch_if_there(patch, sandbox.namespace)
         if answer is not None and answer["metadata"]["uid"] != sandbox.uid:
             self.controller.enqueue(key_of(sandbox))
 

@@ -16,7 +16,7 @@ from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
 from sandpool.controllers.sandbox.status import status_patch
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 
 #: The second pass follows at once.
 AT_ONCE: Final = timedelta(milliseconds=1)

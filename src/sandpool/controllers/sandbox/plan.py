@@ -13,25 +13,18 @@ from datetime import datetime, timedelta
 
 from sandpool.api.conditions import MULTIPLE_PODS, READY, multiple_pods_message
 from sandpool.api.events import Happening, multiple_pods
-from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
+from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.conditions import Findings
 from sandpool.controllers.sandbox.deferral import Waiting, time_left, write_behind_window
 from sandpool.controllers.sandbox.expiry import AT_ONCE, ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
 from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
-from sandpool.controllers.sandbox.status import PATIENCE, status, status_patch, urgent
+from sandpool.controllers.sandbox.status import status, status_patch, urgent
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes
-from sandpool.controllers.writes import Create
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    cluster_domain: str = DEFAULT_CLUSTER_DOMAIN
-    write_behind: timedelta = timedelta(0)  # how long metadata of pods may wait to be written
-    patience: timedelta = PATIENCE  # how long a state that nobody needs to act on must last to be written
+from sandpool.controllers.writer import Create
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +76,7 @@ class Conclusion:
     waiting: Waiting = field(default_factory=Waiting)  # to be observed by the next pass
 
 
-def plan(observed: Observed, settings: Settings, now: datetime) -> Children | ExpiryPlan | Conclusion:
+def plan(observed: Observed, settings: SandboxOptions, now: datetime) -> Children | ExpiryPlan | Conclusion:
     """What to write for the children. A Conclusion means that there is nothing to do for them in this pass."""
     sandbox = observed.sandbox
     if sandbox.deleting:
@@ -98,7 +91,7 @@ def plan(observed: Observed, settings: Settings, now: datetime) -> Children | Ex
 
 
 def conclude(
-    observed: Observed, children: Children, performed: Performed, settings: Settings, now: datetime
+    observed: Observed, children: Children, performed: Performed, settings: SandboxOptions, now: datetime
 ) -> Conclusion:
     """What follows from the steps. ``now`` is when they were done; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
@@ -124,7 +117,7 @@ def conclude(
     )
 
 
-def _plan_children(observed: Observed, settings: Settings, now: datetime) -> Children:
+def _plan_children(observed: Observed, settings: SandboxOptions, now: datetime) -> Children:
     sandbox = observed.sandbox
     volumes = plan_volumes(sandbox, observed.volume_claims)
     pod = plan_pod(sandbox, observed.pods, observed.tracked_pod)
@@ -159,14 +152,14 @@ def _event(sandbox: SandboxView, findings: Findings) -> Happening | None:
 
 
 def _status_write(
-    observed: Observed, after: SandboxStatus, settings: Settings, now: datetime
+    observed: Observed, after: SandboxStatus, settings: SandboxOptions, now: datetime
 ) -> tuple[Object | None, timedelta | None]:
     """The patch to be done now, or how long it may still wait."""
     before = observed.sandbox.status
     body = status_patch(before, after)
     if body is None or urgent(before, after):
         return body, None
-    left = time_left(observed.waiting.status, settings.patience, now)
+    left = time_left(observed.waiting.status, settings.status_delay, now)
     return (None, left) if left else (body, None)
 
 

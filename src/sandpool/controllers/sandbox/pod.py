@@ -23,7 +23,7 @@ from sandpool.api.views import PodView, SandboxView
 from sandpool.controllers.sandbox.ownership import refusal
 from sandpool.controllers.sandbox.pod_metadata import metadata_patch, new_metadata
 from sandpool.controllers.sandbox.volumes import pod_volumes
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class PodPlan:
     """``repair`` corrects the pod-name annotation and comes first.
 
     Two answers mean that there is a pod we did not see, to plan again with as the tracked one: a Create that is
-    answered by 409 AlreadyExists, and finding the pod ``look_for``. That one is named by the annotation and not known
+    answered by 409 AlreadyExists, and finding the pod ``refresh``. That one is named by the annotation and not known
     to us, which may be news that has not arrived, so the API itself is asked before the plan is performed; else the
     sandbox of somebody who prepared a pod just now would get a second one."""
 
     pod: PodView | None = None  # what the status is about, unless a create brings another
-    look_for: str = ""
+    refresh: str = ""
     repair: Patch | None = None
     write: Create | Patch | Delete | None = None
     deferrable: bool = False  # whether the write may wait, because neither ownership nor existence is at stake
@@ -62,8 +62,8 @@ def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView
     if sandbox.suspended:
         return _plan_suspended(sandbox, pod, tracked)
     if pod is None:
-        look_for = sandbox.pod_name if sandbox.pod_name != sandbox.name else ""
-        return PodPlan(look_for=look_for, repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
+        refresh = sandbox.pod_name if sandbox.pod_name != sandbox.name else ""
+        return PodPlan(refresh=refresh, repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
     if error := refusal("pod", pod, sandbox):
         # A pod of nobody may become adoptable yet, and the hint is how it would be found.
         return PodPlan(repair=_repair(sandbox, None) if pod.owner is not None else None, error=error)

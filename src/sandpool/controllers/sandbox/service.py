@@ -15,7 +15,7 @@ from sandpool.api.names import service_port_name
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, ServiceView, adopted_by, controller_reference
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff
 
 _HEADLESS: Final = "None"

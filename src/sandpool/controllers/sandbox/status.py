@@ -18,9 +18,6 @@ hangs tells where. What is held back is not lost: the next write, for whatever r
 
 from __future__ import annotations
 
-from datetime import timedelta
-from typing import Final
-
 from sandpool.api import conditions as api
 from sandpool.api.conditions import Condition
 from sandpool.api.labels import SANDBOX_NAME_HASH
@@ -29,9 +26,6 @@ from sandpool.api.resource import Object
 from sandpool.api.views import SandboxStatus, SandboxView
 from sandpool.controllers.sandbox.conditions import Findings, conditions
 from sandpool.kube.patches import merge_diff
-
-#: How long a state that nobody needs to act on must last to be written.
-PATIENCE: Final = timedelta(seconds=10)
 
 
 def status(sandbox: SandboxView, findings: Findings, now: str, cluster_domain: str) -> SandboxStatus:

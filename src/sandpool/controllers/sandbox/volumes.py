@@ -10,7 +10,7 @@ from sandpool.api.names import volume_claim_name
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, VolumeClaimView, adopted_by, controller_reference
 from sandpool.controllers.sandbox.ownership import precondition, refusal, tracking_labels
-from sandpool.controllers.writes import Create, Patch
+from sandpool.controllers.writer import Create, Patch
 
 
 @dataclass(frozen=True, slots=True)

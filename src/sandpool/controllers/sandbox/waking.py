@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
-from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
 from sandpool.engine.cache import Key
 

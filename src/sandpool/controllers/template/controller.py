@@ -10,12 +10,10 @@ from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.labels import TEMPLATE_REF_HASH
 from sandpool.api.names import network_policy_name
 from sandpool.api.views import NetworkPolicyView, TemplateView
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.echoes import Echoes
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
-from sandpool.controllers.writes import Create, Write
+from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Write
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
@@ -31,7 +29,7 @@ class TemplateController:
     def __init__(
         self,
         caches: Caches,
-        performer: Performer,
+        writer: ApiWriter,
         clock: Clock,
         random: Random,
         *,
@@ -40,7 +38,7 @@ class TemplateController:
         queue: MeasuredQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
-        self.performer = performer
+        self.writer = writer
         self.controller: Controller[Key] = Controller(
             "sandboxtemplate",
             self.reconcile,
@@ -52,8 +50,8 @@ class TemplateController:
             retried=queue.retried if queue is not None else lambda: None,
             per_second=PASSES_PER_SECOND,
         )
-        self._owners = Owners(SANDBOX_TEMPLATE, performer)
-        self._echoes = Echoes(self.controller.enqueue, self._is_left_to_do)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)
+        self._echoes = OwnWriteFilter(self.controller.enqueue, self._has_work)
         caches.templates.subscribe(self._template_changed, reads=_template_reads)
         caches.network_policies.subscribe(self._policy_changed, reads=_policy_reads)
 
@@ -61,7 +59,7 @@ class TemplateController:
         if new is not None:
             self._echoes.wake(key)
         else:
-            self._owners.forget(key)
+            self._owner_check.forget(key)
 
     def _policy_changed(self, key: Key, old: NetworkPolicyView | None, new: NetworkPolicyView | None) -> None:
         """A policy concerns the template for whose policy its name is reserved, whoever made it."""
@@ -70,22 +68,24 @@ class TemplateController:
             self._echoes.wake(template)
 
     async def reconcile(self, key: Key) -> Result:
-        with self._echoes.passing(key):
+        with self._echoes.reconciling(key):
             return await self._pass(key)
 
     async def _pass(self, key: Key) -> Result:
         plan = self._plan(key)
         if plan.label is not None:
-            await self.performer.patch(plan.label, key.namespace)
+            await self.writer.patch(plan.label, key.namespace)
         if plan.policy is not None and await self._is_worth_it(plan.policy, key):
-            await self.performer.perform(plan.policy, key.namespace)
+            await self.writer.perform(plan.policy, key.namespace)
         if plan.error:
             raise Unfinished(plan.error)
         return DONE
 
     async def _is_worth_it(self, write: Write, key: Key) -> bool:
         template = self.caches.templates.get(key)
-        return not isinstance(write, Create) or (template is not None and await self._owners.is_there(template))
+        return not isinstance(write, Create) or (
+            template is not None and await self._owner_check.may_create_for(template)
+        )
 
     def _plan(self, key: Key) -> TemplatePlan:
         template = self.caches.templates.get(key)
@@ -94,7 +94,7 @@ class TemplateController:
         policy = Key(key.namespace, network_policy_name(key.name))
         return plan_template(template, self.caches.network_policies.get(policy))
 
-    def _is_left_to_do(self, key: Key) -> bool:
+    def _has_work(self, key: Key) -> bool:
         return self._plan(key) != TemplatePlan()
 
 

@@ -15,9 +15,9 @@ from sandpool.api.names import name_hash, network_policy_name
 from sandpool.api.resource import Object
 from sandpool.api.schema.core import shape_of
 from sandpool.api.views import NetworkPolicyView, TemplateView, controller_reference
-from sandpool.controllers.semantic import same
-from sandpool.controllers.template.policy import policy_spec
-from sandpool.controllers.writes import Create, Delete, Patch
+from sandpool.controllers.revision import semantically_equal
+from sandpool.controllers.template.network_policy import network_policy_spec
+from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_diff
 
 
@@ -68,14 +68,14 @@ def _new_policy(template: TemplateView) -> Object:
             "namespace": template.namespace,
             "ownerReferences": [controller_reference(SANDBOX_TEMPLATE, template)],
         },
-        "spec": policy_spec(template),
+        "spec": network_policy_spec(template),
     }
 
 
 def _update(template: TemplateView, found: NetworkPolicyView) -> Patch | None:
     """What a policy means is compared, not how it is written: the API fills in defaults."""
-    wanted = policy_spec(template)
-    if same(found.spec, wanted, shape_of(NETWORK_POLICY).properties["spec"]):
+    wanted = network_policy_spec(template)
+    if semantically_equal(found.spec, wanted, shape_of(NETWORK_POLICY).properties["spec"]):
         return None
     change = merge_diff(found.spec, wanted)
     return Patch(NETWORK_POLICY, found.name, {"spec": change}) if change is not None else None

@@ -21,17 +21,14 @@ from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
-from sandpool.controllers.owners import Owners
-from sandpool.controllers.perform import Performer
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.options import WarmPoolOptions
+from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
 from sandpool.controllers.warmpool.reads import Grounds, member_reads, pool_reads, template_reads
-from sandpool.controllers.warmpool.settings import Settings
-from sandpool.controllers.writes import Delete, Patch
+from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -51,33 +48,33 @@ _LONGEST_REST: Final = 1.0
 
 
 class WarmPoolController:
-    """Requests of ``performer`` wait for their turn; ``directly`` is for those that have had it."""
+    """Requests of ``writer`` wait for their turn; ``direct_writer`` is for those that have had it."""
 
     def __init__(
         self,
         caches: Caches,
-        blueprints: Blueprints,
-        performer: Performer,
+        revisions: TemplateRevisions,
+        writer: ApiWriter,
         recorder: Recorder,
         metrics: Metrics,
         clock: Clock,
         random: Random,
-        settings: Settings | None = None,
+        settings: WarmPoolOptions | None = None,
         *,
         workers: int = 4,
         turnstile: Turnstile | None = None,
-        directly: Performer | None = None,
+        direct_writer: ApiWriter | None = None,
     ) -> None:
         self.caches = caches
-        self.blueprints = blueprints
-        self.performer = performer
+        self.revisions = revisions
+        self.writer = writer
         self.recorder = recorder
         self.clock = clock
         self.random = random
-        self.settings = settings or Settings()
-        self.directly = directly if directly is not None else performer
+        self.settings = settings or WarmPoolOptions()
+        self.direct_writer = direct_writer if direct_writer is not None else writer
         self.ledger = Ledger(
-            caches, performer, self.directly, clock, random, enable_eviction=self.settings.enable_eviction
+            caches, writer, self.direct_writer, clock, random, enable_eviction=self.settings.enable_eviction
         )
         queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
         self.controller: Controller[Key] = Controller(
@@ -92,7 +89,7 @@ class WarmPoolController:
         )
         self._turnstile = turnstile if turnstile is not None else Turnstile(clock)
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
-        self._owners = Owners(SANDBOX_WARM_POOL, performer)
+        self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, writer)
         # How many members pools have lost since it was known that they are there. These may have been collected with
         # the pool, of whose end we have not heard yet.
         self._bereaved: Counter[Key] = Counter()
@@ -152,13 +149,13 @@ class WarmPoolController:
         if pool is None:
             return DONE
         await self.ledger.resolve_doubts(pool)
-        blueprint = self.blueprints.of(pool.namespace, pool.template)
+        revision = self.revisions.of(pool.namespace, pool.template)
         found = self._sandboxes(pool)
         sandboxes = list(found.values())
         seen = Seen(
             pool=pool,
             sandboxes=sandboxes,
-            blueprint=blueprint,
+            revision=revision,
             pod_of=self.caches.pod_of,
             now=self.clock.now(),
             pending_deletions=self.ledger.pending_deletions(pool),
@@ -168,13 +165,13 @@ class WarmPoolController:
         )
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory
-        await self._perform(Grounds(self.caches, self.blueprints, pool, blueprint, found), todo)
+        await self._perform(Grounds(self.caches, self.revisions, pool, revision, found), todo)
         return Result(todo.requeue, rest=_rest(len(sandboxes)))
 
     async def _present(self, key: Key) -> WarmPoolView | None:
         """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
         while (pool := self.caches.pools.get(key)) is not None and (losses := self._bereaved[key]):
-            if not await self._owners.is_still_there(pool):
+            if not await self._owner_check.exists(pool):
                 return None
             if self._bereaved[key] == losses:
                 del self._bereaved[key]
@@ -190,13 +187,13 @@ class WarmPoolController:
 
     async def _perform(self, grounds: Grounds, todo: Plan) -> None:
         """Everything is tried; the first failure is raised at the end, so that the pass is made again."""
-        pool, blueprint = grounds.pool, grounds.blueprint
+        pool, revision = grounds.pool, grounds.revision
         failures: list[BaseException] = []
         failures += await _attempt(*(self._patch(pool, patch) for patch in todo.patches))
         failures += await _attempt(*(self._discard(grounds, delete) for delete in todo.discard))
         # Before the deletions, which are outstanding from then on: creations are only expected if nothing is.
-        if todo.create and blueprint is not None:
-            await self._create(pool, blueprint, todo.create)
+        if todo.create and revision is not None:
+            await self._create(pool, revision, todo.create)
         failures += await _attempt(*(self._delete(grounds, delete) for delete in todo.delete))
         if todo.status is not None and (unsaid := await _attempt(self._say(pool, todo.status))):
             failures += unsaid
@@ -208,12 +205,12 @@ class WarmPoolController:
 
     async def _patch(self, pool: WarmPoolView, patch: Patch) -> None:
         try:
-            await self.performer.patch_if_there(patch, pool.namespace)
+            await self.writer.patch_if_there(patch, pool.namespace)
         except Conflict:
             await self._decide_anew(pool, patch.name)
 
     async def _say(self, pool: WarmPoolView, status: Patch) -> None:
-        await self.performer.patch_if_there(status, pool.namespace)
+        await self.writer.patch_if_there(status, pool.namespace)
 
     def _forget_status(self, pool: WarmPoolView) -> None:
         """It was not written. Else the next pass would believe that it has just been, have nothing to do and succeed,
@@ -229,9 +226,9 @@ class WarmPoolController:
 
     # --- members -----------------------------------------------------------------------------------------------------
 
-    async def _create(self, pool: WarmPoolView, blueprint: Blueprint, count: int) -> None:
+    async def _create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> None:
         """A failure is remembered, and the plan says when to try again; it does not fail the pass."""
-        attempt = await self.ledger.create(pool, blueprint, count)
+        attempt = await self.ledger.create(pool, revision, count)
         memory = self._memories.get(pool.uid)
         if memory is not None:  # else the pool has gone meanwhile
             self._memories[pool.uid] = memory.attempted(attempt, self.clock.now())
@@ -244,7 +241,7 @@ class WarmPoolController:
     async def _discard(self, grounds: Grounds, delete: Delete) -> None:
         """Delete what is not a member, so that the books do not have it."""
         await self._delete_confirmed(
-            grounds, delete, lambda pool, confirmed: self.directly.delete(confirmed, pool.namespace)
+            grounds, delete, lambda pool, confirmed: self.direct_writer.delete(confirmed, pool.namespace)
         )
 
     async def _delete_confirmed(

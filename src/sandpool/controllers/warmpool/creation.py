@@ -18,12 +18,12 @@ from sandpool.api.labels import (
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import WarmPoolView, controller_reference
-from sandpool.controllers.blueprint import Blueprint, new_sandbox
+from sandpool.controllers.revision import TemplateRevision, new_sandbox
 
 _EVICTABLE: Final = {SAFE_TO_EVICT: "true"}
 
 
-def new_member(pool: WarmPoolView, blueprint: Blueprint, name: str, *, enable_eviction: bool) -> Object:
+def new_member(pool: WarmPoolView, revision: TemplateRevision, name: str, *, enable_eviction: bool) -> Object:
     """A member with a name made up by the caller (``names.generate_name`` with the prefix ``<pool>-``).
 
     ``enable_eviction`` lets the cluster autoscaler remove the pod, which nobody uses yet, unless the template says
@@ -32,12 +32,12 @@ def new_member(pool: WarmPoolView, blueprint: Blueprint, name: str, *, enable_ev
     """
     own = {
         WARM_POOL: name_hash(pool.name),
-        POD_TEMPLATE_HASH: blueprint.pod_template_hash,
-        TEMPLATE_HASH: blueprint.hash,
+        POD_TEMPLATE_HASH: revision.pod_template_hash,
+        TEMPLATE_HASH: revision.hash,
     }
-    said = (blueprint.spec["podTemplate"].get("metadata") or {}).get("annotations") or {}
+    said = (revision.spec["podTemplate"].get("metadata") or {}).get("annotations") or {}
     return new_sandbox(
-        blueprint,
+        revision,
         namespace=pool.namespace,
         name=name,
         owner=controller_reference(SANDBOX_WARM_POOL, pool),

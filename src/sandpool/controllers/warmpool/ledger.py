@@ -20,13 +20,12 @@ from random import Random
 from sandpool.api.kinds import SANDBOX
 from sandpool.api.names import generate_name
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.caches import Caches
-from sandpool.controllers.perform import Performer, leaves_doubt
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.refill import slow_start
-from sandpool.controllers.writes import Create, Delete
+from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
 from sandpool.engine.cache import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
@@ -34,22 +33,22 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 
 class Ledger:
-    """Everything is kept by the UID of the pool. Requests of ``performer`` wait for their turn; whoever has a member
-    deleted has waited for it, so that is asked for ``directly``."""
+    """Everything is kept by the UID of the pool. Requests of ``writer`` wait for their turn; whoever has a member
+    deleted has waited for it, so that is asked for ``direct_writer``."""
 
     def __init__(
         self,
         caches: Caches,
-        performer: Performer,
-        directly: Performer,
+        writer: ApiWriter,
+        direct_writer: ApiWriter,
         clock: Clock,
         random: Random,
         *,
         enable_eviction: bool,
     ) -> None:
         self.caches = caches
-        self.performer = performer
-        self.directly = directly
+        self.writer = writer
+        self.direct_writer = direct_writer
         self.clock = clock
         self.random = random
         self.enable_eviction = enable_eviction
@@ -89,14 +88,14 @@ class Ledger:
 
     # --- creating ----------------------------------------------------------------------------------------------------
 
-    async def create(self, pool: WarmPoolView, blueprint: Blueprint, count: int) -> Attempt:
+    async def create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> Attempt:
         """Create members in batches, none after one with a failure. Nothing is tried while the books are open."""
         if not self.expectations.try_expect(pool.uid, count):
             return Attempt(0)
         succeeded = attempted = 0
         failure: Exception | None = None
         for size in slow_start(count):
-            results = await asyncio.gather(*(self._create_one(pool, blueprint) for _ in range(size)))
+            results = await asyncio.gather(*(self._create_one(pool, revision) for _ in range(size)))
             attempted += size
             succeeded += sum(result is None for result in results)
             failure = next((result for result in results if result is not None), None)
@@ -108,21 +107,21 @@ class Ledger:
         asked = failure.retry_after if isinstance(failure, ApiError) else None
         return Attempt(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
 
-    async def _create_one(self, pool: WarmPoolView, blueprint: Blueprint) -> Exception | None:
+    async def _create_one(self, pool: WarmPoolView, revision: TemplateRevision) -> Exception | None:
         """What went wrong, if anything did."""
         unused = self._names.get(pool.uid)
         earlier = unused.pop() if unused else ""
         name = earlier or self._new_name(pool)
-        member = new_member(pool, blueprint, name, enable_eviction=self.enable_eviction)
+        member = new_member(pool, revision, name, enable_eviction=self.enable_eviction)
         try:
-            answer = await self.performer.create(Create(SANDBOX, member), pool.namespace)
+            answer = await self.writer.create(Create(SANDBOX, member), pool.namespace)
         except AlreadyExists as error:
             # The cache knows whose it is. That of an earlier request is as good as one of this.
             self.expectations.settle_creations(pool.uid)
             found = self.caches.sandboxes.get(Key(pool.namespace, name))
             return None if earlier and found is not None and found.controlled_by(pool) else error
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if leaves_doubt(error):
+            if is_ambiguous(error):
                 self._doubt(pool, name, "")
             else:
                 self.expectations.settle_creations(pool.uid)
@@ -145,9 +144,9 @@ class Ledger:
     async def delete(self, pool: WarmPoolView, delete: Delete) -> None:
         self.expectations.expect_deletion(pool.uid, delete.uid)
         try:
-            await self.directly.delete(delete, pool.namespace)
+            await self.direct_writer.delete(delete, pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
-            if leaves_doubt(error):
+            if is_ambiguous(error):
                 self._doubt(pool, delete.name, delete.uid)
             else:
                 self.expectations.settle_deletion(pool.uid, delete.uid)
@@ -177,7 +176,7 @@ class Ledger:
     async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
         """Take a sandbox into the cache as the API has it now, and whether it has one."""
         try:
-            self.caches.sandboxes.wrote(await self.performer.client.get(SANDBOX, name, pool.namespace))
+            self.caches.sandboxes.wrote(await self.writer.client.get(SANDBOX, name, pool.namespace))
         except NotFound:
             if uid:
                 self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)

@@ -15,7 +15,7 @@ from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, WarmPoolView, adopted_by
-from sandpool.controllers.writes import Delete, Patch
+from sandpool.controllers.writer import Delete, Patch
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,8 @@ from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.controllers.blueprint import Blueprint
+from sandpool.controllers.options import WarmPoolOptions
+from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.hold import Patience
 from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members
@@ -26,10 +27,9 @@ from sandpool.controllers.warmpool.orphans import vet
 from sandpool.controllers.warmpool.readiness import assess
 from sandpool.controllers.warmpool.resize import resize
 from sandpool.controllers.warmpool.rollout import Bounds
-from sandpool.controllers.warmpool.settings import Settings
 from sandpool.controllers.warmpool.staleness import Staleness
 from sandpool.controllers.warmpool.status import Census, Circumstances, status_of, status_patch
-from sandpool.controllers.writes import Delete, Patch
+from sandpool.controllers.writer import Delete, Patch
 
 # Members of many pools that were created together run out of grace together. Their pools wake up apart, each later by
 # up to this share of its wait.
@@ -42,7 +42,7 @@ class Seen:
 
     pool: WarmPoolView
     sandboxes: Iterable[SandboxView]  # those the pool owns and those with its label
-    blueprint: Blueprint | None  # None: there is no such template
+    revision: TemplateRevision | None  # None: there is no such template
     pod_of: Callable[[SandboxView], PodView | None]
     now: datetime
     pending_deletions: Set[str] = frozenset()  # UIDs of members that we deleted and have not seen go
@@ -66,12 +66,12 @@ class Plan:
     requeue: float | None = None  # seconds after which to look again if nothing happens before
 
 
-def plan(seen: Seen, settings: Settings, memory: Memory) -> Plan:
+def plan(seen: Seen, settings: WarmPoolOptions, memory: Memory) -> Plan:
     pool = seen.pool
     if pool.deleting:
         return Plan(memory)
 
-    staleness = None if seen.blueprint is None else Staleness(seen.blueprint)
+    staleness = None if seen.revision is None else Staleness(seen.revision)
     members = sort_members(pool, seen.sandboxes, seen.pending_deletions)
     outdated = {member.uid for member in members.owned if staleness is not None and staleness.is_stale(member)}
     replaced = [member for member in members.owned if pool.strategy == RECREATE and member.uid in outdated]
@@ -136,16 +136,18 @@ def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulab
     )
 
 
-def _remember(memory: Memory, seen: Seen, settings: Settings, census: Census, stuck: Sequence[SandboxView]) -> Memory:
+def _remember(
+    memory: Memory, seen: Seen, settings: WarmPoolOptions, census: Census, stuck: Sequence[SandboxView]
+) -> Memory:
     """The memory with what this pass sees, before anything is decided."""
     pool = seen.pool
     patience = Patience.of(settings.replenish_delay, pool.replicas)
     hold = memory.supply.hold.observe(census.members, pool.replicas, seen.now, patience)
     memory = replace(memory, supply=replace(memory.supply, hold=hold))
-    if seen.blueprint is None:
+    if seen.revision is None:
         return memory
     good = census.current_ready if _is_replacing(pool) else census.ready
-    target = seen.blueprint.hash
+    target = seen.revision.hash
     progress = memory.progress.observe(target, good=good, desired=pool.replicas, stuck=len(stuck))
     supply = memory.supply
     if memory.progress.target not in ("", target):
@@ -154,13 +156,13 @@ def _remember(memory: Memory, seen: Seen, settings: Settings, census: Census, st
     return replace(memory, progress=progress, supply=supply)
 
 
-def _status(seen: Seen, settings: Settings, memory: Memory, census: Census) -> tuple[Patch | None, float | None]:
+def _status(seen: Seen, settings: WarmPoolOptions, memory: Memory, census: Census) -> tuple[Patch | None, float | None]:
     """The patch of the status, or how long to wait with it: a burst of claims changes the counts many times a second,
     and nobody reads them that often."""
     pool = seen.pool
     circumstances = Circumstances(
         replaces=_is_replacing(pool),
-        has_template=seen.blueprint is not None,
+        has_template=seen.revision is not None,
         breaker=memory.supply.breaker,
         has_stalled=memory.progress.has_stalled,
         grace=settings.readiness_grace_period,
@@ -176,7 +178,7 @@ def _status(seen: Seen, settings: Settings, memory: Memory, census: Census) -> t
     return Patch(SANDBOX_WARM_POOL, pool.name, body, "status"), None
 
 
-def _news(pool: WarmPoolView, census: Census, memory: Memory, settings: Settings) -> tuple[Happening, ...]:
+def _news(pool: WarmPoolView, census: Census, memory: Memory, settings: WarmPoolOptions) -> tuple[Happening, ...]:
     """The pool is held up by members that find no node, or no longer is; said once each time."""
     if (census.unschedulable > 0) is memory.has_warned:
         return ()

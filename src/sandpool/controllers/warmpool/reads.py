@@ -14,11 +14,10 @@ from dataclasses import dataclass
 
 from sandpool.api.conditions import FINISHED
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.blueprint import Blueprint
-from sandpool.controllers.blueprints import Blueprints
-from sandpool.controllers.caches import Caches, key_of
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.members import deletion
-from sandpool.controllers.writes import Delete
+from sandpool.controllers.writer import Delete
 from sandpool.engine.cache import Key
 
 
@@ -48,9 +47,9 @@ class Grounds:
     """On what a pass has decided, to be compared with how things are when something is done about it."""
 
     caches: Caches
-    blueprints: Blueprints
+    revisions: TemplateRevisions
     pool: WarmPoolView
-    blueprint: Blueprint | None
+    revision: TemplateRevision | None
     sandboxes: Mapping[str, SandboxView]  # by UID
 
     def confirmed(self, delete: Delete) -> Delete | None:
@@ -58,7 +57,7 @@ class Grounds:
         pool = self.caches.pools.get(key_of(self.pool))
         if pool is None or pool_reads(pool) != pool_reads(self.pool):
             return None
-        if self.blueprints.of(pool.namespace, pool.template) is not self.blueprint:
+        if self.revisions.of(pool.namespace, pool.template) is not self.revision:
             return None
         sandbox = self.caches.sandboxes.get(Key(pool.namespace, delete.name))
         if sandbox is None or member_reads(sandbox) != member_reads(self.sandboxes[delete.uid]):

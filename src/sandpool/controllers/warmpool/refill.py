@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.bucket import Bucket, take
 from sandpool.controllers.warmpool.hold import Hold
-from sandpool.controllers.warmpool.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Refill:
     wait: float | None = None  # seconds after which to look again; None: an event will tell
 
 
-def refill(missing: int, *, settled: bool, supply: Supply, now: datetime, settings: Settings) -> Refill:
+def refill(missing: int, *, settled: bool, supply: Supply, now: datetime, settings: WarmPoolOptions) -> Refill:
     """``settled``: everything that was asked for so far has been seen to happen."""
     if missing <= 0:
         return Refill(0, supply)

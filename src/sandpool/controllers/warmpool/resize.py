@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.api.warmpool import ROLLING_UPDATE
+from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.warmpool.refill import Supply, refill
 from sandpool.controllers.warmpool.rollout import Bounds, step
-from sandpool.controllers.warmpool.settings import Settings
 from sandpool.controllers.warmpool.shrink import surplus
 
 
@@ -32,7 +32,7 @@ def resize(
     settled: bool,
     supply: Supply,
     now: datetime,
-    settings: Settings,
+    settings: WarmPoolOptions,
 ) -> Resize:
     """``members`` are those that are there to stay, ``outdated`` the UIDs among them that are of a former template."""
     population = len(members) + terminating

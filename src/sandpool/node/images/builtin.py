@@ -15,7 +15,7 @@ from typing import Final
 
 from sandpool.node.images.reference import Reference
 from sandpool.node.images.toolchain import lay_out, remove_others
-from sandpool.node.pods.parts import Image
+from sandpool.node.pods.interfaces import Image
 from sandpool.node.runtimes.runtime import HostToolchain
 
 HOST: Final = "sandpool.local"

@@ -14,7 +14,7 @@ from sandpool.node.images.credentials import Credentials, Secrets, credentials
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.images.toolchain import MissingPackage
-from sandpool.node.pods.parts import Image, ImageFailure
+from sandpool.node.pods.interfaces import Image, ImageFailure
 from sandpool.node.runtimes.runtime import ImageLayers
 
 _ALWAYS: Final = "Always"

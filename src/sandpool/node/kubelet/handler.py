@@ -8,31 +8,31 @@ from urllib.parse import unquote
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.kube.door import PodDoor
 from sandpool.kube.errors import ApiError, MethodNotAllowed, NotFound
-from sandpool.node.kubelet.access import Access
+from sandpool.kube.pod_access import PodAccess
+from sandpool.node.kubelet.authorization import NodeAuthorizer
 from sandpool.server.auth.groups import ANONYMOUS
-from sandpool.server.exchange import Response, ServerRequest
-from sandpool.server.streams.containers import chosen_container
-from sandpool.server.streams.conversations import with_command, with_ports
-from sandpool.server.streams.pods import log_of
-from sandpool.server.streams.query import KUBELET_NAMES, Query, Streams, command
+from sandpool.server.request.messages import Response, ServerRequest
+from sandpool.server.streams.containers import select_container
+from sandpool.server.streams.options import KUBELET_NAMES, StdStreams, StreamQuery, command
+from sandpool.server.streams.pods import log_response
+from sandpool.server.streams.responses import exec_response, port_forward_response
 
 _TEXT: Final = "text/plain; charset=utf-8"
 _NO_SUCH_PATH: Final = "404 page not found"
 
 #: Finds a pod of this node, as the API has it.
-Find = Callable[[str, str], Object | None]
+FindPod = Callable[[str, str], Object | None]
 
 
 class KubeletHandler:
     """Whoever may look at logs may ``get``. Whoever gets further in must be allowed to ``create``, also if they come
     with a GET, as a WebSocket does: to be allowed to look is not to be allowed to execute."""
 
-    def __init__(self, access: Access, find: Find, door: PodDoor, clock: Clock) -> None:
+    def __init__(self, access: NodeAuthorizer, find: FindPod, pod_access: PodAccess, clock: Clock) -> None:
         self.access = access
         self.find = find
-        self.door = door
+        self.pod_access = pod_access
         self.clock = clock
 
     async def handle(self, request: ServerRequest) -> Response:
@@ -57,27 +57,31 @@ class KubeletHandler:
             match segments:
                 case [namespace, name, container]:
                     pod = self._pod(namespace, name)
-                    return log_of(
-                        self.door, pod, chosen_container(pod, container), Query(request.raw_query), self.clock
+                    return log_response(
+                        self.pod_access,
+                        pod,
+                        select_container(pod, container),
+                        StreamQuery(request.raw_query),
+                        self.clock,
                     )
             raise NotFound(_NO_SUCH_PATH)
         except ApiError as error:
             return _text(error.code, error.message)
 
     def _converse(self, request: ServerRequest, segments: list[str]) -> Response:
-        door, headers = self.door, request.headers
+        pod_access, headers = self.pod_access, request.headers
         match segments:
             case ["portForward", namespace, name]:
                 pod = self._pod(namespace, name)
-                return with_ports(headers, lambda port: door.dial(pod, port))
+                return port_forward_response(headers, lambda port: pod_access.dial(pod, port))
             case ["exec" | "attach" as what, namespace, name, wanted]:
-                pod, query = self._pod(namespace, name), Query(request.raw_query)
-                container = chosen_container(pod, wanted)
-                streams = Streams.read(query, KUBELET_NAMES)
+                pod, query = self._pod(namespace, name), StreamQuery(request.raw_query)
+                container = select_container(pod, wanted)
+                streams = StdStreams.read(query, KUBELET_NAMES)
                 if what == "attach":
-                    return with_command(headers, streams, lambda client: door.attach(pod, container, client))
+                    return exec_response(headers, streams, lambda client: pod_access.attach(pod, container, client))
                 words = command(query)
-                return with_command(headers, streams, lambda client: door.execute(pod, container, words, client))
+                return exec_response(headers, streams, lambda client: pod_access.execute(pod, container, words, client))
         raise NotFound(_NO_SUCH_PATH)
 
     def _pod(self, namespace: str, name: str) -> Object:

@@ -16,13 +16,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
-from sandpool.kube.door import PodDoor
-from sandpool.node.kubelet.access import Access, CertificatesOnly, NoImpersonation
+from sandpool.kube.pod_access import PodAccess
 from sandpool.node.kubelet.authority import NoAuthority, client_authority
-from sandpool.node.kubelet.handler import Find, KubeletHandler
-from sandpool.node.registration import Endpoint
-from sandpool.server.http import HttpFront
-from sandpool.server.pki import Authority, Identity, server_tls
+from sandpool.node.kubelet.authorization import CertificateAuthenticator, NodeAuthorizer, NoImpersonation
+from sandpool.node.kubelet.handler import FindPod, KubeletHandler
+from sandpool.node.registration import KubeletEndpoint
+from sandpool.server.http import HttpServer
+from sandpool.server.serving.pki import Authority, Identity, server_tls
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class KubeletError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class KubeletOptions:
     """``address`` is the one we listen on, ``found_at`` the one that the API server is told."""
 
     address: str = ""  # all
@@ -55,21 +55,21 @@ class Kubelet:
         self,
         client: Client,
         clock: Clock,
-        settings: Settings,
+        settings: KubeletOptions,
         node: str,
         directory: Path,
-        find: Find,
-        door: PodDoor,
+        find: FindPod,
+        pod_access: PodAccess,
     ) -> None:
         self.client = client
         self.clock = clock
         self.settings = settings
         self.node = node
         self.directory = directory
-        self.handler = KubeletHandler(Access(client, clock, node), find, door, clock)
-        self._front: HttpFront | None = None
+        self.handler = KubeletHandler(NodeAuthorizer(client, clock, node), find, pod_access, clock)
+        self._front: HttpServer | None = None
 
-    async def start(self) -> Endpoint | None:
+    async def start(self) -> KubeletEndpoint | None:
         settings = self.settings
         try:
             authority = await client_authority(self.client, settings.client_ca)
@@ -82,9 +82,9 @@ class Kubelet:
         if identity is None:
             identity = await asyncio.to_thread(self._own_identity)
         host = settings.address or ("::" if ":" in settings.found_at else "0.0.0.0")
-        front = HttpFront(
+        front = HttpServer(
             self.handler,
-            CertificatesOnly(self.clock),
+            CertificateAuthenticator(self.clock),
             authorizer=NoImpersonation(),
             tls=_tls(identity, authority),
             host=host,
@@ -97,7 +97,7 @@ class Kubelet:
             what = f"the node's own API cannot listen on {host}, port {settings.port}"
             raise KubeletError(f"{what}: {error.strerror or error} (--kubelet-port 0 takes any)") from error
         self._front = front
-        return Endpoint(settings.found_at, front.port, _fingerprint(identity))
+        return KubeletEndpoint(settings.found_at, front.port, _fingerprint(identity))
 
     async def stop(self) -> None:
         """Conversations end at once: what they are with ends too."""
@@ -109,7 +109,7 @@ class Kubelet:
         return Authority(self.directory, self.clock).kubelet(self.node, names)
 
 
-def way_to(host: str, port: int, listening: str = "") -> str:
+def local_address_toward(host: str, port: int, listening: str = "") -> str:
     """The address of this machine from which it reaches another, and by which that one probably reaches it; one that
     somebody has who listens on a wildcard."""
     wanted = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(listening, socket.AF_UNSPEC)

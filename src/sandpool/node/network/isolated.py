@@ -16,7 +16,7 @@ from sandpool.api.resource import Object
 from sandpool.node.network.links import set_up_loopback
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, UnroutedNetwork, refused
-from sandpool.node.pods.parts import Attachment
+from sandpool.node.pods.interfaces import Attachment
 
 
 class IsolatedNetwork(UnroutedNetwork[tuple[IPv4Address, NetworkNamespace]]):

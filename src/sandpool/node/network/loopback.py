@@ -17,7 +17,7 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.node.network.unrouted import THIS_HOST, UnroutedNetwork
-from sandpool.node.pods.parts import Attachment
+from sandpool.node.pods.interfaces import Attachment
 
 #: The type of the condition that says so.
 SHARED: Final = "SandboxNetworkShared"

@@ -22,7 +22,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.messages import receive
 from sandpool.node.launcher.unprivileged import DialRequest, HoldNamespacesRequest
 from sandpool.node.network.unrouted import ISOLATED, LOOPBACK, UnroutedNetwork, refused
-from sandpool.node.pods.parts import Attachment
+from sandpool.node.pods.interfaces import Attachment
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
-from sandpool.node.pods.parts import NetworkFailure
+from sandpool.node.pods.interfaces import NetworkFailure
 
 #: The type of the condition that says that pods are alone.
 ISOLATED: Final = "SandboxNetworkUnavailable"

@@ -1,4 +1,4 @@
-"""What a worker is to do next about its pod. Each is begun once; what comes of it is told to the ``Life``."""
+"""What a worker is to do next about its pod. Each is begun once; what comes of it is told to the ``PodState``."""
 
 from __future__ import annotations
 

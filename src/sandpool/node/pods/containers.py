@@ -15,14 +15,14 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import NotFound
-from sandpool.node.pods.compose import compose
-from sandpool.node.pods.downward import Place
-from sandpool.node.pods.environment import Source, Surroundings, environment, sources_of
-from sandpool.node.pods.ledger import Run, boot_id, read_run
-from sandpool.node.pods.life import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Ending, Moment
-from sandpool.node.pods.parts import Image, PodVolumes
+from sandpool.node.pods.checkpoint import Run, boot_id, read_run
+from sandpool.node.pods.container_spec import build_container_spec
+from sandpool.node.pods.context import NodeContext
+from sandpool.node.pods.downward import PodPlacement
+from sandpool.node.pods.environment import EnvironmentSources, Source, environment, sources_of
+from sandpool.node.pods.interfaces import Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
-from sandpool.node.pods.workplace import Workplace
+from sandpool.node.pods.state import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Moment, Termination
 from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime
 from sandpool.node.runtimes.runtime import Container as Running
 
@@ -45,9 +45,14 @@ class Containers:
     ended and have not been replaced."""
 
     def __init__(
-        self, place: Workplace, runtime: Runtime, sandbox: PodSandbox, volumes: PodVolumes, addresses: tuple[str, ...]
+        self,
+        context: NodeContext,
+        runtime: Runtime,
+        sandbox: PodSandbox,
+        volumes: PodVolumes,
+        addresses: tuple[str, ...],
     ) -> None:
-        self.place = place
+        self.context = context
         self.runtime = runtime
         self.sandbox = sandbox
         self.volumes = volumes
@@ -56,7 +61,7 @@ class Containers:
         self._signals: dict[str, int] = {}
 
     async def image(self, pod: Pod, container: Container) -> Image:
-        return await self.place.images.resolve(container.image, container.pull_policy, pod.object)
+        return await self.context.images.resolve(container.image, container.pull_policy, pod.object)
 
     async def create(self, pod: Pod, container: Container, image: Image) -> None:
         """Everything but the start. Raises ``ConfigError``, ``VolumeFailure`` or ``RuntimeFailure``."""
@@ -67,20 +72,20 @@ class Containers:
         shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
-        called, pids = self.sandbox.hostname, self.place.settings.pids
-        spec = compose(pod.object, container, image, env, mounts, hostname=called, pids=pids)
+        called, pids = self.sandbox.hostname, self.context.settings.pids
+        spec = build_container_spec(pod.object, container, image, env, mounts, hostname=called, pids=pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
         """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
-        id = f"{self.place.random.getrandbits(256):064x}"
-        run = Run(id, image.id, restarts, timestamp(self.place.clock.now()), boot_id())
+        id = f"{self.context.random.getrandbits(256):064x}"
+        run = Run(id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
         # Not before: a terminal is there only now, and what a runtime has to say about a failure is its own to read.
-        self.place.logs.follow(running, self.log_directory(container.name), restarts)
+        self.context.logs.follow(running, self.log_directory(container.name), restarts)
         return id
 
     async def adopt(self, container: Container) -> tuple[Running, Run] | None:
@@ -92,19 +97,19 @@ class Containers:
         if found is None:
             return None
         self.running[container.name] = found
-        self.place.logs.follow(found, self.log_directory(container.name), run.restarts)
+        self.context.logs.follow(found, self.log_directory(container.name), run.restarts)
         return found, run
 
-    async def ending(self, container: Container, since: Moment | None, id: str) -> Ending:
+    async def termination(self, container: Container, since: Moment | None, id: str) -> Termination:
         """Wait for the end of a container."""
         running = self.running[container.name]
         exit = await running.wait()
-        await self.place.logs.finish(running)
-        now = Moment(self.place.clock.monotonic(), self.place.clock.now())
+        await self.context.logs.finish(running)
+        now = Moment(self.context.clock.monotonic(), self.context.clock.now())
         message = exit.message or await self._message(container, running, exit)
         finished = now if exit.ended_at is None else _earlier(now, exit.ended_at, since)
         began = None if since is None else since.time
-        return Ending(exit.code, _reason(exit), finished, began, message, container_id=id)
+        return Termination(exit.code, _reason(exit), finished, began, message, container_id=id)
 
     async def signal(self, name: str) -> None:
         """Ask it to end, in the way its image or its spec wants to be asked."""
@@ -116,20 +121,20 @@ class Containers:
     async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
         wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))
         found = await asyncio.gather(*(self._source(source, pod.key.namespace) for source in wanted))
-        settings, network = self.place.settings, self.place.network
+        settings, network = self.context.settings, self.context.network
         links = pod.object["spec"].get("enableServiceLinks")
-        around = Surroundings(
+        around = EnvironmentSources(
             pod.object,
-            Place(settings.node_name, network.host_addresses, self.addresses),
-            self.place.allocatable,
+            PodPlacement(settings.node_name, network.host_addresses, self.addresses),
+            self.context.allocatable,
             dict(zip(wanted, found, strict=True)),
-            self.place.service_links(pod.key.namespace, links is None or links),
+            self.context.service_links(pod.key.namespace, links is None or links),
         )
         return environment(spec, around)
 
     async def _source(self, source: Source, namespace: str) -> Object | None:
         try:
-            return await self.place.client.get(source.type, source.name, namespace)
+            return await self.context.client.get(source.type, source.name, namespace)
         except NotFound:
             return None
 
@@ -154,7 +159,7 @@ class Containers:
             text = file.read(_LONGEST_MESSAGE)
         fallback = container.spec.get("terminationMessagePolicy") == "FallbackToLogsOnError"
         if not text and fallback and exit.code != 0:
-            text = await self.place.logs.tail(running, _FALLBACK_LENGTH)
+            text = await self.context.logs.tail(running, _FALLBACK_LENGTH)
         return text.decode(errors="replace")
 
 

@@ -18,7 +18,7 @@ class UnknownField(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PodPlacement:
     """Where a pod runs, which its spec does not say. Addresses are empty until they are known."""
 
     node_name: str
@@ -26,7 +26,7 @@ class Place:
     pod_ips: tuple[str, ...] = ()
 
 
-def field_value(pod: Object, path: str, place: Place) -> str:
+def field_value(pod: Object, path: str, placement: PodPlacement) -> str:
     """The value of a ``fieldRef``."""
     metadata, spec = pod["metadata"], pod["spec"]
     if match := _SUBSCRIPT.fullmatch(path):
@@ -39,18 +39,18 @@ def field_value(pod: Object, path: str, place: Place) -> str:
         case "metadata.labels" | "metadata.annotations":
             return _lines(metadata.get(path.removeprefix("metadata.")) or {})
         case "spec.nodeName":
-            return place.node_name
+            return placement.node_name
         case "spec.serviceAccountName":
             account: str = spec.get("serviceAccountName") or ""
             return account
         case "status.hostIP":
-            return _first(place.host_ips)
+            return _first(placement.host_ips)
         case "status.hostIPs":
-            return ",".join(place.host_ips)
+            return ",".join(placement.host_ips)
         case "status.podIP":
-            return _first(place.pod_ips)
+            return _first(placement.pod_ips)
         case "status.podIPs":
-            return ",".join(place.pod_ips)
+            return ",".join(placement.pod_ips)
     raise UnknownField(f"unsupported fieldPath: {path}")
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from sandpool.api.kinds import CONFIG_MAP, SECRET
 from sandpool.api.resource import Object, ResourceType
-from sandpool.node.pods.downward import Place, UnknownField, field_value, resource_value
+from sandpool.node.pods.downward import PodPlacement, UnknownField, field_value, resource_value
 from sandpool.node.pods.expansion import expand
 
 
@@ -29,11 +29,11 @@ class Source(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class EnvironmentSources:
     """Everything outside a container that its variables may come from. A source that does not exist is None."""
 
     pod: Object
-    place: Place
+    placement: PodPlacement
     allocatable: Mapping[str, str] = field(default_factory=dict)
     sources: Mapping[Source, Object | None] = field(default_factory=dict)
     service_links: Mapping[str, str] = field(default_factory=dict)
@@ -49,41 +49,41 @@ def sources_of(container: Object) -> frozenset[Source]:
     return frozenset(found)
 
 
-def environment(container: Object, around: Surroundings) -> dict[str, str]:
+def environment(container: Object, sources: EnvironmentSources) -> dict[str, str]:
     """The variables the pod gives a container; those of its image go beneath them. Raises ``ConfigError``."""
     found: dict[str, str] = {}
     for each in container.get("envFrom") or ():
         for source, reference in _named(each, "configMapRef", "secretRef"):
-            entries = _entries(source, reference, around)
+            entries = _entries(source, reference, sources)
             prefix = each.get("prefix") or ""
             found.update({prefix + key: value for key, value in entries.items()})
     for variable in container.get("env") or ():
-        known = {**around.service_links, **found}
-        value = _value(container, variable, known, around)
+        known = {**sources.service_links, **found}
+        value = _value(container, variable, known, sources)
         if value is not None:
             found[variable["name"]] = value
-    return {**around.service_links, **found}
+    return {**sources.service_links, **found}
 
 
-def _value(container: Object, variable: Object, known: Mapping[str, str], around: Surroundings) -> str | None:
+def _value(container: Object, variable: Object, known: Mapping[str, str], sources: EnvironmentSources) -> str | None:
     """None: there is nothing, and that was allowed for."""
     origin = variable.get("valueFrom")
     if not origin:
         return expand(variable.get("value") or "", known)
     for source, reference in _named(origin, "configMapKeyRef", "secretKeyRef"):
-        entries = _entries(source, reference, around)
+        entries = _entries(source, reference, sources)
         key = reference["key"]
         if key not in entries and not reference.get("optional"):
-            namespace = around.pod["metadata"]["namespace"]
+            namespace = sources.pod["metadata"]["namespace"]
             raise ConfigError(f"couldn't find key {key} in {source.type.kind} {namespace}/{source.name}")
         return entries.get(key)
     try:
         if "fieldRef" in origin:
-            return field_value(around.pod, origin["fieldRef"]["fieldPath"], around.place)
+            return field_value(sources.pod, origin["fieldRef"]["fieldPath"], sources.placement)
         if "resourceFieldRef" in origin:
             reference = origin["resourceFieldRef"]
-            asked = _container(around.pod, reference.get("containerName") or "") or container
-            return resource_value(asked, reference, around.allocatable)
+            asked = _container(sources.pod, reference.get("containerName") or "") or container
+            return resource_value(asked, reference, sources.allocatable)
     except UnknownField as error:
         raise ConfigError(str(error)) from None
     raise ConfigError(f"the value of {variable['name']} comes from {', '.join(origin)}, which is not supported")
@@ -95,8 +95,8 @@ def _named(holder: Object, config_map: str, secret: str) -> Iterator[tuple[Sourc
             yield Source(type, reference.get("name") or ""), reference
 
 
-def _entries(source: Source, reference: Object, around: Surroundings) -> dict[str, str]:
-    found = around.sources.get(source)
+def _entries(source: Source, reference: Object, sources: EnvironmentSources) -> dict[str, str]:
+    found = sources.sources.get(source)
     if found is None:
         if reference.get("optional"):
             return {}

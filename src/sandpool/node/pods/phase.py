@@ -6,90 +6,90 @@ from collections.abc import Iterator
 from typing import Final
 
 from sandpool.api.views.pod import FAILED, RUNNING, SUCCEEDED
-from sandpool.node.pods.life import Life, Stage
 from sandpool.node.pods.spec import Container
+from sandpool.node.pods.state import ContainerPhase, PodState
 
 PENDING: Final = "Pending"
 
 
-def init_finished(life: Life, container: Container) -> bool:
+def init_finished(state: PodState, container: Container) -> bool:
     """Whether the containers after this one may start."""
-    known = life[container.name]
+    known = state[container.name]
     if container.sidecar:
         return known.started
-    return known.stage is Stage.ENDED and known.ending is not None and known.ending.exit_code == 0
+    return known.phase is ContainerPhase.ENDED and known.termination is not None and known.termination.exit_code == 0
 
 
-def waiting_for(life: Life) -> Iterator[Container]:
+def waiting_for(state: PodState) -> Iterator[Container]:
     """Init containers that are not through. Once a main container has run, nobody waits for a sidecar any more."""
-    beyond = any(life[container.name].ending or life[container.name].since for container in life.pod.containers)
-    for container in life.pod.init:
-        if not init_finished(life, container) and not (container.sidecar and beyond):
+    beyond = any(state[container.name].termination or state[container.name].since for container in state.pod.containers)
+    for container in state.pod.init:
+        if not init_finished(state, container) and not (container.sidecar and beyond):
             yield container
 
 
-def initialized(life: Life) -> bool:
-    return next(waiting_for(life), None) is None
+def initialized(state: PodState) -> bool:
+    return next(waiting_for(state), None) is None
 
 
-def init_failed(life: Life) -> bool:
+def init_failed(state: PodState) -> bool:
     """Whether an init container failed and is not run again."""
-    for container in life.pod.init:
-        known = life[container.name]
-        if container.sidecar or known.stage is not Stage.ENDED or known.ending is None:
+    for container in state.pod.init:
+        known = state[container.name]
+        if container.sidecar or known.phase is not ContainerPhase.ENDED or known.termination is None:
             continue
-        code = known.ending.exit_code
-        if code != 0 and not life.pod.restarts(container, code):
+        code = known.termination.exit_code
+        if code != 0 and not state.pod.restarts(container, code):
             return True
     return False
 
 
-def finished(life: Life, container: Container) -> bool:
+def finished(state: PodState, container: Container) -> bool:
     """Whether a main container ended and is not run again."""
-    known = life[container.name]
-    ended = known.stage is Stage.ENDED and known.ending is not None
-    return ended and not life.outdated(container) and not life.pod.restarts(container, _code(life, container))
+    known = state[container.name]
+    ended = known.phase is ContainerPhase.ENDED and known.termination is not None
+    return ended and not state.outdated(container) and not state.pod.restarts(container, _code(state, container))
 
 
-def work_finished(life: Life) -> bool:
+def work_finished(state: PodState) -> bool:
     """Whether no main container runs or will run again; sidecars may still be there."""
-    return init_failed(life) or all(finished(life, container) for container in life.pod.containers)
+    return init_failed(state) or all(finished(state, container) for container in state.pod.containers)
 
 
-def running(life: Life) -> Iterator[Container]:
+def running(state: PodState) -> Iterator[Container]:
     """The containers that have processes, or may have."""
-    for container in life.pod.every:
-        if life[container.name].stage in (Stage.STARTING, Stage.RUNNING):
+    for container in state.pod.every:
+        if state[container.name].phase in (ContainerPhase.STARTING, ContainerPhase.RUNNING):
             yield container
 
 
-def phase(life: Life) -> str:
-    if life.refusal is not None:
+def phase(state: PodState) -> str:
+    if state.refusal is not None:
         return FAILED
-    stopped = next(running(life), None) is None
-    if life.doom is not None:
-        return FAILED if stopped else _lively(life)
-    if init_failed(life):
+    stopped = next(running(state), None) is None
+    if state.failure is not None:
+        return FAILED if stopped else _lively(state)
+    if init_failed(state):
         return FAILED if stopped else PENDING
-    if work_finished(life) and stopped:
-        succeeded = all(_code(life, container) == 0 for container in life.pod.containers)
+    if work_finished(state) and stopped:
+        succeeded = all(_code(state, container) == 0 for container in state.pod.containers)
         return SUCCEEDED if succeeded else FAILED
-    if life.deleting and stopped and _has_run(life):
+    if state.deleting and stopped and _has_run(state):
         # A pod that would have gone on is stopped; what its containers said last is its end.
-        return SUCCEEDED if all(_code(life, container) == 0 for container in life.pod.containers) else FAILED
-    return _lively(life)
+        return SUCCEEDED if all(_code(state, container) == 0 for container in state.pod.containers) else FAILED
+    return _lively(state)
 
 
-def _lively(life: Life) -> str:
-    return RUNNING if _has_run(life) else PENDING
+def _lively(state: PodState) -> str:
+    return RUNNING if _has_run(state) else PENDING
 
 
-def _has_run(life: Life) -> bool:
+def _has_run(state: PodState) -> bool:
     """Whether every main container has been started at least once."""
-    known = [life[container.name] for container in life.pod.containers]
-    return all(each.since is not None or each.ending is not None for each in known)
+    known = [state[container.name] for container in state.pod.containers]
+    return all(each.since is not None or each.termination is not None for each in known)
 
 
-def _code(life: Life, container: Container) -> int:
-    ending = life[container.name].ending
-    return 1 if ending is None else ending.exit_code
+def _code(state: PodState, container: Container) -> int:
+    termination = state[container.name].termination
+    return 1 if termination is None else termination.exit_code

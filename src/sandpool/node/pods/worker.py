@@ -1,8 +1,8 @@
-"""Lives the life of one pod: asks ``decide`` what to do, does it, tells the API how it is.
+"""Per-pod loop: plan, execute, report status.
 
-The loop is woken by everything that happens and goes round once: decide, begin what was decided, report. What takes
-time is done in tasks besides, which tell the ``Life`` what came of it. A failure is part of that: no action ends the
-worker, only the end of the pod does, or cancelling, which leaves every container as it is.
+Every observation triggers one iteration: compute the plan, start its actions, write the status. Actions run as separate
+tasks and record their outcome in the ``PodState``; a failure is an outcome too. The loop ends only when the pod is gone
+or when it is cancelled, and cancelling leaves every container as it is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandpool.api.events import Happening
 from sandpool.api.resource import Object
 from sandpool.engine.deadline import within
 from sandpool.kube.errors import ApiError
-from sandpool.node.pods import happenings
+from sandpool.node.pods import events
 from sandpool.node.pods.actions import (
     Action,
     Ask,
@@ -34,16 +34,16 @@ from sandpool.node.pods.actions import (
     Thaw,
 )
 from sandpool.node.pods.backoff import restart_at
-from sandpool.node.pods.decide import decide
+from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.environment import ConfigError
-from sandpool.node.pods.estate import Estate, NotPrepared
-from sandpool.node.pods.inquiry import Inquiry
-from sandpool.node.pods.life import NOT_PULLED, START_ERROR_CODE, Life, Moment, Problem, Stage
-from sandpool.node.pods.parts import ImageFailure, VolumeFailure
-from sandpool.node.pods.refusals import REASON, message, refused_later
-from sandpool.node.pods.reporter import Reporter
+from sandpool.node.pods.interfaces import ImageFailure, VolumeFailure
+from sandpool.node.pods.plan import compute_plan
+from sandpool.node.pods.prober import Prober
+from sandpool.node.pods.resources import NotPrepared, PodResources
 from sandpool.node.pods.spec import Pod
-from sandpool.node.pods.workplace import Workplace
+from sandpool.node.pods.state import NOT_PULLED, START_ERROR_CODE, ContainerPhase, Moment, PodState, Problem
+from sandpool.node.pods.status_manager import StatusManager
+from sandpool.node.pods.unsupported_fields import REASON, find_unsupported_changes, message
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _log = logging.getLogger(__name__)
@@ -53,74 +53,74 @@ _PAUSE: Final = 1.0
 
 
 class PodWorker:
-    """``run`` is to be started as a task; it returns when nothing of the pod is left. ``life`` is how it is now."""
+    """``run`` is to be started as a task; it returns when nothing of the pod is left. ``state`` is how it is now."""
 
-    def __init__(self, life: Life, place: Workplace) -> None:
-        self.life = life
-        self.place = place
-        self.estate = Estate(place, life.pod)
-        self.inquiry = Inquiry(life.pod.uid, place.network, place.clock)
+    def __init__(self, state: PodState, context: NodeContext) -> None:
+        self.state = state
+        self.context = context
+        self.resources = PodResources(context, state.pod)
+        self.prober = Prober(state.pod.uid, context.network, context.clock)
         self.settled = asyncio.Event()  # set while nothing of the pod runs and nothing is held by it
         self._news = asyncio.Event()
         self._thawed = asyncio.Condition()
-        self._reporter = Reporter(place, self._news.set, self.vanished)
+        self._reporter = StatusManager(context, self._news.set, self.vanished)
 
     # -- what others tell it ---------------------------------------------------------------------------------------
 
     def saw(self, object: Object) -> None:
         """The API shows another version of the pod."""
-        if late := refused_later(self.life.pod.object, object):
-            self._happened(happenings.refused(REASON, message(late)))
-        self._become(self.life.changed(Pod.read(object)))
+        if late := find_unsupported_changes(self.state.pod.object, object):
+            self._happened(events.refused(REASON, message(late)))
+        self._become(self.state.changed(Pod.read(object)))
 
     def vanished(self) -> None:
         """The API does not know the pod any more."""
-        self._become(replace(self.life, gone=True))
+        self._become(replace(self.state, gone=True))
 
     def halt(self, grace: float) -> None:
         """End its containers within this time and give back what it holds, but leave the pod: it goes on when the node
         is back. ``settled`` tells when that is done."""
-        self._become(replace(self.life, halt=True, deadline=self.place.clock.monotonic() + grace))
+        self._become(replace(self.state, halt=True, deadline=self.context.clock.monotonic() + grace))
 
     async def touch(self) -> None:
         """Somebody uses it: thaw it if it is frozen, and return when it runs."""
-        if not self.life.touched:
-            self.life = replace(self.life, touched=True)
-        if not (self.life.frozen or self.life.freezing):
+        if not self.state.in_use:
+            self.state = replace(self.state, in_use=True)
+        if not (self.state.frozen or self.state.freezing):
             return  # there is nothing to do, and a pass would stand in the way of who uses it
         self._news.set()
         async with self._thawed:
-            await self._thawed.wait_for(lambda: not (self.life.frozen or self.life.freezing))
+            await self._thawed.wait_for(lambda: not (self.state.frozen or self.state.freezing))
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self.life = await self.estate.recover(self.life, self._now())
-            for name, container in self.life.containers.items():
-                if container.stage is Stage.RUNNING:
+            self.state = await self.resources.recover(self.state, self._now())
+            for name, container in self.state.containers.items():
+                if container.phase is ContainerPhase.RUNNING:
                     self._watch(name)
-            while not self.life.discarded:
+            while not self.state.discarded:
                 self._news.clear()
-                before, now = self.life, self._now()
-                self.life, agenda = decide(before, now)
-                self._announce(before, self.life)
-                for action in agenda.actions:
+                before, now = self.state, self._now()
+                self.state, plan = compute_plan(before, now)
+                self._announce(before, self.state)
+                for action in plan.actions:
                     self._spawn(self._perform(action), str(action))
-                if agenda.actions:
-                    await self.place.clock.sleep(0)  # what was decided begins before anything is said about it
-                wake = self._reporter.look(self.life, self._now(), self._spawn)
-                await self._until(min((at for at in (wake, agenda.wake) if at is not None), default=None))
+                if plan.actions:
+                    await self.context.clock.sleep(0)  # what was decided begins before anything is said about it
+                requeue_at = self._reporter.look(self.state, self._now(), self._spawn)
+                await self._until(min((at for at in (requeue_at, plan.requeue_at) if at is not None), default=None))
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
-        self._group.create_task(work, name=f"{what} of pod {self.life.pod.key}")
+        self._group.create_task(work, name=f"{what} of pod {self.state.pod.key}")
 
     def _now(self) -> Moment:
-        return Moment(self.place.clock.monotonic(), self.place.clock.now())
+        return Moment(self.context.clock.monotonic(), self.context.clock.now())
 
-    def _become(self, life: Life) -> None:
-        self.life = life
+    def _become(self, state: PodState) -> None:
+        self.state = state
         self._news.set()
 
     async def _until(self, at: float | None) -> None:
@@ -128,20 +128,20 @@ class PodWorker:
             await self._news.wait()
         elif not self._news.is_set():
             with suppress(TimeoutError):
-                await within(self.place.clock, max(at - self.place.clock.monotonic(), 0.0), self._until(None))
+                await within(self.context.clock, max(at - self.context.clock.monotonic(), 0.0), self._until(None))
 
     def _happened(self, happening: Happening) -> None:
-        self.place.recorder.event(self.life.pod.reference, happening)
+        self.context.recorder.event(self.state.pod.reference, happening)
 
-    def _announce(self, before: Life, after: Life) -> None:
-        if after.doom is not None and before.doom is None:
-            self._happened(happenings.deadline_exceeded(after.doom.message))
+    def _announce(self, before: PodState, after: PodState) -> None:
+        if after.failure is not None and before.failure is None:
+            self._happened(events.deadline_exceeded(after.failure.message))
         for name, container in after.containers.items():
             if container.stop is None or before[name].stop is not None:
                 continue
-            failed = [kind for kind, tally in container.tallies.items() if tally.failed]
+            failed = [kind for kind, probe_state in container.probe_states.items() if probe_state.failed]
             restarts = failed and not after.stopping
-            self._happened(happenings.killing_unhealthy(name, failed[0]) if restarts else happenings.killing(name))
+            self._happened(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
@@ -149,34 +149,34 @@ class PodWorker:
         try:
             await self._work(action)
         except Exception:  # noqa: BLE001 - a bug must not take the other containers with it; it is tried again
-            _log.exception("%s of pod %s failed", action, self.life.pod.key)
-            await self.place.clock.sleep(_PAUSE)
+            _log.exception("%s of pod %s failed", action, self.state.pod.key)
+            await self.context.clock.sleep(_PAUSE)
             self._become(self._undone(action))
 
-    def _undone(self, action: Action) -> Life:
+    def _undone(self, action: Action) -> PodState:
         """The life as if the action had not been begun, or had come to a bad end."""
         problem, now = Problem("InternalError", "the node failed; its log says how"), self._now()
         match action:
             case Prepare():
-                return self.life.not_prepared(problem, now)
+                return self.state.not_prepared(problem, now)
             case Start(name):
-                return self.life.not_started(name, problem, now)
+                return self.state.not_started(name, problem, now)
             case PostStart(name):
-                return self.life.hook_failed(name, now)
+                return self.state.hook_failed(name, now)
             case PreStop(name):
-                return self.life.stop_hook_done(name, now)
+                return self.state.stop_hook_done(name, now)
             case Ask(name, kind):
-                return self.life.answered(name, kind, False, now)
+                return self.state.answered(name, kind, False, now)
             case Freeze() | Thaw():
-                return replace(self.life, freezing=False)
+                return replace(self.state, freezing=False)
             case Release() | Discard():
-                return replace(self.life, releasing=False)
+                return replace(self.state, releasing=False)
             case Signal(name) | Kill(name):
-                stop = self.life[name].stop
+                stop = self.state[name].stop
                 return (
-                    self.life
+                    self.state
                     if stop is None
-                    else self.life.put(name, stop=replace(stop, signalled=False, killed=False))
+                    else self.state.with_container(name, stop=replace(stop, signalled=False, killed=False))
                 )
 
     async def _work(self, action: Action) -> None:
@@ -190,24 +190,24 @@ class PodWorker:
             case PreStop(name, seconds):
                 await self._pre_stop(name, seconds)
             case Signal(name):
-                await self.estate.containers.signal(name)
+                await self.resources.containers.signal(name)
             case Kill(name):
-                await self.estate.containers.running[name].kill()
+                await self.resources.containers.running[name].kill()
             case Ask():
                 await self._ask(action)
             case Freeze():
-                await self.estate.pause()
-                self._become(self.life.froze())
+                await self.resources.pause()
+                self._become(self.state.froze())
             case Thaw():
-                await self.estate.resume()
-                self._become(self.life.thawed(self._now()))
+                await self.resources.resume()
+                self._become(self.state.thawed(self._now()))
                 async with self._thawed:
                     self._thawed.notify_all()
             case Release(volumes):
-                await self.estate.release(volumes=volumes)
-                self._become(self.life.cleared())
-                if self.life.halt and not self.life.deleting:
-                    await self._reporter.conclude(lambda: self.life, self._now())
+                await self.resources.release(volumes=volumes)
+                self._become(self.state.cleared())
+                if self.state.halt and not self.state.deleting:
+                    await self._reporter.conclude(lambda: self.state, self._now())
                 self.settled.set()
             case Discard():
                 await self._discard()
@@ -215,30 +215,30 @@ class PodWorker:
     async def _turn(self) -> None:
         """Before everything that takes a while without letting go: pods of warm pools, which are started by the dozen,
         do that one at a time and one per turn of the event loop. Who shares it waits for one step and not for all."""
-        if self.life.pod.is_warm:
-            await self.place.turn()
+        if self.state.pod.is_warm:
+            await self.context.turn()
 
     async def _prepare(self) -> None:
         try:
-            async with self.place.preparing:
+            async with self.context.preparing:
                 await self._turn()
-                addresses = await self.estate.prepare()
+                addresses = await self.resources.prepare()
         except NotPrepared as error:
-            self._happened(happenings.not_prepared(error.reason, str(error)))
-            self._become(self.life.not_prepared(Problem(error.reason, str(error)), self._now()))
+            self._happened(events.not_prepared(error.reason, str(error)))
+            self._become(self.state.not_prepared(Problem(error.reason, str(error)), self._now()))
         else:
-            self._become(self.life.prepared(addresses))
+            self._become(self.state.prepared(addresses))
 
     async def _start(self, name: str) -> None:
-        pod, containers = self.life.pod, self.estate.containers
-        container, known = pod.container(name), self.life[name]
-        restarts = known.restarts + (known.ending is not None)
+        pod, containers = self.state.pod, self.resources.containers
+        container, known = pod.container(name), self.state[name]
+        restarts = known.restarts + (known.termination is not None)
         reason, image = NOT_PULLED, None
         try:
             image = await containers.image(pod, container)
             if image.pulled:
-                self._happened(happenings.pulled(container.image))
-            async with self.place.starting:
+                self._happened(events.pulled(container.image))
+            async with self.context.starting:
                 reason = "CreateContainerError"
                 await self._turn()
                 await containers.create(pod, container, image)
@@ -248,69 +248,71 @@ class PodWorker:
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
-            self._happened(happenings.failed(reason, str(error)))
+            self._happened(events.failed(reason, str(error)))
             problem, image_id = Problem(reason, str(error)), image.id if image else ""
             refused = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
             if refused and not pod.restarts(container, START_ERROR_CODE):
-                self._become(self.life.not_startable(name, problem.message, self._now(), image_id=image_id))
+                self._become(self.state.not_startable(name, problem.message, self._now(), image_id=image_id))
             else:
-                self._become(self.life.not_started(name, problem, self._now(), image_id=image_id))
+                self._become(self.state.not_started(name, problem, self._now(), image_id=image_id))
             return
-        self._happened(happenings.started(name))
-        self._become(self.life.started(name, id, image.id, self._now()))
+        self._happened(events.started(name))
+        self._become(self.state.started(name, id, image.id, self._now()))
         self._watch(name)
 
     def _watch(self, name: str) -> None:
         self._spawn(self._wait(name), f"the end of {name}")
 
     async def _wait(self, name: str) -> None:
-        known = self.life[name]
-        ending = await self.estate.containers.ending(self.life.pod.container(name), known.since, known.container_id)
-        self._become(self.life.ended(name, ending))
-        known = self.life[name]
-        if restart_at(known.backoff, ending.finished.at) > ending.finished.at and not self.life.stopping:
-            self._happened(happenings.back_off(name, str(self.life.pod.key)))
+        known = self.state[name]
+        termination = await self.resources.containers.termination(
+            self.state.pod.container(name), known.since, known.container_id
+        )
+        self._become(self.state.ended(name, termination))
+        known = self.state[name]
+        if restart_at(known.backoff, termination.finished.at) > termination.finished.at and not self.state.stopping:
+            self._happened(events.back_off(name, str(self.state.pod.key)))
 
     async def _post_start(self, name: str) -> None:
-        container, run = self.life.pod.container(name), self.life[name].container_id
+        container, run = self.state.pod.container(name), self.state[name].container_id
         assert container.post_start is not None
-        running = self.estate.containers.running[name]
-        answer = await self.inquiry.ask(container.post_start, container, running, None)
-        if self.life[name].container_id != run:
+        running = self.resources.containers.running[name]
+        answer = await self.prober.ask(container.post_start, container, running, None)
+        if self.state[name].container_id != run:
             return  # it was the hook of an earlier run
         if answer.good:
-            self._become(self.life.hook_done(name))
+            self._become(self.state.hook_done(name))
         else:
-            self._happened(happenings.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
-            self._become(self.life.hook_failed(name, self._now()))
+            self._happened(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
+            self._become(self.state.hook_failed(name, self._now()))
 
     async def _pre_stop(self, name: str, seconds: float) -> None:
-        container, run = self.life.pod.container(name), self.life[name].container_id
+        container, run = self.state.pod.container(name), self.state[name].container_id
         assert container.pre_stop is not None
-        running = self.estate.containers.running[name]
-        answer = await self.inquiry.ask(container.pre_stop, container, running, seconds)
-        if self.life[name].container_id != run:
+        running = self.resources.containers.running[name]
+        answer = await self.prober.ask(container.pre_stop, container, running, seconds)
+        if self.state[name].container_id != run:
             return  # likewise
         if not answer.good:
-            self._happened(happenings.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
-        self._become(self.life.stop_hook_done(name, self._now()))
+            self._happened(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
+        self._become(self.state.stop_hook_done(name, self._now()))
 
     async def _ask(self, ask: Ask) -> None:
-        container, known = self.life.pod.container(ask.name), self.life[ask.name]
+        container, known = self.state.pod.container(ask.name), self.state[ask.name]
         probe = container.probes[ask.kind]
-        running = self.estate.containers.running[ask.name]
-        answer = await self.inquiry.ask(probe.action, container, running, probe.timeout)
+        running = self.resources.containers.running[ask.name]
+        answer = await self.prober.ask(probe.action, container, running, probe.timeout)
         now = self._now()
-        if self.life[ask.name].container_id != known.container_id:
+        if self.state[ask.name].container_id != known.container_id:
             return  # it was asked of an earlier run
-        tally = self.life[ask.name].tallies.get(ask.kind)
-        if not answer.good and tally is not None and tally.counts(False, now.at):
-            self._happened(happenings.unhealthy(ask.kind, answer.message))
-        self._become(self.life.answered(ask.name, ask.kind, answer.good, now))
+        probe_state = self.state[ask.name].probe_states.get(ask.kind)
+        if not answer.good and probe_state is not None and probe_state.counts(False, now.at):
+            self._happened(events.unhealthy(ask.kind, answer.message))
+        self._become(self.state.answered(ask.name, ask.kind, answer.good, now))
 
     async def _discard(self) -> None:
-        await self.estate.discard()
-        if not self.life.gone:
-            await self._reporter.remove(self.life, self._now())
+        await self.resources.discard()
+        if not self.state.gone:
+            await self._reporter.remove(self.state, self._now())
         self.settled.set()
-        self._become(replace(self.life, discarded=True))
+        self._become(replace(self.state, discarded=True))

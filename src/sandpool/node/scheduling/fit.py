@@ -12,7 +12,7 @@ from sandpool.api.labels import UNAVAILABLE_RUNTIMES
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.node.runtimes.handlers import refusal
-from sandpool.node.scheduling.demand import Demand
+from sandpool.node.scheduling.requirements import PodRequirements
 
 _UNSCHEDULABLE: Final = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 _NOT_READY: Final = "node(s) were not ready"
@@ -59,8 +59,8 @@ def _missing(annotations: Mapping[str, str]) -> Mapping[str, str]:
     return {name: str(why) for name, why in found.items()} if isinstance(found, dict) else {}
 
 
-def obstacles(
-    demand: Demand,
+def unmet_requirements(
+    requirements: PodRequirements,
     node: NodeView,
     used: Mapping[str, int],
     handler: Callable[[str], str | None],
@@ -68,7 +68,7 @@ def obstacles(
 ) -> Iterator[str]:
     """Why a pod cannot run on a node now; nothing if it can. ``used`` is what other pods there asked for, ``handler``
     gives the handler of a RuntimeClass, ``volumes`` are the node selectors of the pod's volumes."""
-    choice = demand.choice
+    choice = requirements.choice
     if not node.ready:
         yield _NOT_READY
     if not _selected(choice, node):
@@ -84,9 +84,9 @@ def obstacles(
             )
     if choice["others"]:
         yield f"node(s) cannot be chosen by {' and '.join(choice['others'])}, which this scheduler does not know"
-    if demand.runtime_class:
-        yield from _runtime(demand.runtime_class, handler(demand.runtime_class), node)
-    for name, amount in demand.requests:
+    if requirements.runtime_class:
+        yield from _runtime(requirements.runtime_class, handler(requirements.runtime_class), node)
+    for name, amount in requirements.requests:
         if used.get(name, 0) + amount > node.allocatable.get(name, 0):
             yield "Too many pods" if name == "pods" else f"Insufficient {name}"
 

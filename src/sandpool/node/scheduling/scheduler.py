@@ -27,10 +27,10 @@ from sandpool.engine.recorder_event import Reference
 from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client, StrategicPatch
 from sandpool.kube.errors import Conflict, NotFound
-from sandpool.node.scheduling.claims import Claims, Whereabouts
-from sandpool.node.scheduling.demand import Demand, demand_of
-from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, obstacles
-from sandpool.node.scheduling.waiting import Waiting
+from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, unmet_requirements
+from sandpool.node.scheduling.requirements import PodRequirements, requirements_of
+from sandpool.node.scheduling.unschedulable import UnschedulablePods
+from sandpool.node.scheduling.volume_binding import VolumeBindings, VolumeTopology
 
 SCHEDULER: Final = "default-scheduler"
 # Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for
@@ -42,14 +42,14 @@ _BY_CLAIM: Final = "claim"
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class QueuedPod:
     """A pod as the scheduler sees it."""
 
     namespace: str
     name: str
     uid: str
     node: str
-    demand: Demand
+    requirements: PodRequirements
     ours: bool  # it is for us to bind, if it is bound to nobody
     ended: bool
     told: str  # why it was said not to fit; empty if nothing was said
@@ -64,7 +64,7 @@ class Candidate:
         return bool(self.node) and not self.ended
 
     @classmethod
-    def from_object(cls, pod: Object) -> Candidate:
+    def from_object(cls, pod: Object) -> QueuedPod:
         metadata, spec = pod["metadata"], pod["spec"]
         condition = condition_of(pod, POD_SCHEDULED) or {}
         told = condition.get("message") or "" if condition.get("status") == FALSE else ""
@@ -73,7 +73,7 @@ class Candidate:
             metadata["name"],
             metadata["uid"],
             spec.get("nodeName") or "",
-            demand_of(pod),
+            requirements_of(pod),
             (spec.get("schedulerName") or SCHEDULER) == SCHEDULER
             and not spec.get("schedulingGates")
             and not metadata.get("deletionTimestamp"),
@@ -83,13 +83,13 @@ class Candidate:
 
 
 @dataclass(slots=True)
-class _Room:
+class _NodeUsage:
     """What is used on a node, by resource, in billionths."""
 
     used: dict[str, int] = field(default_factory=dict)
 
-    def change(self, demand: Demand, sign: int) -> None:
-        for name, amount in demand.requests:
+    def change(self, requirements: PodRequirements, sign: int) -> None:
+        for name, amount in requirements.requests:
             self.used[name] = self.used.get(name, 0) + sign * amount
 
 
@@ -110,17 +110,17 @@ class Scheduler:
         self.clock = clock
         self.instance = instance
         self.at_hand = at_hand
-        self.pods = Cache(Candidate.from_object, name="pods to be bound")
+        self.pods = Cache(QueuedPod.from_object, name="pods to be bound")
         self.nodes = Cache(NodeView.from_object, name="nodes")
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = Recorder(client, clock, instance)
         self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, random, workers=_AT_ONCE)
-        self.claims = Claims(client, clock, random, self._claim_changed)
-        self.waiting = Waiting()
+        self.claims = VolumeBindings(client, clock, random, self._claim_changed)
+        self.waiting = UnschedulablePods()
         self._hoping: dict[Key, float] = {}  # pods whose volumes may be on their way, and until when that is not told
-        self._rooms: dict[str, _Room] = {}  # by node
+        self._usage: dict[str, _NodeUsage] = {}  # by node
         # Pods that were bound by us and of which the cache does not know it yet.
-        self._assumed: dict[Key, tuple[str, Demand]] = {}
+        self._assumed: dict[Key, tuple[str, PodRequirements]] = {}
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, NODE, self.nodes, clock, random),
             Reflector(client, RUNTIME_CLASS, self.classes, clock, random),
@@ -131,7 +131,7 @@ class Scheduler:
 
     async def start(self) -> None:
         self.recorder.start()
-        self.pods.add_index(_BY_CLAIM, lambda pod: pod.demand.claims)
+        self.pods.add_index(_BY_CLAIM, lambda pod: pod.requirements.claims)
         self.claims.start()
         self.pods.subscribe(self._pod_changed)
         self.nodes.subscribe(self._node_changed)
@@ -151,18 +151,18 @@ class Scheduler:
 
     # -- what is known -------------------------------------------------------------------------------------------------
 
-    def _pod_changed(self, key: Key, old: Candidate | None, new: Candidate | None) -> None:
+    def _pod_changed(self, key: Key, old: QueuedPod | None, new: QueuedPod | None) -> None:
         used = old is not None and old.uses
         if old is not None and old.uses:
-            self._rooms.setdefault(old.node, _Room()).change(old.demand, -1)
+            self._usage.setdefault(old.node, _NodeUsage()).change(old.requirements, -1)
         if new is None or new.node:
             used = self._forget_assumed(key) or used
         if new is not None and new.uses:
-            self._rooms.setdefault(new.node, _Room()).change(new.demand, +1)
+            self._usage.setdefault(new.node, _NodeUsage()).change(new.requirements, +1)
         if new is None or not new.waits:
             self.waiting.remove(key)
             self._hoping.pop(key, None)
-        elif old is None or not old.waits or old.demand != new.demand:
+        elif old is None or not old.waits or old.requirements != new.requirements:
             self.controller.enqueue(key)
         if used and not (new is not None and new.uses):
             self._offer()
@@ -170,7 +170,7 @@ class Scheduler:
     def _forget_assumed(self, key: Key) -> bool:
         assumed = self._assumed.pop(key, None)
         if assumed is not None:
-            self._rooms[assumed[0]].change(assumed[1], -1)
+            self._usage[assumed[0]].change(assumed[1], -1)
         return assumed is not None
 
     def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
@@ -185,30 +185,30 @@ class Scheduler:
         """Have those looked at again that may fit now: the first of every kind, or more if there is room for more."""
         if not len(self.waiting):
             return
-        room = {name: dict(found.used) for name, found in self._rooms.items()}
+        room = {name: dict(found.used) for name, found in self._usage.items()}
 
-        def fits(demand: Demand) -> bool:
-            node = self._choose(demand, room)
+        def fits(requirements: PodRequirements) -> bool:
+            node = self._choose(requirements, room)
             if isinstance(node, str):
                 return False
             used = room.setdefault(node.name, {})
-            for name, amount in demand.requests:
+            for name, amount in requirements.requests:
                 used[name] = used.get(name, 0) + amount
             return True
 
         for key in self.waiting.offer(fits):
             self.controller.enqueue(key)
 
-    def _choose(self, demand: Demand, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
+    def _choose(self, requirements: PodRequirements, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
         """The node with the fewest pods among those that fit, or why none does."""
-        volumes = self.claims.where(demand.claims)
+        volumes = self.claims.where(requirements.claims)
         if isinstance(volumes, str):
             return none_of(len(self.nodes), volumes)
         selectors = [self._selector(each) for each in volumes]
         reasons: list[list[str]] = []
         fitting: list[NodeView] = []
         for node in self.nodes:
-            found = list(obstacles(demand, node, room.get(node.name, {}), self._handler, selectors))
+            found = list(unmet_requirements(requirements, node, room.get(node.name, {}), self._handler, selectors))
             if found:
                 reasons.append(found)
             else:
@@ -217,7 +217,7 @@ class Scheduler:
             return message(reasons)
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
 
-    def _selector(self, volume: Whereabouts) -> Object:
+    def _selector(self, volume: VolumeTopology) -> Object:
         """Which nodes reach a volume. If none of these is there, the one that has its data will do."""
         terms = volume.terms
         if any(node.ready and matches(terms, node) for node in self.nodes) or not self.at_hand(volume.volume):
@@ -234,9 +234,9 @@ class Scheduler:
         pod = self.pods.get(key)
         if pod is None or not pod.waits or key in self._assumed:
             return DONE
-        node = self._choose(pod.demand, {name: room.used for name, room in self._rooms.items()})
+        node = self._choose(pod.requirements, {name: room.used for name, room in self._usage.items()})
         if isinstance(node, str):
-            self.waiting.add(key, pod.demand)
+            self.waiting.add(key, pod.requirements)
             if patience := self._patience(key, pod):
                 return Result(patience)
             await self._tell(pod, node)
@@ -244,17 +244,17 @@ class Scheduler:
             await self._bind(key, pod, node.name)
         return DONE
 
-    def _patience(self, key: Key, pod: Candidate) -> float:
+    def _patience(self, key: Key, pod: QueuedPod) -> float:
         """Seconds for which nothing is said of a pod yet, because its volumes may be on their way."""
-        if not isinstance(self.claims.where(pod.demand.claims), str):
+        if not isinstance(self.claims.where(pod.requirements.claims), str):
             self._hoping.pop(key, None)
             return 0.0
         now = self.clock.monotonic()
         return max(self._hoping.setdefault(key, now + _PATIENCE) - now, 0.0)
 
-    async def _bind(self, key: Key, pod: Candidate, node: str) -> None:
-        self._assumed[key] = (node, pod.demand)
-        self._rooms.setdefault(node, _Room()).change(pod.demand, +1)
+    async def _bind(self, key: Key, pod: QueuedPod, node: str) -> None:
+        self._assumed[key] = (node, pod.requirements)
+        self._usage.setdefault(node, _NodeUsage()).change(pod.requirements, +1)
         target = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": node}
         metadata = {"name": pod.name, "uid": pod.uid}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": metadata, "target": target}
@@ -269,7 +269,7 @@ class Scheduler:
         note = f"Successfully assigned {key} to {node}"
         self.recorder.event(_reference(pod), Happening(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
 
-    async def _tell(self, pod: Candidate, why: str) -> None:
+    async def _tell(self, pod: QueuedPod, why: str) -> None:
         if pod.told == why:
             return
         now = timestamp(self.clock.now())
@@ -283,5 +283,5 @@ class Scheduler:
         self.pods.wrote(answer)
 
 
-def _reference(pod: Candidate) -> Reference:
+def _reference(pod: QueuedPod) -> Reference:
     return Reference(POD.api_version, POD.kind, pod.name, pod.namespace, pod.uid)

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.interfaces import VolumeFailure
 
 #: ext4 needs room for itself.
 _SMALLEST: Final = 4 << 20

@@ -12,8 +12,8 @@ from posixpath import isabs
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.node.pods.downward import Place, field_value, resource_value
-from sandpool.node.pods.parts import VolumeFailure
+from sandpool.node.pods.downward import PodPlacement, field_value, resource_value
+from sandpool.node.pods.interfaces import VolumeFailure
 
 DEFAULT_MODE: Final = 0o644
 #: Seconds a token is good for, if the volume does not say.
@@ -37,7 +37,7 @@ class Sources:
     secret: Callable[[str], Awaitable[Object | None]]
     token: Callable[[str, int], Awaitable[str]]
     pod: Object
-    place: Place
+    placement: PodPlacement
     allocatable: Mapping[str, str]
 
 
@@ -105,7 +105,7 @@ def _data(found: Object) -> dict[str, bytes]:
 
 def _downward(item: Object, mode: int, sources: Sources) -> File:
     if (field := item.get("fieldRef")) is not None:
-        value = field_value(sources.pod, field["fieldPath"], sources.place)
+        value = field_value(sources.pod, field["fieldPath"], sources.placement)
     else:
         reference = item["resourceFieldRef"]
         containers = [*(sources.pod["spec"].get("initContainers") or ()), *sources.pod["spec"]["containers"]]

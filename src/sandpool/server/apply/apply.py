@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Final, NamedTuple
 
+from sandpool.api.causes import quoted
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.schema.shape import Shape
-from sandpool.kube.errors import ApiError, BadRequest
-from sandpool.server.apply.comparison import fields_of, json_equal
-from sandpool.server.apply.conflicts import conflict, find_conflicts
-from sandpool.server.apply.fieldset import FieldSet
+from sandpool.kube.errors import ApiError, BadRequest, Conflict
+from sandpool.server.apply import path_elements
+from sandpool.server.apply.comparison import fields_of, json_equal, without_scalars, zero_value
+from sandpool.server.apply.fieldset import FieldSet, Path
 from sandpool.server.apply.last_applied import KUBECTL, fields_last_applied, update_annotation
 from sandpool.server.apply.managed_fields import (
     APPLY,
     UPDATE,
     entry,
+    identifier,
     identity,
     insert_sorted,
     owned_fields,
@@ -26,12 +29,10 @@ from sandpool.server.apply.managed_fields import (
 )
 from sandpool.server.apply.merge import merge
 from sandpool.server.apply.prune import prune
-from sandpool.server.apply.reconcile import reconcile
 from sandpool.server.apply.reset_fields import SERVER_MANAGED
-from sandpool.server.apply.schema_paths import InvalidListItem
+from sandpool.server.apply.schema_paths import InvalidListItem, reconcile
 from sandpool.server.apply.update import changed, take_ownership
 from sandpool.server.apply.validate import schema_errors
-from sandpool.server.apply.zero_value import without_scalars, zero_value
 
 # Who owns what an object had when the first apply came, if its managers were not tracked until then.
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
@@ -139,3 +140,46 @@ def _unfit(which: str, applied: Object, wrong: str) -> ApiError:
 def _kind(applied: Object) -> str:
     group, _, version = str(applied.get("apiVersion") or "").rpartition("/")
     return f"{group}/{version}, Kind={applied.get('kind') or ''}"
+
+
+class FieldConflict(NamedTuple):
+    owner: Object  # an entry of managedFields
+    path: Path
+
+
+def find_conflicts(owners: Iterable[Object], written: FieldSet) -> list[FieldConflict]:
+    """All fields of ``written`` that somebody owns, by owner."""
+    return [
+        FieldConflict(owner, path) for owner in sorted(owners, key=identifier) for path in owned_fields(owner) & written
+    ]
+
+
+def conflict(conflicts: list[FieldConflict]) -> Conflict:
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {_owner(each)}", "field": _field(each)}
+        for each in conflicts
+    ]
+    if len(conflicts) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {_owner(conflicts[0])}: {_field(conflicts[0])}"
+    else:
+        lines: list[str] = []
+        named: Object | None = None
+        for each in conflicts:
+            if each.owner is not named:
+                lines.append(f"conflicts with {_owner(each)}:")
+                named = each.owner
+            lines.append(f"- {_field(each)}")
+        message = f"Apply failed with {len(conflicts)} conflicts: " + "\n".join(lines)
+    return Conflict(message, details={"causes": causes})
+
+
+def _owner(each: FieldConflict) -> str:
+    owner = each.owner
+    name = quoted(owner.get("manager", ""))
+    if owner.get("subresource"):
+        name += f" with subresource {quoted(owner['subresource'])}"
+    return f"{name} using {owner['apiVersion']}" if owner["operation"] == UPDATE else name
+
+
+def _field(each: FieldConflict) -> str:
+    return "".join(map(path_elements.text, each.path))

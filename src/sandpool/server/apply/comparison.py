@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import orjson
 
+from sandpool.api.resource import Object
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import path_elements
 from sandpool.server.apply.fieldset import CACHE_SIZE, EMPTY, FieldSet, make
@@ -32,7 +33,6 @@ from sandpool.server.apply.schema_paths import (
     shape_of_field,
     shape_of_item,
 )
-from sandpool.server.apply.zero_value import zero_value
 
 PathTree = tuple[Any, ...]
 
@@ -274,3 +274,29 @@ def _same_booleans(a: Any, b: Any) -> bool:
     if isinstance(a, list):
         return all(map(_same_booleans, a, b))
     return isinstance(a, bool) is isinstance(b, bool)
+
+
+_ZEROS: Final = ("", 0, False)
+
+
+def zero_value(shape: Shape) -> Object:
+    """The object of this shape with nothing set. A shape with a name is that of a built-in kind."""
+    return _zero_value(shape) if shape.name else {}
+
+
+@lru_cache(None)
+def _zero_value(shape: Shape) -> Object:
+    found: Object = {}
+    for name, inner in shape.properties.items():
+        if inner.zero == "null":
+            found[name] = None
+        elif inner.default == {}:
+            found[name] = _zero_value(inner)
+        elif inner.default in _ZEROS and inner.zero != "omit":
+            found[name] = inner.default
+    return found
+
+
+def without_scalars(zero_value: Object) -> Object:
+    """A blank object as it is written: without what is not there."""
+    return {name: without_scalars(value) for name, value in zero_value.items() if isinstance(value, dict)}

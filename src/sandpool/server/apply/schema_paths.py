@@ -6,10 +6,12 @@ just that, so it stands for every undescribed value.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import path_elements
+from sandpool.server.apply.fieldset import CACHE_SIZE, FieldSet, make
 
 ANYTHING: Final = Shape()
 
@@ -89,3 +91,16 @@ def _key_with_defaults(shape: Shape, value: dict[str, Any]) -> str:
             " (and doesn't have default values for any key fields)"
         )
     return path_elements.keys(found)
+
+
+@lru_cache(CACHE_SIZE)
+def reconcile(fields: FieldSet, shape: Shape) -> FieldSet:
+    members = set(fields.members)
+    children: dict[str, FieldSet] = {}
+    for element, below in fields.children.items():
+        inner = shape_of_field(shape, element[2:]) if element[0] == "f" else shape_of_item(shape)
+        if is_atomic(inner, dict) if inner.type != "array" else is_atomic(inner, list):
+            members.add(element)
+        else:
+            children[element] = reconcile(below, inner)
+    return make(members, children)

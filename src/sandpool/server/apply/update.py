@@ -28,9 +28,8 @@ from sandpool.server.apply.managed_fields import (
     with_owned_fields,
     with_time,
 )
-from sandpool.server.apply.reconcile import reconcile
 from sandpool.server.apply.reset_fields import SERVER_MANAGED
-from sandpool.server.apply.schema_paths import InvalidListItem
+from sandpool.server.apply.schema_paths import InvalidListItem, reconcile
 
 UNKNOWN: Final = "unknown"  # the manager of a client that gives no name and has no User-Agent
 

@@ -9,7 +9,7 @@ from sandpool.kube.errors import Unauthorized
 from sandpool.server.auth.certificates import PeerCertificate
 from sandpool.server.auth.service_accounts import ServiceAccountTokens, TokenError, Verified
 from sandpool.server.auth.tokens import StaticTokens
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 # What Kubernetes, too, answers to whoever asks without credentials.
 PUBLIC_PATHS = frozenset({"/healthz", "/livez", "/readyz", "/version", "/version/"})

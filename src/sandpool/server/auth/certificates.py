@@ -7,7 +7,7 @@ import ssl
 from dataclasses import dataclass
 
 from sandpool.server.auth.groups import authenticated
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
 

@@ -8,8 +8,8 @@ from sandpool.kube.errors import not_found
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.auth.rbac import RbacAuthorizer
 from sandpool.server.auth.rules import ALL, Rule, missing, quoted
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
 
 _GROUP = "rbac.authorization.k8s.io"
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 MASTERS = "system:masters"  # may do everything, whatever the RBAC objects say
 AUTHENTICATED = "system:authenticated"

@@ -9,8 +9,8 @@ from sandpool.kube.errors import BadRequest
 from sandpool.server.auth.groups import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED
 from sandpool.server.auth.rbac import Authorizer
 from sandpool.server.auth.service_accounts import account_groups, split_account
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
 
 _USER, _GROUP, _UID, _EXTRA = "impersonate-user", "impersonate-group", "impersonate-uid", "impersonate-extra-"
 _AUTHENTICATION = "authentication.k8s.io"

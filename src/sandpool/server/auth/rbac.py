@@ -19,8 +19,8 @@ from sandpool.kube.selectors import LabelSelector
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.auth.rules import Rule
 from sandpool.server.auth.service_accounts import USER_PREFIX
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
 
 _REMEMBERED = 65536
 

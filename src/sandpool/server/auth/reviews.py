@@ -17,8 +17,8 @@ from sandpool.server.auth.authenticator import Authenticator
 from sandpool.server.auth.rbac import Authorizer, Decision
 from sandpool.server.auth.rules import Rule
 from sandpool.server.auth.service_accounts import TokenError
-from sandpool.server.exchange import User
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
 
 # kube-apiserver leaves the kind out of what it says about invalid access reviews.
 _UNNAMED = ResourceType("authorization.k8s.io", "v1", "", "")

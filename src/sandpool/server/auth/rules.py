@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sandpool.server.requests import RequestInfo
+from sandpool.server.request.request_info import RequestInfo
 
 ALL = "*"
 

@@ -28,7 +28,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.server.auth.certificates import CREDENTIAL_ID
 from sandpool.server.auth.groups import authenticated
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 ISSUER = "https://kubernetes.default.svc"
 USER_PREFIX = "system:serviceaccount:"

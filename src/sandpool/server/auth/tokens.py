@@ -8,7 +8,7 @@ from pathlib import Path
 
 from sandpool.server.auth.groups import MASTERS, authenticated
 from sandpool.server.auth.private_files import write_private
-from sandpool.server.exchange import User
+from sandpool.server.request.messages import User
 
 ADMIN = User("sandpool-admin", (MASTERS,))
 

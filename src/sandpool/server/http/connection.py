@@ -22,16 +22,16 @@ from typing import TYPE_CHECKING, cast
 
 from sandpool.kube.errors import ApiError, ServiceUnavailable
 from sandpool.server.auth.certificates import PeerCertificate, peer_certificate
-from sandpool.server.exchange import Response, ServerRequest, Upgrade, WatchStream
-from sandpool.server.http import heads
-from sandpool.server.http.reader import HEAD, IDLE, RequestReader, Stage
+from sandpool.server.http import response_head
+from sandpool.server.http.cycle import NOBODY, RequestCycle
+from sandpool.server.http.reader import HEAD, IDLE, ReadStage, RequestReader
 from sandpool.server.http.representation import PLAIN, Representation, choose
-from sandpool.server.http.switching import SwitchedProtocol
-from sandpool.server.http.turn import NOBODY, Turn
+from sandpool.server.http.upgrade import SwitchedProtocol
 from sandpool.server.http.writer import ResponseWriter
+from sandpool.server.request.messages import Response, ServerRequest, Upgrade, WatchStream
 
 if TYPE_CHECKING:
-    from sandpool.server.http.front import HttpFront
+    from sandpool.server.http.server import HttpServer
 
 logger = logging.getLogger(__name__)
 
@@ -65,21 +65,21 @@ class Connection(asyncio.Protocol):
     _transport: asyncio.Transport
     _writer: ResponseWriter
 
-    def __init__(self, front: HttpFront) -> None:
+    def __init__(self, front: HttpServer) -> None:
         self._front = front
         self.limits = front.limits
         self.deadline = math.inf
         self._reader = RequestReader(self)
         self._source = ""
         self._certificate: PeerCertificate | None = None
-        self._queue: deque[Turn] = deque()
-        self._current: Turn | None = None  # in service
+        self._queue: deque[RequestCycle] = deque()
+        self._current: RequestCycle | None = None  # in service
         self._task: asyncio.Task[None] | None = None  # serving it
         self._events: WatchStream | None = None  # and it is a watch
         self._reading_paused = False  # requests are waiting: first serve those
         self._continue_due = False  # the next request's client waits for permission to send its body
         self._deaf = False  # no further request will be read
-        self._awaited: Stage = IDLE  # the stage of a request the deadline is for
+        self._awaited: ReadStage = IDLE  # the stage of a request the deadline is for
         self._lingering = False
         self._ending = False  # the server stops
         self._switched: SwitchedProtocol | None = None  # and speaks something else
@@ -169,14 +169,14 @@ class Connection(asyncio.Protocol):
 
     # -- called by the reader ----------------------------------------------------------------------------------------
 
-    def open_turn(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> Turn:
+    def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle:
         request.source = self._source
         front = self._front
         started = front.now() if front.audit is not None else 0.0
-        return Turn(request, front.audit_id(request.headers), started, keep_alive, legacy)
+        return RequestCycle(request, front.audit_id(request.headers), started, keep_alive, legacy)
 
-    def identify(self, turn: Turn, impersonation: Sequence[tuple[str, str]]) -> None:
-        self._front.identify(turn, impersonation, self._certificate)
+    def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
+        self._front.identify(cycle, impersonation, self._certificate)
 
     def expected_continue(self) -> None:
         if self._current is None:
@@ -184,109 +184,111 @@ class Connection(asyncio.Protocol):
         else:
             self._continue_due = True
 
-    def received(self, turn: Turn) -> None:
+    def received(self, cycle: RequestCycle) -> None:
         if self._current is None:
-            self._start(turn)
+            self._start(cycle)
         else:
-            self._queue.append(turn)
+            self._queue.append(cycle)
             self._reading_paused = True
             self._transport.pause_reading()
 
     # -- serving -----------------------------------------------------------------------------------------------------
 
-    def _start(self, turn: Turn) -> None:
-        self._current = turn
+    def _start(self, cycle: RequestCycle) -> None:
+        self._current = cycle
         self.deadline = math.inf
-        self._task = self._front.loop.create_task(self._serve(turn))
+        self._task = self._front.loop.create_task(self._serve(cycle))
 
     def _refuse(self, error: ApiError) -> None:
         self._deaf = True
-        turn = self._reader.turn
-        if turn is None:
-            turn = self.open_turn(ServerRequest("", "", NOBODY), False, False)
-        turn.error = error
-        turn.keep_alive = False
-        self.received(turn)
+        cycle = self._reader.cycle
+        if cycle is None:
+            cycle = self.open_cycle(ServerRequest("", "", NOBODY), False, False)
+        cycle.error = error
+        cycle.keep_alive = False
+        self.received(cycle)
 
-    async def _serve(self, turn: Turn) -> None:
-        request = turn.request
+    async def _serve(self, cycle: RequestCycle) -> None:
+        request = cycle.request
         wanted, problem = PLAIN, ""
         try:
-            if turn.error is not None:
-                raise turn.error
+            if cycle.error is not None:
+                raise cycle.error
             wanted = choose(request.path, request.query, request.headers)
             response = await self._front.handler.handle(request)
             if response.encoded is None and response.stream is None:
                 response.encode()  # here, where its failure can still be answered
         except ApiError as error:
             problem = error.message
-            response = heads.failure(error)
+            response = response_head.failure(error)
         except asyncio.CancelledError:
             if self._lost or self._front.aborting:
                 if self._front.audit is not None:
-                    self._front.record(turn, CLIENT_GONE, "the client is gone")
+                    self._front.record(cycle, CLIENT_GONE, "the client is gone")
                 raise
             # Something the handler waited for was cancelled, not the request.
             problem = "cancelled"
-            response = heads.failure(ServiceUnavailable("the request was cancelled"))
+            response = response_head.failure(ServiceUnavailable("the request was cancelled"))
         except Exception as error:
-            logger.exception("request %s: %s %s failed", turn.audit_id, request.method, request.path)
+            logger.exception("request %s: %s %s failed", cycle.audit_id, request.method, request.path)
             problem = repr(error)
-            response = heads.failure(heads.internal_error(turn.audit_id))
+            response = response_head.failure(response_head.internal_error(cycle.audit_id))
         if self._ending or (self._deaf and not self._queue):
-            turn.keep_alive = False
+            cycle.keep_alive = False
         try:
             if response.upgrade is not None:
-                await self._switch(turn, response, response.upgrade)
+                await self._switch(cycle, response, response.upgrade)
             # Nearly every answer is one write; only the others are worth a coroutine.
-            elif self._lost or not self._writer.send_plain(turn, response, wanted):
-                await self._answer(turn, response, wanted)
+            elif self._lost or not self._writer.send_plain(cycle, response, wanted):
+                await self._answer(cycle, response, wanted)
             if self._writer.blocked:
                 await self._writer.drained()
         except Exception:
             # Half an answer is on its way, or none that could be: only the end of the connection tells the client.
-            logger.exception("answering request %s failed", turn.audit_id)
+            logger.exception("answering request %s failed", cycle.audit_id)
             self._transport.abort()
         finally:
             if self._front.audit is not None:
-                turn.response = response
-                self._front.record(turn, response.status, problem)
-        self._finish(turn)
+                cycle.response = response
+                self._front.record(cycle, response.status, problem)
+        self._finish(cycle)
 
-    async def _answer(self, turn: Turn, response: Response, wanted: Representation) -> None:
+    async def _answer(self, cycle: RequestCycle, response: Response, wanted: Representation) -> None:
         events = response.stream
         if events is None:
             if not self._lost:
-                await self._writer.send(turn, response, wanted)
+                await self._writer.send(cycle, response, wanted)
         elif self._lost or self._ending:
             await events.aclose()
             if not self._lost:
-                await self._writer.send(turn, heads.failure(ServiceUnavailable("the server is stopping")), PLAIN)
+                await self._writer.send(
+                    cycle, response_head.failure(ServiceUnavailable("the server is stopping")), PLAIN
+                )
         else:
             self._events = events
             try:
-                await self._writer.stream(turn, response, events)
+                await self._writer.stream(cycle, response, events)
             finally:
                 self._events = None
 
-    async def _switch(self, turn: Turn, response: Response, upgrade: Upgrade) -> None:
+    async def _switch(self, cycle: RequestCycle, response: Response, upgrade: Upgrade) -> None:
         """Let the client and the upgrade talk; when they are done the connection is too."""
-        turn.keep_alive = False
+        cycle.keep_alive = False
         if self._lost or self._ending:
             upgrade.abandon()
             return
-        self._writer.switch(turn, response)
+        self._writer.switch(cycle, response)
         self._switched = SwitchedProtocol(self, self._front.loop)
         wire = self._switched.take_over(self._transport, self._reader.rest)
         await upgrade.run(wire)
 
-    def _finish(self, turn: Turn) -> None:
+    def _finish(self, cycle: RequestCycle) -> None:
         self._current = None
         if self._lost:
             return
-        if turn.error is not None:
+        if cycle.error is not None:
             self._linger()
-        elif self._ending or not turn.keep_alive:
+        elif self._ending or not cycle.keep_alive:
             self._close()
         elif self._queue:
             self._start(self._queue.popleft())

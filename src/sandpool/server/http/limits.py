@@ -9,7 +9,7 @@ MIB = 1024 * KIB
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class HttpLimits:
     """Sizes in bytes, times in seconds. The defaults suit a server on one machine with a few thousand clients."""
 
     body: int = 3 * MIB  # kube-apiserver's limit; part of the 413 message

@@ -14,13 +14,13 @@ from typing import Protocol
 import httptools
 
 from sandpool.kube.errors import ApiError, BadRequest, TooLarge
-from sandpool.server.exchange import ServerRequest
-from sandpool.server.http.limits import Limits
-from sandpool.server.http.turn import NOBODY, Turn
-from sandpool.server.http.url import parse_query, split_target
+from sandpool.server.http.cycle import NOBODY, RequestCycle
+from sandpool.server.http.limits import HttpLimits
+from sandpool.server.http.target import parse_query, split_target
+from sandpool.server.request.messages import ServerRequest
 
 
-class Stage(Enum):
+class ReadStage(Enum):
     """What the reader is in the middle of."""
 
     IDLE = "idle"
@@ -28,7 +28,7 @@ class Stage(Enum):
     BODY = "body"
 
 
-IDLE, HEAD, BODY = Stage
+IDLE, HEAD, BODY = ReadStage
 
 _NONE: Sequence[tuple[str, str]] = ()
 _NO_QUERY: Mapping[str, str] = {}
@@ -51,14 +51,14 @@ _USUAL = {
 }
 
 
-class Reception(Protocol):
+class RequestSink(Protocol):
     """What the reader needs from its connection."""
 
-    limits: Limits
+    limits: HttpLimits
 
-    def open_turn(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> Turn: ...
+    def open_cycle(self, request: ServerRequest, keep_alive: bool, legacy: bool) -> RequestCycle: ...
 
-    def identify(self, turn: Turn, impersonation: Sequence[tuple[str, str]]) -> None:
+    def identify(self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]]) -> None:
         """Find out who is asking; before the body is read, so that no stranger can make us hold one. Raises
         ``ApiError``."""
         ...
@@ -67,7 +67,7 @@ class Reception(Protocol):
         """The client waits for permission to send the body."""
         ...
 
-    def received(self, turn: Turn) -> None:
+    def received(self, cycle: RequestCycle) -> None:
         """A request is complete."""
         ...
 
@@ -83,16 +83,16 @@ class RequestReader:
         "_read",
         "_reception",
         "_target",
+        "cycle",
         "rest",
         "stage",
-        "turn",
     )
 
-    def __init__(self, reception: Reception) -> None:
+    def __init__(self, reception: RequestSink) -> None:
         self._reception = reception
         self._parser = httptools.HttpRequestParser(self)
-        self.stage: Stage = IDLE
-        self.turn: Turn | None = None  # of the request whose body is being received
+        self.stage: ReadStage = IDLE
+        self.cycle: RequestCycle | None = None  # of the request whose body is being received
         self.rest = b""  # what came behind a request for another protocol
         self._target = b""
         self._headers: dict[str, str] = {}
@@ -162,14 +162,14 @@ class RequestReader:
             raise head_too_large()
         request = ServerRequest(parser.get_method().decode("latin-1"), "", NOBODY, _NO_QUERY, "", headers)
         legacy = parser.get_http_version() != "1.1"
-        turn = self.turn = reception.open_turn(request, parser.should_keep_alive(), legacy)
+        cycle = self.cycle = reception.open_cycle(request, parser.should_keep_alive(), legacy)
         request.path, query = split_target(self._target)
         if query:
             request.raw_query = query
             request.query = parse_query(query)
-        if "host" not in headers and not turn.legacy:
+        if "host" not in headers and not cycle.legacy:
             raise BadRequest("missing required Host header")
-        reception.identify(turn, self._impersonation)
+        reception.identify(cycle, self._impersonation)
         self.stage = BODY
         if "content-length" in headers or "transfer-encoding" in headers:
             self._begin_body(headers, limits)
@@ -181,18 +181,18 @@ class RequestReader:
         self._body.append(body)
 
     def on_message_complete(self) -> None:
-        turn, self.turn = self.turn, None
+        cycle, self.cycle = self.cycle, None
         self.stage = IDLE
-        if turn is None:
+        if cycle is None:
             return
         body = self._body
         if body:
-            turn.request.body = body[0] if len(body) == 1 else b"".join(body)
+            cycle.request.body = body[0] if len(body) == 1 else b"".join(body)
             self._body = []
             self._length = 0
-        self._reception.received(turn)
+        self._reception.received(cycle)
 
-    def _begin_body(self, headers: dict[str, str], limits: Limits) -> None:
+    def _begin_body(self, headers: dict[str, str], limits: HttpLimits) -> None:
         if int(headers.get("content-length", 0)) > limits.body:
             raise body_too_large(limits.body)
         self._fed = 0

@@ -14,8 +14,8 @@ import orjson
 import yaml
 
 from sandpool.kube.transport import JSON
-from sandpool.server.accept import DISCOVERY_FORMS, OBJECT_FORMS, YAML, negotiate
-from sandpool.server.exchange import Response
+from sandpool.server.request.messages import Response
+from sandpool.server.request.negotiation import DISCOVERY_FORMS, OBJECT_FORMS, YAML, negotiate
 
 _ANY_FORM = OBJECT_FORMS | DISCOVERY_FORMS
 _ALWAYS_ACCEPTABLE = frozenset({"", JSON, "*/*", f"{JSON}, */*"})

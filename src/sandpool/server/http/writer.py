@@ -13,11 +13,11 @@ import logging
 import orjson
 
 from sandpool.kube.errors import ApiError
-from sandpool.server.exchange import Response, WatchLine, WatchStream
-from sandpool.server.http import heads as head_lines
-from sandpool.server.http.heads import HeadCache
+from sandpool.server.http import response_head as head_lines
+from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.http.representation import PLAIN, Representation, accepts_gzip, compress, rewrite
-from sandpool.server.http.turn import Turn
+from sandpool.server.http.response_head import HeadCache
+from sandpool.server.request.messages import Response, WatchLine, WatchStream
 
 logger = logging.getLogger(__name__)
 
@@ -54,80 +54,88 @@ class ResponseWriter:
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
-    def send_plain(self, turn: Turn, response: Response, wanted: Representation) -> bool:
+    def send_plain(self, cycle: RequestCycle, response: Response, wanted: Representation) -> bool:
         """Write the answer if it is of the common sort: compact JSON, not long, on a connection that stays open."""
-        if wanted is not PLAIN or response.stream is not None or response.headers or turn.legacy or not turn.keep_alive:
+        if (
+            wanted is not PLAIN
+            or response.stream is not None
+            or response.headers
+            or cycle.legacy
+            or not cycle.keep_alive
+        ):
             return False
         body = response.encoded or response.encode()
-        if len(body) > _NOT_LONG or turn.request.method == "HEAD":
+        if len(body) > _NOT_LONG or cycle.request.method == "HEAD":
             return False
         prefix = self._heads.prefix(response.status, response.content_type)
         self._transport.write(
-            b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (prefix, turn.audit_id.encode(), len(body), body)
+            b"%b%b\r\nContent-Length: %d\r\n\r\n%b" % (prefix, cycle.audit_id.encode(), len(body), body)
         )
-        turn.sent = len(body)
+        cycle.sent = len(body)
         return True
 
-    async def send(self, turn: Turn, response: Response, wanted: Representation) -> None:
+    async def send(self, cycle: RequestCycle, response: Response, wanted: Representation) -> None:
         body, content_type, more = response.encode(), response.content_type, response.headers
         if wanted is not PLAIN:
             body, content_type = await asyncio.to_thread(rewrite, response, wanted)
-        if len(body) > self._gzip_above and accepts_gzip(turn.request.headers):
+        if len(body) > self._gzip_above and accepts_gzip(cycle.request.headers):
             body = await asyncio.to_thread(compress, body)
             more = [*more, ("Content-Encoding", "gzip"), ("Vary", "Accept-Encoding")]
-        head = self._head(turn, response.status, content_type, more, b"Content-Length: %d\r\n" % len(body))
-        if turn.request.method == "HEAD":
+        head = self._head(cycle, response.status, content_type, more, b"Content-Length: %d\r\n" % len(body))
+        if cycle.request.method == "HEAD":
             self._transport.write(head)
         elif len(body) <= _NOT_LONG:
             self._transport.write(head + body)
         else:  # not worth a copy
             self._transport.write(head)
             self._transport.write(body)
-        turn.sent = len(body)
+        cycle.sent = len(body)
 
-    async def stream(self, turn: Turn, response: Response, events: WatchStream) -> None:
+    async def stream(self, cycle: RequestCycle, response: Response, events: WatchStream) -> None:
         """Write the events of a watch as they come, until they end. Cancelled when the client is gone."""
-        framing = b"" if turn.legacy else b"Transfer-Encoding: chunked\r\n"
+        framing = b"" if cycle.legacy else b"Transfer-Encoding: chunked\r\n"
         try:
-            self._transport.write(self._head(turn, response.status, response.content_type, response.headers, framing))
+            self._transport.write(self._head(cycle, response.status, response.content_type, response.headers, framing))
             async for batch in events:
-                self._write_chunk(turn, b"".join([event.line() for event in batch]))
+                self._write_chunk(cycle, b"".join([event.line() for event in batch]))
                 if self._waiter is not None:
                     await self.drained()
         except ApiError as error:
-            self._write_chunk(turn, _error_line(error))
+            self._write_chunk(cycle, _error_line(error))
         except Exception:
-            logger.exception("watch %s on %s failed", turn.audit_id, turn.request.path)
-            self._write_chunk(turn, _error_line(head_lines.internal_error(turn.audit_id)))
+            logger.exception("watch %s on %s failed", cycle.audit_id, cycle.request.path)
+            self._write_chunk(cycle, _error_line(head_lines.internal_error(cycle.audit_id)))
         finally:
             await events.aclose()
-        if not turn.legacy:
+        if not cycle.legacy:
             self._transport.write(head_lines.LAST_CHUNK)
 
-    def switch(self, turn: Turn, response: Response) -> None:
+    def switch(self, cycle: RequestCycle, response: Response) -> None:
         """The last that is written here. The headers say what is spoken from now on."""
         self._transport.write(
             b"HTTP/1.1 101 Switching Protocols\r\nAudit-Id: %b\r\n%b\r\n"
-            % (turn.audit_id.encode(), head_lines.lines(response.headers))
+            % (cycle.audit_id.encode(), head_lines.lines(response.headers))
         )
 
     def allow_body(self) -> None:
         self._transport.write(head_lines.CONTINUE)
 
-    def _write_chunk(self, turn: Turn, data: bytes) -> None:
+    def _write_chunk(self, cycle: RequestCycle, data: bytes) -> None:
         if data:  # an empty chunk would end the stream
-            self._transport.write(data if turn.legacy else b"%x\r\n%b\r\n" % (len(data), data))
-            turn.sent += len(data)
+            self._transport.write(data if cycle.legacy else b"%x\r\n%b\r\n" % (len(data), data))
+            cycle.sent += len(data)
 
-    def _head(self, turn: Turn, status: int, content_type: str, more: list[tuple[str, str]], framing: bytes) -> bytes:
-        if turn.keep_alive:
-            connection = b"Connection: keep-alive\r\n" if turn.legacy else b""
+    def _head(
+        self, cycle: RequestCycle, status: int, content_type: str, more: list[tuple[str, str]], framing: bytes
+    ) -> bytes:
+        if cycle.keep_alive:
+            connection = b"Connection: keep-alive\r\n" if cycle.legacy else b""
         else:
             connection = b"Connection: close\r\n"
         return b"".join(
             (
                 self._heads.prefix(status, content_type),
-                turn.audit_id.encode(),
+                cycle.audit_id.encode(),
                 b"\r\n",
                 head_lines.lines(more) if more else b"",
                 connection,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
@@ -10,7 +11,6 @@ from sandpool.api.causes import Cause, forbidden, immutable, invalid, required, 
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.copy_on_write import drop, fill_empty
-from sandpool.server.kinds.go_json import json_object_error
 from sandpool.server.kinds.strategy import KindStrategy
 
 SIZE_LIMIT: Final = 1024 * 1024
@@ -103,3 +103,27 @@ def _validate_secret(secret: Object) -> Iterator[Cause]:
 def _validate_json(encoded: str, path: str) -> Iterator[Cause]:
     if why := json_object_error(b64decode(encoded)):
         yield invalid(path, "<secret contents redacted>", why)
+
+
+_AFTER: Final = {
+    "Expecting value": "looking for beginning of value",
+    "Expecting property name enclosed in double quotes": "looking for beginning of object key string",
+    "Expecting ':' delimiter": "after object key",
+    "Extra data": "after top-level value",
+}
+_TYPES: Final = {str: "string", bool: "bool", float: "number", list: "array"}
+
+
+def json_object_error(text: bytes) -> str:
+    """What is wrong, empty if nothing is. The words are Go's for the common mistakes, and close to them otherwise."""
+    try:
+        value = json.loads(text.decode(errors="replace"), parse_int=float)  # which no number is too long for
+    except json.JSONDecodeError as error:
+        if error.pos >= len(error.doc.rstrip()):
+            return "unexpected end of JSON input"
+        return f"invalid character '{error.doc[error.pos]}' {_AFTER.get(error.msg, 'in JSON input')}"
+    except RecursionError:
+        return "exceeded max depth"
+    if value is None or isinstance(value, dict):
+        return ""
+    return f"json: cannot unmarshal {_TYPES[type(value)]} into Go value of type map[string]interface {{}}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -10,7 +11,6 @@ from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_found,
 from sandpool.api.resource import Object
 from sandpool.server import names
 from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside
-from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.probes import (
     PROBES,
     default_lifecycle,
@@ -279,3 +279,19 @@ def _validate_devices(container: Object, volumes: Mapping[str, Object], path: st
             yield invalid(f"{at}.name", name, why)
         if not device.get("devicePath"):
             yield required(f"{at}.devicePath")
+
+
+_COMPONENT: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
+_REFERENCE: Final = re.compile(
+    rf"(?:[A-Za-z0-9.-]+(?::[0-9]+)?/)?{_COMPONENT}(?:/{_COMPONENT})*"
+    r"(?::(?P<tag>[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}))?(?P<digest>@[A-Za-z0-9+._-]+:[0-9a-fA-F]{32,})?"
+)
+
+
+def pull_policy(image: str) -> str:
+    """When to pull an image whose author does not say: always if it is the latest, which may have moved."""
+    match = _REFERENCE.fullmatch(image)
+    if match is None:
+        return "IfNotPresent"
+    latest = match["tag"] == "latest" or (match["tag"] is None and match["digest"] is None)
+    return "Always" if latest else "IfNotPresent"

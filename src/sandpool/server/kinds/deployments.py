@@ -1,4 +1,4 @@
-"""Deployment: pods that are all alike, and replaced step by step when they shall be different."""
+"""Deployment and ReplicaSet: interchangeable pods made from one template."""
 
 from __future__ import annotations
 
@@ -9,8 +9,16 @@ from sandpool.api.causes import Cause, forbidden, invalid, not_supported
 from sandpool.api.resource import Object
 from sandpool.server.kinds.copy_on_write import fill_absent, fill_empty, inside, keep
 from sandpool.server.kinds.int_or_percent import is_zero, validate_int_or_percent
-from sandpool.server.kinds.replica_sets import validate_replicated_template
-from sandpool.server.kinds.workloads import WorkloadStrategy, validate_counts, validate_selector
+from sandpool.server.kinds.workloads import (
+    WorkloadStrategy,
+    invalid_selector,
+    is_valid_selector,
+    validate_counts,
+    validate_restart_always,
+    validate_selected,
+    validate_selector,
+    validate_template,
+)
 
 
 class DeploymentStrategy(WorkloadStrategy):
@@ -71,3 +79,30 @@ def _validate_strategy(strategy: Object, path: str) -> Iterator[Cause]:
     elif "rollingUpdate" in strategy:
         why = "may not be specified when strategy `type` is 'Recreate'"
         yield forbidden(f"{path}.rollingUpdate", why)
+
+
+class ReplicaSetStrategy(WorkloadStrategy):
+    defaults: ClassVar[Object] = {"replicas": 1}
+    status: ClassVar[Object] = {"replicas": 0}
+    parts: ClassVar[Mapping[str, str]] = {
+        "fullyLabeledReplicas": "",
+        "readyReplicas": "",
+        "availableReplicas": "readyReplicas",
+    }
+
+    def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
+        yield from validate_counts(spec, "replicas", "minReadySeconds")
+        # kube-apiserver calls it a deployment, too.
+        yield from validate_selector(spec.get("selector"), "deployment")
+        yield from validate_replicated_template(spec)
+
+
+def validate_replicated_template(spec: Object) -> Iterator[Cause]:
+    """Of a ReplicaSet, or of a Deployment, which makes ReplicaSets."""
+    selector, template = spec.get("selector"), spec["template"]
+    if not is_valid_selector(selector):
+        yield invalid_selector(selector, "invalid label selector")
+        return
+    yield from validate_selected(template, selector)
+    yield from validate_template(template)
+    yield from validate_restart_always(template, "ReplicaSet")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from sandpool.api.resource import ResourceType
+from collections.abc import Iterator
+
+from sandpool.api.causes import Cause, invalid
+from sandpool.api.resource import Object, ResourceType
+from sandpool.server.kinds.classes import PriorityClassStrategy, RuntimeClassStrategy, StorageClassStrategy
 from sandpool.server.kinds.config_maps_and_secrets import ConfigMapStrategy, SecretStrategy
+from sandpool.server.kinds.copy_on_write import drop, each, inside
 from sandpool.server.kinds.crds import CustomResourceDefinitionStrategy
 from sandpool.server.kinds.daemon_sets import DaemonSetStrategy
-from sandpool.server.kinds.deployments import DeploymentStrategy
-from sandpool.server.kinds.endpoint_slices import EndpointSliceStrategy
-from sandpool.server.kinds.endpoints import EndpointsStrategy
+from sandpool.server.kinds.deployments import DeploymentStrategy, ReplicaSetStrategy
+from sandpool.server.kinds.endpoints import EndpointSliceStrategy, EndpointsStrategy
 from sandpool.server.kinds.events import CoreEventStrategy, EventStrategy
-from sandpool.server.kinds.leases import LeaseStrategy
 from sandpool.server.kinds.namespaces import NamespaceStrategy
 from sandpool.server.kinds.network_policies import NetworkPolicyStrategy
 from sandpool.server.kinds.nodes import NodeStrategy
@@ -18,17 +21,48 @@ from sandpool.server.kinds.persistent_volume_claims import PersistentVolumeClaim
 from sandpool.server.kinds.persistent_volumes import PersistentVolumeStrategy
 from sandpool.server.kinds.pod_disruption_budgets import PodDisruptionBudgetStrategy
 from sandpool.server.kinds.pods import PodStrategy
-from sandpool.server.kinds.priority_classes import PriorityClassStrategy
 from sandpool.server.kinds.rbac import ClusterRoleStrategy, RoleBindingStrategy, RoleStrategy
-from sandpool.server.kinds.replica_sets import ReplicaSetStrategy
-from sandpool.server.kinds.runtime_classes import RuntimeClassStrategy
-from sandpool.server.kinds.service_accounts import ServiceAccountStrategy
 from sandpool.server.kinds.services import ServiceStrategy
 from sandpool.server.kinds.stateful_sets import StatefulSetStrategy
-from sandpool.server.kinds.storage_classes import StorageClassStrategy
 from sandpool.server.kinds.strategy import ClusterReader, KindStrategy
 
 __all__ = ["ClusterReader", "KindStrategy", "strategy_for"]
+
+
+class LeaseStrategy(KindStrategy):
+    allow_create_on_update = True
+    allow_unconditional_update = False
+
+    def prepare_create(self, obj: Object) -> Object:
+        """Leader elections that are coordinated are a feature Kubernetes has turned off."""
+        return inside(obj, "spec", lambda spec: drop(spec, "strategy", "preferredHolder"))
+
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        return self.prepare_create(new)
+
+    def validate(self, new: Object, old: Object | None) -> list[Cause]:
+        return list(_validate_lease_spec(new.get("spec") or {}))
+
+
+def _validate_lease_spec(spec: Object) -> Iterator[Cause]:
+    duration, transitions = spec.get("leaseDurationSeconds"), spec.get("leaseTransitions")
+    if duration is not None and duration <= 0:
+        yield invalid("spec.leaseDurationSeconds", duration, "must be greater than 0")
+    if transitions is not None and transitions < 0:
+        yield invalid("spec.leaseTransitions", transitions, "must be greater than or equal to 0")
+
+
+class ServiceAccountStrategy(KindStrategy):
+    def prepare_create(self, obj: Object) -> Object:
+        return inside(obj, "secrets", lambda secrets: each(secrets, _only_name))
+
+    def prepare_update(self, new: Object, old: Object) -> Object:
+        return self.prepare_create(new)
+
+
+def _only_name(reference: Object) -> Object:
+    return reference if reference.keys() <= {"name"} else {key: reference[key] for key in reference if key == "name"}
+
 
 _DEFAULT_STRATEGY = KindStrategy()
 

@@ -9,8 +9,8 @@ from sandpool.api.causes import Cause, duplicate, forbidden, invalid, not_suppor
 from sandpool.api.quantity import canonical, parse
 from sandpool.api.resource import Object
 from sandpool.server import names
+from sandpool.server.kinds.containers import pull_policy
 from sandpool.server.kinds.copy_on_write import each, fill_absent, fill_empty, inside, put
-from sandpool.server.kinds.images import pull_policy
 from sandpool.server.kinds.persistent_volume_claims import default_claim_spec, validate_claim_spec
 from sandpool.server.kinds.value_sources import default_downward_file, validate_downward_file, validate_key_to_path
 

@@ -9,9 +9,9 @@ import orjson
 
 from sandpool.kube.errors import NotAcceptable
 from sandpool.kube.transport import JSON
-from sandpool.server.discovery import etag
-from sandpool.server.exchange import Response
 from sandpool.server.openapi import gnostic, v2, v3
+from sandpool.server.request.discovery import etag
+from sandpool.server.request.messages import Response
 from sandpool.server.resources import Resource
 
 _PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"

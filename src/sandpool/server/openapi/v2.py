@@ -12,9 +12,9 @@ from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.kube.transport import JSON
-from sandpool.server.discovery import KUBERNETES_VERSION
 from sandpool.server.openapi.definitions import map_schema, reachable
 from sandpool.server.openapi.operations import Operation, operations, path_parameters
+from sandpool.server.request.discovery import KUBERNETES_VERSION
 from sandpool.server.resources import Resource
 
 _CODES = {200: "OK", 201: "Created", 202: "Accepted"}

@@ -12,9 +12,9 @@ import orjson
 
 from sandpool.api.resource import Object
 from sandpool.kube.transport import JSON
-from sandpool.server.discovery import KUBERNETES_VERSION, group_order, version_order
 from sandpool.server.openapi.definitions import map_schema, reachable
 from sandpool.server.openapi.operations import Operation, operations
+from sandpool.server.request.discovery import KUBERNETES_VERSION, group_order, version_order
 from sandpool.server.resources import Resource
 
 _CODES = {200: "OK", 201: "Created", 202: "Accepted"}

@@ -10,7 +10,7 @@ from sandpool.api.kinds import NAMESPACE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.errors import InsufficientStorage, InternalError, not_found
-from sandpool.server.namespaces import check_create
+from sandpool.server.controllers.namespaces import check_create
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Entry, Key
 from sandpool.server.store.journal import DiskFull, JournalFailed
@@ -58,7 +58,7 @@ def key_of(obj: Object) -> Key:
     return metadata.get("namespace", ""), metadata["name"]
 
 
-class Context:
+class RegistryContext:
     def __init__(self, store: Store, clock: Clock, random: Random) -> None:
         self.store = store
         self.clock = clock

@@ -9,10 +9,10 @@ from sandpool.api.names import generate_name
 from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists, ApiError, already_exists
 from sandpool.server.kinds.metadata import drop_system_fields, validate_metadata
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 
@@ -21,7 +21,7 @@ _NAME_ATTEMPTS = 8
 
 
 async def create(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     body: Any,
@@ -70,7 +70,7 @@ async def create(
     return outcome
 
 
-async def _check_free(context: Context, resource: Resource, key: Key) -> None:
+async def _check_free(context: RegistryContext, resource: Resource, key: Key) -> None:
     """Lets nothing else run if the key is free, so that it still is when the object is stored."""
     taken = context.store.head(resource.storage, key)
     if taken is None:
@@ -95,7 +95,7 @@ def _address(resource: Resource, metadata: Object, namespace: str, name: str) ->
     return metadata
 
 
-def new_object(context: Context, resource: Resource, obj: Object) -> Object:
+def new_object(context: RegistryContext, resource: Resource, obj: Object) -> Object:
     """The object with everything that only the server sets on a new one."""
     metadata = drop_system_fields(obj["metadata"])
     if not metadata.get("name") and metadata.get("generateName"):
@@ -108,7 +108,7 @@ def new_object(context: Context, resource: Resource, obj: Object) -> Object:
     return resource.strategy.prepare_create({**obj, "metadata": metadata})
 
 
-def _free_name(context: Context, resource: Resource, metadata: Object) -> str:
+def _free_name(context: RegistryContext, resource: Resource, metadata: Object) -> str:
     for _ in range(_NAME_ATTEMPTS):
         name = generate_name(metadata["generateName"], context.random)
         if context.store.head(resource.storage, (metadata.get("namespace", ""), name)) is None:

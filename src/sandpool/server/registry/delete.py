@@ -13,9 +13,9 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import ApiError, conflict
 from sandpool.kube.sharing import same
 from sandpool.server.kinds.metadata import FOREGROUND, ORPHAN
-from sandpool.server.options import DeleteOptions, ListOptions
-from sandpool.server.registry.context import Context, Outcome
-from sandpool.server.registry.reading import select
+from sandpool.server.registry.context import Outcome, RegistryContext
+from sandpool.server.registry.read import select
+from sandpool.server.request.options import DeleteOptions, ListOptions
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Key
 from sandpool.server.store.store import Write
@@ -34,11 +34,15 @@ _RETURNS_OBJECT = frozenset(
 )
 
 
-async def delete(context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Outcome:
+async def delete(
+    context: RegistryContext, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> Outcome:
     return await _accepted(context, resource, namespace, name, options)
 
 
-def _accepted(context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> _Waiting:
+def _accepted(
+    context: RegistryContext, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> _Waiting:
     """Everything is decided and with the store when this returns; what is returned waits until it is durable."""
     old = context.current(resource, namespace, name)
     _check_preconditions(resource, old, options)
@@ -61,12 +65,12 @@ def _accepted(context: Context, resource: Resource, namespace: str, name: str, o
     return context.durable(resource, context.accept(resource, doomed))
 
 
-async def _removed(context: Context, resource: Resource, write: Write, last: Object) -> Outcome:
+async def _removed(context: RegistryContext, resource: Resource, write: Write, last: Object) -> Outcome:
     removed = await context.durable(resource, write)
     return Outcome(_answer(resource, removed.object or last))
 
 
-async def _settled(context: Context, resource: Resource, key: Key, shown: Object | None) -> Outcome:
+async def _settled(context: RegistryContext, resource: Resource, key: Key, shown: Object | None) -> Outcome:
     """Nothing is to be written, but what others have written may still be on its way."""
     await context.settle(resource, key)
     return Outcome(shown)
@@ -96,7 +100,7 @@ def _check_preconditions(resource: Resource, old: Object, options: DeleteOptions
         raise conflict(subject, metadata["name"], why)
 
 
-def _doomed(context: Context, resource: Resource, old: Object, options: DeleteOptions) -> Object:
+def _doomed(context: RegistryContext, resource: Resource, old: Object, options: DeleteOptions) -> Object:
     """The object marked for deletion."""
     metadata = old["metadata"]
     grace = max(resource.strategy.grace_period(old, options.grace_period), 0)
@@ -157,7 +161,7 @@ def _answer(resource: Resource, obj: Object) -> Object:
 
 
 async def delete_collection(
-    context: Context, resource: Resource, namespace: str | None, selection: ListOptions, options: DeleteOptions
+    context: RegistryContext, resource: Resource, namespace: str | None, selection: ListOptions, options: DeleteOptions
 ) -> Outcome:
     """Delete everything selected; answers with the list of it as it was."""
     entries = list(select(context, resource, namespace, selection))
@@ -173,7 +177,9 @@ async def delete_collection(
     )
 
 
-async def _delete_all(context: Context, resource: Resource, keys: Sequence[Key], options: DeleteOptions) -> None:
+async def _delete_all(
+    context: RegistryContext, resource: Resource, keys: Sequence[Key], options: DeleteOptions
+) -> None:
     """All of them are with the store before the first is waited for, so that they share what it takes to write them.
     Raises what has refused one of them, or has kept one from the disk, once the fate of all that was begun is known."""
     waiting: list[_Waiting] = []

@@ -16,11 +16,11 @@ from sandpool.kube.patches import merge_patch_object
 from sandpool.kube.strategic import strategic_merge_patch
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH
 from sandpool.server.apply import apply, check_applied_kind, reset_fields
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import Unreadable, check_duplicates, expect_kind, expect_name, expect_namespace
 from sandpool.server.registry.update import MODIFIED, store_update
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
 Patcher = Callable[[Object], Object]
@@ -51,7 +51,7 @@ def patcher(resource: Resource, media_type: str, body: Any) -> Patcher:
 
 
 async def patch(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     name: str,
@@ -91,7 +91,7 @@ def _check_result(resource: Resource, new: Any, old: Object) -> None:
 
 
 async def _apply(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     name: str,

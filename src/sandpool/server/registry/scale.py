@@ -11,24 +11,24 @@ from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.server.apply import track_update
 from sandpool.server.apply.managed_fields import with_managed_fields
 from sandpool.server.apply.scale import SCALE_VERSION, scale_managed_fields, scaled_managed_fields
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome
+from sandpool.server.registry.context import Outcome, RegistryContext
 from sandpool.server.registry.decoding import expect_kind, expect_name, fit
 from sandpool.server.registry.patch import Patcher
-from sandpool.server.registry.reading import get
+from sandpool.server.registry.read import get
 from sandpool.server.registry.update import MODIFIED, store_update
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource, ScalePaths
 
 _NUMBER = Shape(type="integer")
 _SHAPE = Shape(type="object", properties={"spec": Shape(type="object", properties={"replicas": _NUMBER})})
 
 
-def read_scale(context: Context, resource: Resource, namespace: str, name: str) -> Object:
+def read_scale(context: RegistryContext, resource: Resource, namespace: str, name: str) -> Object:
     return _scale(resource, context.read(resource, get(context, resource, namespace, name)))
 
 
 async def update_scale(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     scale_resource: Resource,
     namespace: str,
@@ -56,7 +56,7 @@ async def update_scale(
 
 
 def _owned(
-    context: Context, resource: Resource, new: Object, old: Object, replicas: int, options: WriteOptions
+    context: RegistryContext, resource: Resource, new: Object, old: Object, replicas: int, options: WriteOptions
 ) -> Object:
     """The object with whoever set its number through the Scale as the number's owner."""
     path = _paths(resource).spec

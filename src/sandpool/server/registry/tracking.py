@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from sandpool.api.resource import Object
 from sandpool.server.apply import reset_fields, track_update
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context
+from sandpool.server.registry.context import RegistryContext
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
 
 def tracked(
-    context: Context, resource: Resource, old: Object | None, new: Object, options: WriteOptions, subresource: str = ""
+    context: RegistryContext,
+    resource: Resource,
+    old: Object | None,
+    new: Object,
+    options: WriteOptions,
+    subresource: str = "",
 ) -> Object:
     """``new`` with the writer recorded as the owner of what it changed. To be called before admission: what the
     server adds belongs to nobody."""

@@ -12,11 +12,11 @@ from sandpool.kube.errors import BadRequest, conflict, invalid
 from sandpool.kube.sharing import same, shared
 from sandpool.server.apply import ignore_time_only_change
 from sandpool.server.kinds.metadata import keep_system_fields, validate_metadata
-from sandpool.server.options import WriteOptions
-from sandpool.server.registry.context import Context, Outcome, key_of
+from sandpool.server.registry.context import Outcome, RegistryContext, key_of
 from sandpool.server.registry.create import create
 from sandpool.server.registry.decoding import expect_kind, expect_name, expect_namespace, fit, refuse_invalid
 from sandpool.server.registry.tracking import tracked
+from sandpool.server.request.options import WriteOptions
 from sandpool.server.resources import Resource
 
 # Writes that a client words itself, and whose content therefore follows the rules of the kind. The other subresources
@@ -26,7 +26,7 @@ MODIFIED = "the object has been modified; please apply your changes to the lates
 
 
 async def update(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     namespace: str,
     name: str,
@@ -58,7 +58,7 @@ async def update(
 
 
 async def store_update(
-    context: Context,
+    context: RegistryContext,
     resource: Resource,
     new: Object,
     old: Object,
@@ -138,7 +138,7 @@ def _restrict(resource: Resource, new: Object, old: Object, subresource: str) ->
     return new
 
 
-def _prepare(context: Context, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+def _prepare(context: RegistryContext, resource: Resource, new: Object, old: Object, subresource: str) -> Object:
     """Have it admitted, and put back what no update may change."""
     strategy = resource.strategy
     if subresource == "status":

@@ -27,8 +27,8 @@ from sandpool.api.resource import Object
 from sandpool.server.store.entry import Change, Entry, Key, encode
 from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Log, Row
-from sandpool.server.store.table import Table, order
-from sandpool.server.store.watch import Hub, Subscription
+from sandpool.server.store.object_table import ObjectTable, order
+from sandpool.server.store.watch import Subscription, WatchHub
 
 # Of this many newest states the decoded objects are kept. What was just written is what is read and written next: by
 # watches in this process, and by the following step of whoever wrote it.
@@ -36,12 +36,12 @@ _AT_HAND = 1024
 
 
 @dataclass(slots=True)
-class Shelf:
+class ResourceStore:
     """One resource in the store: its committed objects, their recent past, and who listens."""
 
-    table: Table
+    table: ObjectTable
     history: History
-    hub: Hub
+    hub: WatchHub
 
 
 @dataclass(slots=True)
@@ -59,7 +59,7 @@ class Store:
         self._journal = journal
         self._max_changes = max_changes
         self._max_bytes = max_bytes
-        self._shelves: dict[str, Shelf] = {}
+        self._resource_stores: dict[str, ResourceStore] = {}
         self._pending: dict[tuple[str, Key], Change] = {}  # the newest accepted change of each object on its way
         self._filling: list[Write] = []  # accepted, waiting for the journal
         self._syncing: list[Write] = []  # handed to the journal
@@ -81,7 +81,7 @@ class Store:
         try:
             for row in self._journal.load():
                 entry = Entry.stored((row.namespace, row.name), row.revision, row.id, row.value)
-                self.shelf(row.resource).table.put(entry)
+                self.resource_store(row.resource).table.put(entry)
                 self._next_row = max(self._next_row, row.id + 1)
                 self._rows += 1
         finally:
@@ -92,25 +92,25 @@ class Store:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def shelf(self, resource: str) -> Shelf:
-        shelf = self._shelves.get(resource)
-        if shelf is None:
+    def resource_store(self, resource: str) -> ResourceStore:
+        resource_store = self._resource_stores.get(resource)
+        if resource_store is None:
             history = History(self.revision, max_changes=self._max_changes, max_bytes=self._max_bytes)
-            shelf = self._shelves[resource] = Shelf(Table(), history, Hub())
-        return shelf
+            resource_store = self._resource_stores[resource] = ResourceStore(ObjectTable(), history, WatchHub())
+        return resource_store
 
     def resources(self) -> list[str]:
         """Every resource that has, or had, an object."""
-        return list(self._shelves)
+        return list(self._resource_stores)
 
     def get(self, resource: str, key: Key) -> Entry | None:
-        return self.shelf(resource).table.get(key)
+        return self.resource_store(resource).table.get(key)
 
     def head(self, resource: str, key: Key) -> Entry | None:
         """The newest accepted state, for writers."""
         pending = self._pending.get((resource, key))
         if pending is None:
-            return self.shelf(resource).table.get(key)
+            return self.resource_store(resource).table.get(key)
         return None if pending.type == "DELETED" else pending.entry
 
     def scan(
@@ -118,21 +118,21 @@ class Store:
     ) -> Iterator[Entry]:
         """Committed objects in order, now or as they were at an earlier revision (``Compacted`` if that is too long
         ago). The iteration must finish before control returns to the event loop."""
-        shelf = self.shelf(resource)
+        resource_store = self.resource_store(resource)
         if revision is None or revision >= self.revision:
-            return shelf.table.scan(namespace, after)
-        return self._scan_past(shelf, namespace, after, shelf.history.undo(revision))
+            return resource_store.table.scan(namespace, after)
+        return self._scan_past(resource_store, namespace, after, resource_store.history.undo(revision))
 
     @staticmethod
     def _scan_past(
-        shelf: Shelf, namespace: str | None, after: Key | None, then: dict[Key, Entry | None]
+        resource_store: ResourceStore, namespace: str | None, after: Key | None, then: dict[Key, Entry | None]
     ) -> Iterator[Entry]:
         start = order(after) if after is not None else ""
         changed = sorted(
             (key for key in then if (namespace is None or key[0] == namespace) and order(key) > start), key=order
         )
         position = 0
-        for entry in shelf.table.scan(namespace, after):
+        for entry in resource_store.table.scan(namespace, after):
             while position < len(changed) and order(changed[position]) < order(entry.key):
                 past = then[changed[position]]
                 position += 1
@@ -146,26 +146,26 @@ class Store:
                 yield past
 
     def count(self, resource: str, namespace: str | None = None) -> int:
-        return self.shelf(resource).table.count(namespace)
+        return self.resource_store(resource).table.count(namespace)
 
     def compact(self, resource: str) -> None:
         """Forget the history of a resource; watches and lists from before must start over."""
-        self.shelf(resource).history.compact(self.revision)
+        self.resource_store(resource).history.compact(self.revision)
 
     def watch(
         self, resource: str, namespace: str | None = None, name: str | None = None, *, since: int | None = None
     ) -> Subscription:
         """Changes after a revision (default: from now on). Raises ``Compacted`` if they are not all known any more."""
-        shelf = self.shelf(resource)
+        resource_store = self.resource_store(resource)
         backlog: list[Change] = []
         if since is not None and since < self.revision:
             backlog = [
                 change
-                for change in shelf.history.since(since)
+                for change in resource_store.history.since(since)
                 if (namespace is None or change.entry.key[0] == namespace)
                 and (name is None or change.entry.key[1] == name)
             ]
-        return shelf.hub.join(namespace, name, backlog)
+        return resource_store.hub.join(namespace, name, backlog)
 
     def observe(self, observer: Callable[[str, Change], None]) -> None:
         """Have a function called with (resource, change) for every committed change, before writers are answered."""
@@ -252,18 +252,18 @@ class Store:
         self._sync()
 
     def _publish(self, accepted: Write) -> None:
-        change, shelf = accepted.change, self.shelf(accepted.resource)
+        change, resource_store = accepted.change, self.resource_store(accepted.resource)
         entry = change.entry
         if change.type == "DELETED":
-            shelf.table.remove(entry.key)
+            resource_store.table.remove(entry.key)
         else:
-            shelf.table.put(entry)
+            resource_store.table.put(entry)
         self.revision = change.revision
         place = (accepted.resource, entry.key)
         if self._pending.get(place) is change:
             del self._pending[place]
-        shelf.history.append(change)
-        shelf.hub.publish(change)
+        resource_store.history.append(change)
+        resource_store.hub.publish(change)
         for observer in self._observers:
             observer(accepted.resource, change)
 
@@ -294,9 +294,9 @@ class Store:
         waiting += [settled for group in self._waiting.values() for settled in group]
         if waiting:
             await asyncio.wait(waiting)
-        for shelf in self._shelves.values():
-            shelf.hub.close()
+        for resource_store in self._resource_stores.values():
+            resource_store.hub.close()
         await asyncio.to_thread(self._journal.close)
 
 
-__all__ = ["Change", "Compacted", "Entry", "Key", "Shelf", "Store", "Subscription", "Write"]
+__all__ = ["Change", "Compacted", "Entry", "Key", "ResourceStore", "Store", "Subscription", "Write"]

@@ -24,7 +24,7 @@ class Overrun(Exception):
 class Subscription:
     """Changes of one scope, in order, from the moment of subscribing on."""
 
-    def __init__(self, hub: Hub, namespace: str | None, name: str | None, backlog: Iterable[Change]) -> None:
+    def __init__(self, hub: WatchHub, namespace: str | None, name: str | None, backlog: Iterable[Change]) -> None:
         self.namespace = namespace
         self.name = name
         self._hub = hub
@@ -77,7 +77,7 @@ class Subscription:
 _Group = dict[Subscription, None]
 
 
-class Hub:
+class WatchHub:
     """The subscriptions to one table."""
 
     def __init__(self) -> None:

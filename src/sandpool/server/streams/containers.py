@@ -11,7 +11,7 @@ _DEFAULT: Final = "kubectl.kubernetes.io/default-container"
 _KINDS: Final = ("initContainers", "containers", "ephemeralContainers")
 
 
-def chosen_container(pod: Object, wanted: str) -> str:
+def select_container(pod: Object, wanted: str) -> str:
     """The one that is wanted, or the one there is. Raises ``BadRequest`` if it is none, or if there are several."""
     spec = pod["spec"]
     name = pod["metadata"]["name"]

@@ -1,6 +1,6 @@
 """``exec``, ``attach``, ``portforward`` and ``log`` of pods: what is asked for, and who is to answer.
 
-Nothing of this is stored; the pod is looked up, and the way in is the ``PodDoor``'s or that of the kubelet which runs
+Nothing of this is stored; the pod is looked up, and the way in is the ``PodAccess``'s or that of the kubelet which runs
 the pod. Without either the answer says so.
 """
 
@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.kube.door import NotPossible, PodDoor
 from sandpool.kube.errors import ApiError, BadRequest, NotFound, ServiceUnavailable
-from sandpool.server.exchange import Response, ServerRequest
-from sandpool.server.streams.containers import chosen_container
-from sandpool.server.streams.conversations import with_command, with_ports, with_text
-from sandpool.server.streams.kubelets import Endpoint, Kubelets, Question
-from sandpool.server.streams.query import (
+from sandpool.kube.pod_access import PodAccess, PodAccessError
+from sandpool.server.request.messages import Response, ServerRequest
+from sandpool.server.streams.containers import select_container
+from sandpool.server.streams.kubelet_proxy import KubeletEndpoint, KubeletProxy, KubeletRequest
+from sandpool.server.streams.options import (
     API_NAMES,
     KUBELET_NAMES,
     LOG_PARAMETERS,
-    Query,
-    Streams,
+    StdStreams,
+    StreamQuery,
     command,
     log_query,
 )
+from sandpool.server.streams.responses import exec_response, port_forward_response, text_response
 
 
 class PodStreams:
-    def __init__(self, clock: Clock, door: PodDoor | None, kubelets: Kubelets | None) -> None:
+    def __init__(self, clock: Clock, door: PodAccess | None, kubelets: KubeletProxy | None) -> None:
         self.clock = clock
         self.door = door
         self.kubelets = kubelets
 
     async def answer(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
-        query = Query(request.raw_query or "&".join(f"{name}={value}" for name, value in request.query.items()))
+        query = StreamQuery(request.raw_query or "&".join(f"{name}={value}" for name, value in request.query.items()))
         if pod["spec"].get("nodeName"):
             if self.door is not None and self.door.leads_to(pod):
                 return self._here(self.door, request, subresource, pod, query)
@@ -43,43 +43,50 @@ class PodStreams:
                     raise _not_running(pod, error.message) from error
         raise _not_running(pod, "no node of this server runs it")
 
-    def _here(self, door: PodDoor, request: ServerRequest, subresource: str, pod: Object, query: Query) -> Response:
+    def _here(
+        self, door: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: StreamQuery
+    ) -> Response:
         headers = request.headers
         if subresource == "portforward":
-            return with_ports(headers, lambda port: door.dial(pod, port))
-        container = chosen_container(pod, query.get("container"))
+            return port_forward_response(headers, lambda port: door.dial(pod, port))
+        container = select_container(pod, query.get("container"))
         if subresource == "log":
-            return log_of(door, pod, container, query, self.clock)
-        streams = Streams.read(query, API_NAMES)
+            return log_response(door, pod, container, query, self.clock)
+        streams = StdStreams.read(query, API_NAMES)
         if subresource == "attach":
-            return with_command(headers, streams, lambda client: door.attach(pod, container, client))
+            return exec_response(headers, streams, lambda client: door.attach(pod, container, client))
         words = command(query)
-        return with_command(headers, streams, lambda client: door.execute(pod, container, words, client))
+        return exec_response(headers, streams, lambda client: door.execute(pod, container, words, client))
 
 
-def log_of(door: PodDoor, pod: Object, container: str, query: Query, clock: Clock) -> Response:
+def log_response(door: PodAccess, pod: Object, container: str, query: StreamQuery, clock: Clock) -> Response:
     try:
-        return with_text(door.logs(pod, log_query(query, container, clock.now())))
-    except NotPossible as error:
+        return text_response(door.logs(pod, log_query(query, container, clock.now())))
+    except PodAccessError as error:
         raise BadRequest(str(error)) from error
 
 
 async def _there(
-    kubelets: Kubelets, endpoint: Endpoint, request: ServerRequest, subresource: str, pod: Object, query: Query
+    kubelets: KubeletProxy,
+    endpoint: KubeletEndpoint,
+    request: ServerRequest,
+    subresource: str,
+    pod: Object,
+    query: StreamQuery,
 ) -> Response:
     place = (pod["metadata"]["namespace"], pod["metadata"]["name"])
     if subresource == "portforward":
-        question = Question(("portForward", *place), (), request.method, request.headers)
+        question = KubeletRequest(("portForward", *place), (), request.method, request.headers)
         return await kubelets.converse(endpoint, question)
-    container = chosen_container(pod, query.get("container"))
+    container = select_container(pod, query.get("container"))
     if subresource == "log":
         asked = [(name, value) for name in LOG_PARAMETERS if (value := query.get(name))]
-        return await kubelets.read(endpoint, Question(("containerLogs", *place, container), asked))
-    streams = Streams.read(query, API_NAMES)
+        return await kubelets.read(endpoint, KubeletRequest(("containerLogs", *place, container), asked))
+    streams = StdStreams.read(query, API_NAMES)
     passed = [(name, "1") for stream, name in KUBELET_NAMES.items() if getattr(streams, stream)]
     passed += [("tty", "1")] if streams.terminal else []
     passed += [("command", word) for word in command(query)] if subresource == "exec" else []
-    question = Question((subresource, *place, container), passed, request.method, request.headers)
+    question = KubeletRequest((subresource, *place, container), passed, request.method, request.headers)
     return await kubelets.converse(endpoint, question)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from sandpool.server.streams import spdy
+from sandpool.server.streams.byte_stream import ByteStream
 from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder, SpdyError
-from sandpool.server.streams.wire import Wire
 
 # Bytes of a stream that wait to be read. Beyond that nothing is read from the connection, so one stream that is not
 # read holds up the others; there are no windows in the way Kubernetes uses SPDY.
@@ -87,7 +87,7 @@ class SpdyStream:
 class SpdySession:
     """``run`` reads until the end; new streams are in ``opened``, in order, and None after the last."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: ByteStream) -> None:
         self.wire = wire
         self.opened: asyncio.Queue[SpdyStream | None] = asyncio.Queue()
         self._encoder = Encoder()

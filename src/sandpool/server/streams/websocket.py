@@ -11,7 +11,7 @@ from wsproto.events import BytesMessage, CloseConnection, Event, Message, Ping, 
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import LocalProtocolError, RemoteProtocolError, generate_accept_token
 
-from sandpool.server.streams.wire import Wire
+from sandpool.server.streams.byte_stream import ByteStream
 
 _LONGEST: Final = 32 << 20  # of a message
 NORMAL: Final = CloseReason.NORMAL_CLOSURE
@@ -29,7 +29,7 @@ def accept_headers(key: str, protocol: str) -> list[tuple[str, str]]:
 class WebSocket:
     """``receive`` gives whole messages, None at the end. Pings are answered while somebody receives."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: ByteStream) -> None:
         self.wire = wire
         self._connection = Connection(ConnectionType.SERVER)
         self._messages: deque[bytes] = deque()
@@ -91,7 +91,7 @@ class WebSocket:
             self._partial, self._partial_size = [], 0
 
 
-class WebSocketWire:
+class WebSocketByteStream:
     """A wire in a wire: binary messages taken as one stream of bytes. An empty message is not the end."""
 
     def __init__(self, socket: WebSocket) -> None:

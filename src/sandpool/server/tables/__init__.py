@@ -1,7 +1,6 @@
 """What ``kubectl get`` shows: the server turns objects into rows of cells, so that every client prints them alike."""
 
-from sandpool.server.tables.partial import partial_metadata, partial_metadata_list
-from sandpool.server.tables.table import table
+from sandpool.server.tables.table import partial_metadata, partial_metadata_list, table
 from sandpool.server.tables.transform import check_include_object, transform_event, transform_response
 
 __all__ = [

@@ -12,7 +12,6 @@ from sandpool.api.resource import Object
 from sandpool.server.resources import Resource
 from sandpool.server.tables import cluster, events, network, pods, storage, workloads
 from sandpool.server.tables.custom import custom_printer
-from sandpool.server.tables.partial import partial_metadata
 from sandpool.server.tables.printer import NAME, Printer, TableColumn, name_of, value_at
 
 _BUILT_IN: dict[str, Printer] = {
@@ -99,3 +98,22 @@ def _row(printer: Printer, obj: Object, now: datetime, include_object: str, vers
     else:
         row["object"] = None if include_object == "None" else partial_metadata(obj, version)
     return row
+
+
+def partial_metadata(obj: Object, version: str = "v1") -> Object:
+    """The meta.k8s.io PartialObjectMetadata of an object."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": obj.get("metadata") or {},
+    }
+
+
+def partial_metadata_list(listing: Object, version: str = "v1") -> Object:
+    """The meta.k8s.io PartialObjectMetadataList of a list."""
+    return {
+        "kind": "PartialObjectMetadataList",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": listing.get("metadata") or {},
+        "items": [partial_metadata(obj, version) for obj in listing.get("items") or ()],
+    }

@@ -6,10 +6,9 @@ from datetime import datetime
 
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest, NotAcceptable
-from sandpool.server.accept import Negotiated
+from sandpool.server.request.negotiation import Negotiated
 from sandpool.server.resources import Resource
-from sandpool.server.tables.partial import partial_metadata, partial_metadata_list
-from sandpool.server.tables.table import table
+from sandpool.server.tables.table import partial_metadata, partial_metadata_list, table
 
 _INCLUDE_OBJECT = ("Metadata", "Object", "None")
 

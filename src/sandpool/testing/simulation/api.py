@@ -24,7 +24,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.server.app import ApiServer
+from sandpool.server.api_server import ApiServer
 from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Change, Key
 from sandpool.server.store.journal import Row

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.cache import Key
 from sandpool.server.store.store import Store
 from sandpool.testing.simulation.facts import is_deleting, is_ready, owner_uid, uid_of
 from sandpool.testing.simulation.laws import Violation
 
 
-def check_books(controllers: Controllers, store: Store) -> None:
+def check_books(controllers: ControllerManager, store: Store) -> None:
     for check in (_caches, _assigner, _pools, _queues):
         for complaint in check(controllers, store):
             raise Violation("books balance when quiet", complaint)
 
 
-def _caches(controllers: Controllers, store: Store) -> Iterator[str]:
+def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
     for type, cache in controllers.caches:
         held = {Key(*entry.key): str(entry.revision) for entry in store.scan(type.group_resource)}
         known = {Key(view.namespace, view.name): cache.version(Key(view.namespace, view.name)) for view in cache}
@@ -28,7 +28,7 @@ def _caches(controllers: Controllers, store: Store) -> Iterator[str]:
             yield f"the cache of {type.plural} differs from the API: {wrong[:4]}"
 
 
-def _assigner(controllers: Controllers, store: Store) -> Iterator[str]:
+def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
     assigner = controllers.claims.assigner
     if assigner._leases:
         yield f"leases that were not returned: {sorted(assigner._leases)}"
@@ -52,27 +52,27 @@ def _assigner(controllers: Controllers, store: Store) -> Iterator[str]:
         yield f"the assigner has {sorted(known)}, and free are {sorted(free)}"
 
 
-def _pools(controllers: Controllers, store: Store) -> Iterator[str]:
+def _pools(controllers: ControllerManager, store: Store) -> Iterator[str]:
     outstanding = controllers.warm_pools.ledger.expectations._outstanding
     if outstanding:
         yield f"expected for ever: {outstanding}"
 
 
-def _queues(controllers: Controllers, store: Store) -> Iterator[str]:
+def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
     for controller in controllers._controllers:
         if len(controller.queue) or controller.queue.processing:
             yield f"{controller.name} is not done"
 
 
-def observed(controllers: Controllers) -> int:
+def observed(controllers: ControllerManager) -> int:
     """How many claims were told to have become ready."""
     series = controllers.metrics.distribution(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
     return sum(sum(counts) for counts, _ in series.values())
 
 
-def counted(controllers: Controllers, metric: Metric = CLAIM_CREATIONS) -> float:
+def counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
     return sum(controllers.metrics.count(metric)._values.values())
 
 
-def reconciles(controllers: Controllers) -> int:
+def reconciles(controllers: ControllerManager) -> int:
     return sum(controller.reconciles for controller in controllers._controllers)

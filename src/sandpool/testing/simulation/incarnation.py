@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from sandpool.controllers.claim.settings import Settings as ClaimSettings
-from sandpool.controllers.run import Controllers, Settings
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.options import ClaimOptions, ControllerOptions
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
@@ -17,8 +17,8 @@ from sandpool.testing.simulation.manners import Manners
 from sandpool.testing.simulation.wire import SimulatedWire
 
 #: Few enough that they are in each other's way.
-SMALL = Settings(
-    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimSettings(workers=6, note_workers=2)
+SMALL = ControllerOptions(
+    sandbox_workers=6, warm_pool_workers=2, template_workers=1, claim=ClaimOptions(workers=6, annotation_workers=2)
 )
 
 
@@ -40,7 +40,7 @@ class Incarnation:
         self.died = died
         self.broken = broken
         self.process = Process(f"controllers {number}")
-        self.controllers = Controllers(Client(wire), clock, random, SMALL)
+        self.controllers = ControllerManager(Client(wire), clock, random, SMALL)
         self.is_working = False
         self._manners = Manners(self.controllers, clock.monotonic)
         self._counted = 0  # writes of the kind it dies of

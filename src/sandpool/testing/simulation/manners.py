@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.warmpool import RECREATE
-from sandpool.controllers.run import Controllers
+from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.cache import Key
 from sandpool.kube.transport import Request
 from sandpool.testing.simulation.laws import Violation
@@ -22,7 +22,7 @@ PER_SECOND = 60
 
 
 class Manners:
-    def __init__(self, controllers: Controllers, time: Callable[[], float]) -> None:
+    def __init__(self, controllers: ControllerManager, time: Callable[[], float]) -> None:
         self.controllers = controllers
         self.time = time
         self._second = -1

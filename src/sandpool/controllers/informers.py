@@ -1,0 +1,183 @@
+"""What the controllers know: one cache per type, shared by all of them, and the reflectors that feed them.
+
+One process holds each object once, however many controllers read it, and a write of one controller is seen by all the
+others at once. Everything that is looked up by something else than its name has an index, so no pass walks a cache.
+
+A controller is set up in this order: make ``Caches``, subscribe to what should wake it, start ``Reflection.run`` as a
+task, await ``Reflection.synced``, run. A pass that began before everything is known would create what is there already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Any, Final, TypeVar
+
+from sandpool.api import labels
+from sandpool.api.kinds import (
+    NETWORK_POLICY,
+    NODE,
+    PERSISTENT_VOLUME_CLAIM,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+    SERVICE,
+)
+from sandpool.api.names import name_hash
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.views import (
+    ClaimView,
+    NetworkPolicyView,
+    NodeView,
+    PodView,
+    SandboxView,
+    ServiceView,
+    TemplateView,
+    View,
+    VolumeClaimView,
+    WarmPoolView,
+)
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client
+
+# Names of indexes. All but the owner's are within a namespace.
+_OWNER: Final = "owner"
+_POOL: Final = "pool"
+_TEMPLATE: Final = "template"
+_POD: Final = "pod"
+
+V = TypeVar("V", bound=View)
+
+
+class Caches:
+    """A cache per type, and what is found in them by index. ``[type]`` is the cache of a type.
+
+    Whatever takes a namespace and a name takes those of the object that is asked about: of the pool, the template or
+    the sandbox.
+    """
+
+    def __init__(self) -> None:
+        self._by_type: dict[ResourceType, Cache[Any]] = {}
+        self.sandboxes = self._add(SANDBOX, SandboxView.from_object)
+        self.pods = self._add(POD, PodView.from_object)
+        self.claims = self._add(SANDBOX_CLAIM, ClaimView.from_object)
+        self.pools = self._add(SANDBOX_WARM_POOL, WarmPoolView.from_object)
+        self.templates = self._add(SANDBOX_TEMPLATE, TemplateView.from_object)
+        self.services = self._add(SERVICE, ServiceView.from_object)
+        self.volume_claims = self._add(PERSISTENT_VOLUME_CLAIM, VolumeClaimView.from_object)
+        self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
+        # Not one of the others: nodes are nobody's in particular, and who may not see them does without.
+        self.nodes: Cache[NodeView] = Cache(NodeView.from_object, name=NODE.plural)
+
+        self.sandboxes.add_index(_OWNER, _owner)
+        self.sandboxes.add_index(_POOL, _pool_label)
+        self.sandboxes.add_index(_POD, _other_pod)
+        self.pods.add_index(_OWNER, _owner)
+        self.claims.add_index(_POOL, lambda claim: ((claim.namespace, claim.warm_pool),))
+        self.pools.add_index(_TEMPLATE, lambda pool: ((pool.namespace, pool.template),))
+
+    def __getitem__(self, type: ResourceType) -> Cache[Any]:
+        return self._by_type[type]
+
+    def __iter__(self) -> Iterator[tuple[ResourceType, Cache[Any]]]:
+        return iter(self._by_type.items())
+
+    def owned_sandboxes(self, owner_uid: str) -> tuple[SandboxView, ...]:
+        """Those whose controller is the pool or claim of this UID."""
+        return self.sandboxes.by(_OWNER, owner_uid)
+
+    def pool_sandboxes(self, namespace: str, pool: str) -> tuple[SandboxView, ...]:
+        """Those with the label of a pool, whoever owns them: members, orphans, and what others have labelled so."""
+        return self.sandboxes.by(_POOL, (namespace, name_hash(pool)))
+
+    def sandboxes_naming(self, namespace: str, pod: str) -> tuple[SandboxView, ...]:
+        """Those whose annotation names a pod that does not bear their own name."""
+        return self.sandboxes.by(_POD, (namespace, pod))
+
+    def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
+        """Those whose controller is the sandbox of this UID."""
+        return self.pods.by(_OWNER, sandbox_uid)
+
+    def pod_of(self, sandbox: SandboxView) -> PodView | None:
+        """The pod a sandbox controls; None if there is none, or more than one to choose from."""
+        owned = self.owned_pods(sandbox.uid)
+        return owned[0] if len(owned) == 1 else None
+
+    def pool_claims(self, namespace: str, pool: str) -> tuple[ClaimView, ...]:
+        """Claims that refer to a pool."""
+        return self.claims.by(_POOL, (namespace, pool))
+
+    def template_pools(self, namespace: str, template: str) -> tuple[WarmPoolView, ...]:
+        """Pools that refer to a template."""
+        return self.pools.by(_TEMPLATE, (namespace, template))
+
+    def _add(self, type: ResourceType, project: Callable[[Object], V]) -> Cache[V]:
+        cache = self._by_type[type] = Cache(project, name=type.plural)
+        return cache
+
+
+class InformerSet:
+    """Keeps caches up to date with an API, in one namespace or all. ``labelled`` leaves out pods and Services that are
+    not labelled as those of a sandbox, of which a large cluster has many.
+
+    Nodes are no part of any namespace, and to read them is a permission of its own that not everybody grants. Nobody
+    waits for them. Without permission they are asked for now and then, in case it is granted, and all count as fit."""
+
+    def __init__(
+        self,
+        caches: Caches,
+        client: Client,
+        clock: Clock,
+        random: Random,
+        *,
+        namespace: str | None = None,
+        labelled: bool = False,
+    ) -> None:
+        self.caches = caches
+        self.reflectors = tuple(
+            Reflector(
+                client,
+                type,
+                cache,
+                clock,
+                random,
+                namespace=namespace,
+                label_selector=labels.SANDBOX_NAME_HASH if labelled and type in (POD, SERVICE) else "",
+            )
+            for type, cache in caches
+        )
+        self.nodes = Reflector(client, NODE, caches.nodes, clock, random)
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for reflector in (*self.reflectors, self.nodes):
+                group.create_task(reflector.run(), name=f"reflector of {reflector.type}")
+
+    async def synced(self) -> None:
+        """Wait until everything that existed is in the caches."""
+        for reflector in self.reflectors:
+            await reflector.synced.wait()
+
+
+def key_of(view: View) -> Key:
+    """The key under which a view is found in its cache."""
+    return Key(view.namespace, view.name)
+
+
+def _owner(view: View) -> tuple[str, ...]:
+    return () if view.owner is None else (view.owner.uid,)
+
+
+def _other_pod(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
+    return ((sandbox.namespace, sandbox.pod_name),) if sandbox.pod_name != sandbox.name else ()
+
+
+def _pool_label(sandbox: SandboxView) -> tuple[tuple[str, str], ...]:
+    found = sandbox.labels.get(labels.WARM_POOL)
+    return ((sandbox.namespace, found),) if found else ()

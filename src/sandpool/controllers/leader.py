@@ -1,0 +1,210 @@
+"""The controllers as a process: they wait for their turn, can be watched over from outside, and end in good order.
+
+A process that waits for the lease knows the world already: it lists and watches from the start, so a successor works as
+soon as it leads. It contends only once it has seen everything, because a leader that cannot see is worse than none.
+
+Before that it looks whether the API has the kinds and grants the permissions it takes, says so if not, and waits: on
+Kubernetes such things are applied in any order, and a process that ends over it is only started again.
+
+The end has an order too. Passes that have begun are finished; then the lease is released, so that a successor need not
+wait for anything that follows; then the last events are written; and the pages go last, so that whoever watches over
+the process sees it to its end. A lease that was lost ends everything at once: what is left to do is the successor's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from random import Random
+from typing import Final
+
+from sandpool.controllers.informers import Caches, InformerSet
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.middleware import with_reconcile_log
+from sandpool.controllers.options import ControllerOptions, ProcessOptions
+from sandpool.controllers.preflight import find_missing
+from sandpool.engine.backoff import Backoff
+from sandpool.engine.clock import Clock
+from sandpool.engine.health import Checks, Endpoint, metrics_page
+from sandpool.engine.lease import Election
+from sandpool.engine.lease_fence import FencedTransport
+from sandpool.engine.line_log import LineLog
+from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
+from sandpool.engine.recorder import Recorder
+from sandpool.engine.throttle import ThrottledTransport
+from sandpool.engine.tracing import Tracing
+from sandpool.kube.client import Client
+from sandpool.kube.transport import Transport
+
+_log = logging.getLogger(__name__)
+
+_NOT_ASKED: Final = "the API has not answered yet"
+_LAST_WORDS: Final = 5.0  # seconds for events that are not written yet, when stopping
+
+
+class ControllerProcess:
+    """``start`` returns at once, ``working`` is set while the controllers work, ``wait`` is for their failure, and
+    ``stop`` returns when nothing runs any more. The transport remains the caller's."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        random: Random,
+        settings: ControllerOptions | None = None,
+        process_options: ProcessOptions | None = None,
+        *,
+        metrics: Metrics | None = None,
+        election: Election | None = None,
+        tracing: Tracing | None = None,
+        passes: LineLog | None = None,
+    ) -> None:
+        """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
+        self.clock = clock
+        self.random = random
+        self.settings = settings = settings or ControllerOptions()
+        self.process_options = process_options = process_options or ProcessOptions()
+        self.metrics = metrics = metrics or Metrics()
+        self.election = election
+        self.tracing = tracing
+        self.passes = passes
+        self.working = asyncio.Event()
+        self._stopping = False
+        self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
+        self._reading = Client(self._limited(transport))
+        self._writing = Client(self._limited(FencedTransport(transport, self._leads)))
+        self.informers = InformerSet(
+            Caches(),
+            self._reading,
+            clock,
+            random,
+            namespace=settings.namespace,
+            labelled=settings.cache_label_selectors,
+        )
+        # What was done while leading may also be told when the lease has been released.
+        telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
+        self.recorder = Recorder(Client(self._limited(telling)), clock, settings.instance)
+        health = Checks("healthz", {"ping": lambda: ""})
+        ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
+        self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
+        self.health_endpoint = Endpoint(process_options.health_address, {**health.pages(), **ready.pages()})
+        self._show()
+        self._living: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Raises ``OSError`` if one of the addresses is taken."""
+        await self.metrics_endpoint.start()
+        try:
+            await self.health_endpoint.start()
+        except BaseException:
+            await self.metrics_endpoint.stop()
+            raise
+        self._living = asyncio.create_task(self._live(), name="the controllers' process")
+
+    async def wait(self) -> None:
+        """Until it ends by itself, which it does only by failing: ``LeaseLost``, or a bug."""
+        assert self._living is not None, "start first"
+        await asyncio.wait([self._living])
+        self._living.result()
+
+    async def stop(self) -> None:
+        self._stopping = True
+        if self._living is not None:
+            self._living.cancel()
+            await asyncio.wait([self._living])
+        await self.health_endpoint.stop()
+        await self.metrics_endpoint.stop()
+
+    async def _live(self) -> None:
+        await self._admitted()
+        self.recorder.start()
+        reflecting = asyncio.create_task(self.informers.run(), name="reflection")
+        leading = asyncio.create_task(self._lead(), name="controllers")
+        try:
+            done, _ = await asyncio.wait((reflecting, leading), return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await _end(leading)
+            await self.recorder.stop(_LAST_WORDS if self._stopping else 0.0)
+            await _end(reflecting)
+
+    async def _lead(self) -> None:
+        await self.informers.synced()
+        if self.election is None:
+            await self._work()
+        else:
+            await self.election.lead(self._work)
+
+    async def _admitted(self) -> None:
+        """Wait until the API has what we need."""
+        pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
+        lease = {"lease_namespace": self.election.namespace, "lease": self.election.name} if self.election else {}
+        while missing := await find_missing(self._reading, self.settings.namespace, **lease):
+            if missing != self._missing:
+                _log.warning("waiting: %s", missing)
+                self._missing = missing
+            await self.clock.sleep(pauses.pause(None))
+        self._missing = ""
+
+    async def _work(self) -> None:
+        controllers = ControllerManager(
+            self._writing,
+            self.clock,
+            self.random,
+            self.settings,
+            self.metrics,
+            informers=self.informers,
+            recorder=self.recorder,
+            tracing=self.tracing,
+        )
+        if self.passes is not None:
+            _note_passes(controllers, self.passes, self.clock)
+        await controllers.start()
+        self.working.set()
+        try:
+            await controllers.wait()
+        finally:
+            self.working.clear()
+            await controllers.stop(self.process_options.grace if self._leads() else 0.0)
+
+    def _leads(self) -> bool:
+        return self.election is None or self.election.held
+
+    def _limited(self, transport: Transport) -> Transport:
+        rate = self.process_options.rate
+        return transport if rate is None else ThrottledTransport(transport, rate)
+
+    def _unseen(self) -> str:
+        missing = [str(each.type) for each in self.informers.reflectors if not each.synced.is_set()]
+        return f"not seen yet: {', '.join(missing)}" if missing else ""
+
+    def _show(self) -> None:
+        show_build(self.metrics)
+        show_events(self.metrics, self.recorder)
+        if self.election is not None:
+            show_leadership(self.metrics, self.election)
+        for reflector in self.informers.reflectors:
+            show_news(self.metrics, reflector.type.plural, reflector.age)
+
+
+def _note_passes(controllers: ControllerManager, log: LineLog, clock: Clock) -> None:
+    claims, pools = controllers.claims, controllers.warm_pools
+    for each in (
+        claims.controller,
+        claims.annotations,
+        pools.controller,
+        controllers.sandboxes.controller,
+        controllers.templates.controller,
+    ):
+        each.reconcile = with_reconcile_log(each.reconcile, each.name, log, clock)
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel and wait. What it failed with has been raised to whoever waits, or is told here."""
+    if not task.done():
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("%s did not end cleanly", task.get_name(), exc_info=task.exception())

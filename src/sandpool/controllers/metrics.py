@@ -1,0 +1,65 @@
+"""How many sandboxes there are of each sort, for dashboards.
+
+Counted as they change and not when somebody asks: no claim would be served while a hundred thousand of them are walked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from sandpool.api import labels
+from sandpool.api.conditions import READY, SANDBOX_EXPIRED
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.metrics import OWNED_BY_NOBODY, SANDBOXES, UNKNOWN_TEMPLATE
+from sandpool.api.views import SandboxView
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.metrics import Labels, Metrics, Samples
+
+_EXPIRED: Final = SANDBOX_EXPIRED[0]
+
+
+class SandboxCounts:
+    """The sandboxes of a cache."""
+
+    def __init__(self, sandboxes: Cache[SandboxView], metrics: Metrics) -> None:
+        self._counts: Counter[Labels] = Counter()  # by the labels of the metric; none is 0
+        metrics.collect(SANDBOXES, self._collect)
+        sandboxes.subscribe(self._changed, reads=_labels)
+
+    def _changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        if new is not None:
+            self._counts[_labels(new)] += 1
+        if old is not None:
+            before = _labels(old)
+            self._counts[before] -= 1
+            if not self._counts[before]:
+                del self._counts[before]
+
+    def _collect(self) -> Samples:
+        return dict(self._counts)
+
+
+def _labels(sandbox: SandboxView) -> Labels:
+    """In the order of the metric."""
+    launched = sandbox.labels.get(labels.LAUNCH_TYPE)
+    return (
+        sandbox.namespace,
+        _flag(sandbox.ready),
+        _flag(sandbox.status.reason(READY) == _EXPIRED),
+        labels.LAUNCH_WARM if launched == labels.LAUNCH_WARM else labels.LAUNCH_COLD,
+        sandbox.annotations.get(labels.TEMPLATE_REF) or UNKNOWN_TEMPLATE,
+        _owner(sandbox),
+        labels.normal_creator(sandbox.labels.get(labels.CREATED_BY, "")),
+    )
+
+
+def _owner(sandbox: SandboxView) -> str:
+    for type in (SANDBOX_CLAIM, SANDBOX_WARM_POOL):
+        if sandbox.owner is not None and sandbox.owner.is_a(type):
+            return type.kind
+    return OWNED_BY_NOBODY
+
+
+def _flag(value: bool) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,45 @@
+"""Passes that leave a trace: a span each, in the trace of whoever asked for the object; or a line in a log."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from sandpool.api.labels import TRACE_CONTEXT
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.controller import Result
+from sandpool.engine.line_log import LineLog
+from sandpool.engine.passes import Pass
+from sandpool.engine.tracing import Tracing
+
+Reconcile = Callable[[Key], Awaitable[Result]]
+
+
+def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
+    """``cache`` has the objects the passes are about; an annotation of theirs says which trace they belong to."""
+
+    async def traced_reconcile(key: Key) -> Result:
+        view = cache.get(key)
+        parent = view.annotations.get(TRACE_CONTEXT, "") if view is not None else ""
+        with tracing.span(span, parent, {"namespace": key.namespace, "name": key.name}):
+            return await reconcile(key)
+
+    return traced_reconcile
+
+
+def with_reconcile_log(reconcile: Reconcile, controller: str, log: LineLog, clock: Clock) -> Reconcile:
+    """A pass that is cancelled is not noted: nobody knows how it would have ended."""
+
+    async def noted_reconcile(key: Key) -> Result:
+        begin = clock.monotonic()
+        try:
+            result = await reconcile(key)
+        except Exception as error:
+            problem = str(error) or type(error).__name__
+            log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
+            raise
+        log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, result.requeue_after, ""))
+        return result
+
+    return noted_reconcile

@@ -1,0 +1,92 @@
+"""Who may come in: whoever the API says may, known by a certificate of the cluster's authority.
+
+That the certificate is genuine the TLS handshake has established. What its holder may do is not for a node to decide:
+it asks the API, as every kubelet does, whether this is somebody who may use ``nodes/proxy`` of this node. Without an
+answer nobody gets in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from sandpool.api.kinds import SUBJECT_ACCESS_REVIEW
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, Forbidden, ServiceUnavailable, Unauthorized
+from sandpool.server.auth.certificates import PeerCertificate
+from sandpool.server.auth.rbac import Decision
+from sandpool.server.request.messages import User
+from sandpool.server.request.request_info import RequestInfo
+
+#: Seconds for which an answer is remembered, and with it how long somebody gets in who may no longer.
+REMEMBERED: Final = 10.0
+
+Verb = Literal["get", "create"]
+_NOT_AS_ANOTHER: Final = "nobody acts as somebody else here"
+
+
+class CertificateAuthenticator:
+    """A client is who its certificate says; one without has shown nothing, whatever it may send."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+
+    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
+        if certificate is None:
+            return None
+        if certificate.expires <= self.clock.now().timestamp():
+            raise Unauthorized("Unauthorized")
+        return certificate.user
+
+
+class NoImpersonation:
+    """Everybody acts as themselves."""
+
+    def authorize(self, user: User, info: RequestInfo) -> Decision:
+        return Decision(False, _NOT_AS_ANOTHER)
+
+    def require(self, user: User, info: RequestInfo) -> None:
+        raise Forbidden(_NOT_AS_ANOTHER)
+
+
+class NodeAuthorizer:
+    """Asks the API, and remembers what it said for a moment."""
+
+    def __init__(self, client: Client, clock: Clock, node: str) -> None:
+        self.client = client
+        self.clock = clock
+        self.node = node
+        self._answers: dict[tuple[object, ...], tuple[bool, float]] = {}  # and until when they are good
+
+    async def require(self, user: User, verb: Verb) -> None:
+        """Raises ``Forbidden``, or ``ServiceUnavailable`` if the API cannot be asked."""
+        key = (user.name, user.groups, tuple(sorted(user.extra.items())), verb)
+        now = self.clock.monotonic()
+        allowed, until = self._answers.get(key, (False, now))
+        if until <= now:
+            allowed = await self._ask(user, verb)
+            self._answers = {other: answer for other, answer in self._answers.items() if answer[1] > now}
+            self._answers[key] = (allowed, now + REMEMBERED)
+        if not allowed:
+            raise Forbidden(f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource=proxy)")
+
+    async def _ask(self, user: User, verb: Verb) -> bool:
+        attributes = {"verb": verb, "version": "v1", "resource": "nodes", "subresource": "proxy", "name": self.node}
+        review: Object = {
+            "apiVersion": SUBJECT_ACCESS_REVIEW.api_version,
+            "kind": SUBJECT_ACCESS_REVIEW.kind,
+            "spec": {
+                "user": user.name,
+                "groups": list(user.groups),
+                "extra": {name: list(values) for name, values in user.extra.items()},
+                "resourceAttributes": attributes,
+            },
+        }
+        try:
+            answer = await self.client.create(SUBJECT_ACCESS_REVIEW, review)
+        except (ApiError, OSError) as error:
+            raise ServiceUnavailable(f"the node could not ask the API who may come in: {error}") from error
+        status = answer.get("status") or {}
+        return status.get("allowed") is True and status.get("denied") is not True

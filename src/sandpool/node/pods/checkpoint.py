@@ -1,0 +1,90 @@
+"""What an agent must know of a pod that it did not start itself, on disk next to the pod's containers.
+
+A file about the pod, written before anything is made for it, and one per run of a container, written before it starts.
+Each is written once, under another name first, so a reader finds all of it or nothing; none is ever replaced, because
+file systems wait for the disk then. What is here need not survive a crash of the machine: nothing else of a running pod
+does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+_FILE: Final = "pod.json"
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+# A name no container can have.
+_RUNS: Final = "_runs"
+
+
+@dataclass(frozen=True, slots=True)
+class PodCheckpoint:
+    uid: str
+    namespace: str
+    name: str
+    host_uid: int
+    runtime: str
+
+    def write(self, directory: Path) -> None:
+        (directory / _RUNS).mkdir(mode=0o711, parents=True, exist_ok=True)
+        _write(directory / _FILE, self)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a container."""
+
+    id: str
+    image_id: str
+    restarts: int
+    started: str  # RFC 3339
+    boot: str = ""  # of the machine it ran on; empty if it was not noted
+
+    @property
+    def is_of_another_boot(self) -> bool:
+        """Whether the machine was started anew since. Then nothing of it runs, whatever its process IDs are today."""
+        return self.boot not in ("", boot_id())
+
+    def write(self, directory: Path, container: str) -> None:
+        """In the directory of the pod; the run before this one is forgotten."""
+        before = _files(directory, container)
+        _write(directory / _RUNS / f"{container}.{self.restarts}", self)
+        for file in before:
+            if file.name != f"{container}.{self.restarts}":
+                file.unlink(missing_ok=True)
+
+
+@cache
+def boot_id() -> str:
+    return _BOOT.read_text().strip()
+
+
+def read_checkpoint(directory: Path) -> PodCheckpoint | None:
+    """None if there is none: then nothing was ever made."""
+    try:
+        return msgspec.json.decode((directory / _FILE).read_bytes(), type=PodCheckpoint)
+    except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
+        return None
+
+
+def read_run(directory: Path, container: str) -> Run | None:
+    """The last run of a container; None if it never ran."""
+    files = sorted(_files(directory, container), key=lambda file: int(file.suffix[1:]))
+    try:
+        return msgspec.json.decode(files[-1].read_bytes(), type=Run) if files else None
+    except (FileNotFoundError, msgspec.MsgspecError):
+        return None
+
+
+def _files(directory: Path, container: str) -> list[Path]:
+    return [file for file in (directory / _RUNS).glob(f"{container}.*") if file.suffix[1:].isdecimal()]
+
+
+def _write(path: Path, record: Any) -> None:
+    draft = path.with_name(f".{path.name}")
+    draft.write_bytes(msgspec.json.encode(asdict(record)))
+    draft.rename(path)

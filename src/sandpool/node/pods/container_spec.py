@@ -1,0 +1,128 @@
+"""A container as its runtime is told to run it, put together from the pod, the image and what was prepared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object
+from sandpool.node.cgroups.limits import Limits
+from sandpool.node.pods.environment import ConfigError
+from sandpool.node.pods.expansion import expand
+from sandpool.node.pods.identity import identity
+from sandpool.node.pods.interfaces import Image
+from sandpool.node.pods.spec import Container
+from sandpool.node.runtimes.runtime import DEFAULT_PIDS, ContainerSpec, HostToolchain, Mount, Scratch
+
+_UNIT: Final = 10**9
+DEFAULT_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def build_container_spec(
+    pod: Object,
+    container: Container,
+    image: Image,
+    env: Mapping[str, str],
+    mounts: tuple[Mount, ...],
+    *,
+    hostname: str,
+    pids: int = DEFAULT_PIDS,
+) -> ContainerSpec:
+    """Raises ``ConfigError`` if the container cannot be run as it is asked for."""
+    spec = container.spec
+    pod_security, security = pod["spec"].get("securityContext") or {}, spec.get("securityContext") or {}
+    who = identity(pod_security, security, image.user)
+    return ContainerSpec(
+        name=container.name,
+        argv=command_line(spec, image, env),
+        env=_with_defaults(hostname, image, env, spec, who.uid),
+        cwd=spec.get("workingDir") or image.working_dir or "/",
+        uid=who.uid,
+        gid=who.gid,
+        root=image.root,
+        scratch=_scratch(spec),
+        read_only_root=bool(security.get("readOnlyRootFilesystem")),
+        mounts=mounts,
+        limits=container_limits(spec, pids),
+        tty=bool(spec.get("tty")),
+        stdin=bool(spec.get("stdin")),
+        stdin_once=bool(spec.get("stdin") and spec.get("stdinOnce") and not spec.get("tty")),
+    )
+
+
+def command_line(spec: Object, image: Image, env: Mapping[str, str]) -> tuple[str, ...]:
+    """``command`` replaces the image's entrypoint and, with it, the image's own arguments; ``args`` only these."""
+    command, args = spec.get("command") or (), spec.get("args") or ()
+    own = tuple(expand(word, env) for word in (*command, *args))
+    words = own if command else (*image.entrypoint, *(own or image.command))
+    if not words:
+        raise ConfigError("no command specified: neither the container nor its image says what to run")
+    return words
+
+
+def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Object, uid: int) -> dict[str, str]:
+    """What every program expects to find, beneath what the image and the pod say."""
+    defaults = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname}
+    if isinstance(image.root, HostToolchain):
+        defaults["HOME"] = "/root" if uid == 0 else "/home/sandbox"  # as its /etc/passwd has it
+    if spec.get("tty"):
+        defaults["TERM"] = "xterm"
+    return {**defaults, **image.env, **env}
+
+
+def _scratch(spec: Object) -> Scratch:
+    """What a container may write to its own root."""
+    limit = _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
+    return Scratch() if limit is None else Scratch(size=limit)
+
+
+def container_limits(spec: Object, pids: int) -> Limits:
+    resources = spec.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    return Limits(
+        cpu=_cores(limits.get("cpu")),
+        cpu_request=_cores(requests.get("cpu")),
+        memory=_bytes(limits.get("memory")),
+        pids=pids,
+    )
+
+
+def pod_limits(pod: Object, pids: int) -> Limits:
+    """What all containers together may use: set where every one of them is limited, as a kubelet does. Those that run
+    one after the other need what the largest needs."""
+    spec = pod["spec"]
+    always = [*spec["containers"], *(each for each in spec.get("initContainers") or () if _stays(each))]
+    briefly = [each for each in spec.get("initContainers") or () if not _stays(each)]
+
+    def total(kind: str, name: str) -> int | None:
+        amounts = [_amount(each, kind, name) for each in always]
+        peaks = [_amount(each, kind, name) for each in briefly]
+        if None in amounts or None in peaks:
+            return None
+        return max([sum(filter(None, amounts)), *filter(None, peaks)])
+
+    cpu, memory, request = total("limits", "cpu"), total("limits", "memory"), total("requests", "cpu")
+    return Limits(
+        cpu=None if cpu is None else cpu / _UNIT,
+        cpu_request=None if request is None else request / _UNIT,
+        memory=None if memory is None else memory // _UNIT,
+        pids=pids * len(always),
+    )
+
+
+def _stays(container: Object) -> bool:
+    return container.get("restartPolicy") == "Always"
+
+
+def _amount(container: Object, kind: str, name: str) -> int | None:
+    found = ((container.get("resources") or {}).get(kind) or {}).get(name)
+    return None if found is None else parse(found).billionths
+
+
+def _cores(amount: str | None) -> float | None:
+    return None if amount is None else parse(amount).billionths / _UNIT
+
+
+def _bytes(amount: str | None) -> int | None:
+    return None if amount is None else parse(amount).billionths // _UNIT

@@ -1,0 +1,212 @@
+"""Everything one pod holds on the machine: a directory, a user, its network, its volumes and its containers.
+
+It is prepared before the first container and released after the last. What an earlier agent left is found again by the
+ledger in the pod's directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from sandpool.api.views.times import parse_time
+from sandpool.node.pods.checkpoint import PodCheckpoint, Run, read_checkpoint, read_run
+from sandpool.node.pods.container_spec import pod_limits
+from sandpool.node.pods.containers import Containers, log_directory
+from sandpool.node.pods.context import NodeContext, NoRuntime
+from sandpool.node.pods.hostname import LONGEST_NAME, hosts_file, own_name, resolv_conf
+from sandpool.node.pods.interfaces import Attachment, NetworkFailure, Owner, VolumeFailure
+from sandpool.node.pods.restore import mark_lost, mark_running, reset_init_containers, runs
+from sandpool.node.pods.spec import Pod
+from sandpool.node.pods.state import ContainerPhase, ContainerState, Moment, PodState
+from sandpool.node.runtimes.runtime import Container as Running
+from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
+
+# A name no container can have.
+_VOLUMES: Final = "_volumes"
+# What was running keeps its place in the network, wherever that is.
+_NOWHERE: Final = Attachment(None)
+
+
+class NotPrepared(Exception):
+    """What a pod needs before its first container cannot be had now. ``reason`` is that of the event."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def volume_directory(directory: Path) -> Path:
+    """Where, in the directory of a pod, its own volumes are."""
+    return directory / _VOLUMES
+
+
+class PodResources:
+    def __init__(self, context: NodeContext, pod: Pod) -> None:
+        self.context = context
+        self.pod = pod
+        self.directory = context.settings.pod_directory(pod.uid)
+        self.checkpoint = read_checkpoint(self.directory)
+        self._volume_directory = volume_directory(self.directory)
+        self._containers: Containers | None = None
+
+    @property
+    def containers(self) -> Containers:
+        assert self._containers is not None, "nothing was prepared"
+        return self._containers
+
+    def running(self, name: str) -> Running | None:
+        """A container as its runtime knows it, if there is one of this name."""
+        return None if self._containers is None else self._containers.running.get(name)
+
+    def last_run(self, name: str) -> tuple[Path, int] | None:
+        """Where the logs of a container are, and the number of its present run, or of its last if the pod has ended."""
+        run = read_run(self.directory, name)
+        return None if run is None else (log_directory(self.directory, name), run.restarts)
+
+    # -- taking ----------------------------------------------------------------------------------------------------
+
+    async def prepare(self) -> tuple[str, ...]:
+        """Make the pod's volumes and its network; the addresses it has. Raises ``NotPrepared``, and may then be called
+        again."""
+        runtime = self._runtime()
+        if (called := len(own_name(self.pod.object, self.context.settings.cluster_domain))) > LONGEST_NAME:
+            why = f"setHostnameAsFQDN: the name is too long ({LONGEST_NAME} characters is the max, {called} requested)"
+            raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {why}")
+        checkpoint = self._entered(runtime)
+        owner = Owner(checkpoint.host_uid, self.context.host_users.group_of(checkpoint.host_uid))
+        self._volume_directory.mkdir(mode=0o711, exist_ok=True)
+        # Both end before anything is said about one of them: what is under way cannot be released.
+        attached, volumes = await asyncio.gather(
+            self.context.network.attach(self.pod.object),
+            self.context.volumes.prepare(self.pod.object, self._volume_directory, owner),
+            return_exceptions=True,
+        )
+        if isinstance(attached, NetworkFailure):
+            raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {attached}") from attached
+        if isinstance(attached, BaseException):
+            raise attached
+        if isinstance(volumes, VolumeFailure):
+            raise NotPrepared("FailedMount", str(volumes)) from volumes
+        if isinstance(volumes, BaseException):
+            raise volumes
+        sandbox = self._sandbox(checkpoint, attached)
+        try:
+            await runtime.open_pod(sandbox)
+        except RuntimeFailure as error:
+            raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
+        found = Containers(self.context, runtime, sandbox, volumes, attached.addresses)
+        if self._containers is not None:
+            found.running = self._containers.running  # what was found again stays known
+        self._containers = found
+        return attached.addresses
+
+    def _runtime(self) -> Runtime:
+        name = self.pod.object["spec"].get("runtimeClassName") or ""
+        handler = self.context.handler(name) if name else ""
+        try:
+            if handler is None:
+                raise NoRuntime(f'RuntimeClass "{name}" not found')
+            return self.context.runtimes.choose(handler)
+        except NoRuntime as error:
+            raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
+
+    def _entered(self, runtime: Runtime) -> PodCheckpoint:
+        """The ledger of the pod, begun if there is none."""
+        if self.checkpoint is None:
+            user, key = self.context.host_users.take(), self.pod.key
+            self.checkpoint = PodCheckpoint(self.pod.uid, key.namespace, key.name, user, runtime.name)
+            self.checkpoint.write(self.directory)
+        return self.checkpoint
+
+    def _sandbox(self, checkpoint: PodCheckpoint, attached: Attachment = _NOWHERE) -> PodSandbox:
+        settings, network, pod = self.context.settings, self.context.network, self.pod.object
+        host_text = ""
+        with suppress(OSError):
+            host_text = settings.resolv_conf.read_text(errors="replace")
+        return PodSandbox(
+            uid=self.pod.uid,
+            directory=self.directory,
+            host_uid=checkpoint.host_uid,
+            host_gid=self.context.host_users.group_of(checkpoint.host_uid),
+            netns=attached.netns,
+            hostname=own_name(pod, settings.cluster_domain),
+            hosts=hosts_file(pod, attached.addresses, settings.cluster_domain),
+            resolv_conf=resolv_conf(pod, network.nameservers, settings.cluster_domain, host_text),
+            limits=pod_limits(pod, settings.pids),
+            address=next(iter(attached.addresses), ""),
+        )
+
+    # -- finding again ---------------------------------------------------------------------------------------------
+
+    async def recover(self, state: PodState, now: Moment) -> PodState:
+        """The life with what there is of the pod on this machine. A container that ended meanwhile is said to run: who
+        waits for its end learns it at once."""
+        found: set[str] = set()
+        runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
+        if self.checkpoint is not None and runtime is not None:
+            sandbox = self._sandbox(self.checkpoint)
+            self._containers = Containers(self.context, runtime, sandbox, _NoVolumes(), ())
+            for container in state.pod.every:
+                adopted = await self._containers.adopt(container)
+                if adopted is None or _is_reported(state[container.name], adopted[1]):
+                    continue
+                found.add(container.name)
+                running, run = adopted
+                state = state.with_container(
+                    container.name, restarts=run.restarts, image_id=run.image_id, container_id=run.id
+                )
+                state = mark_running(state, container, parse_time(run.started) or now.time, now)
+                state = replace(state, frozen=state.frozen or await running.is_paused())
+        for container in state.pod.every:
+            if container.name not in found and runs(state.pod, container.name):
+                state = mark_lost(state, container, now)
+        return state if found else reset_init_containers(state)
+
+    # -- giving back -----------------------------------------------------------------------------------------------
+
+    async def pause(self) -> None:
+        await asyncio.gather(*(each.pause() for each in self.containers.running.values() if each.is_running))
+
+    async def resume(self) -> None:
+        """Somebody waits for it, so it is not looked for who runs: what has ended can be resumed, too."""
+        await asyncio.gather(*(each.resume() for each in self.containers.running.values()))
+
+    async def release(self, *, volumes: bool) -> None:
+        """Give back everything but the directory, in which the logs are."""
+        for container in [] if self._containers is None else list(self._containers.running.values()):
+            await container.delete()
+        runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
+        if self.checkpoint is not None and runtime is not None:
+            await runtime.close_pod(self._sandbox(self.checkpoint))
+        await self.context.network.detach(self.pod.uid)
+        await self.context.volumes.release(self.pod.uid, self._volume_directory, keep=not volumes)
+        if self._containers is not None:
+            self._containers.running.clear()
+
+    async def discard(self) -> None:
+        """Give back what is left."""
+        await self.context.volumes.release(self.pod.uid, self._volume_directory)
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+        if self.checkpoint is not None:
+            self.context.host_users.give_back(self.checkpoint.host_uid)
+
+
+def _is_reported(known: ContainerState, run: Run) -> bool:
+    """Whether the end of that run is known to everybody."""
+    return (
+        known.phase is ContainerPhase.ENDED
+        and known.termination is not None
+        and known.termination.container_id == run.id
+    )
+
+
+class _NoVolumes:
+    """Until they are prepared again; nothing is started before."""
+
+    def mounts(self, container: object, env: object) -> tuple[()]:
+        return ()

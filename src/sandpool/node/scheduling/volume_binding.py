@@ -1,0 +1,124 @@
+"""Where the volumes of pods are, for pods that have claims; about others nothing is asked here.
+
+A claim's volume is where its data is, and a pod can run nowhere else. Which node that is was decided by whoever made
+the volume. A claim that has none yet gets one soon, from a node that knows nothing of the pod; until then the pod must
+not be bound to another. Only where a class says that volumes are made for who is bound already
+(``WaitForFirstConsumer``) it goes first. Our own makes them at once, whatever somebody has written into our class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+from typing import Any, Final
+
+import orjson
+
+from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
+from sandpool.api.resource import Object
+from sandpool.engine.cache import Cache, Key
+from sandpool.engine.clock import Clock
+from sandpool.engine.reflector import Reflector
+from sandpool.kube.client import Client
+from sandpool.node.volumes.provisioner import PROVISIONER
+
+_UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
+_LATER: Final = "WaitForFirstConsumer"
+_BY_VOLUME: Final = "volume"
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaimView:
+    """``volume`` is the name of its volume, once it is bound to that: a node that is sent a pod before would try, fail
+    and pause."""
+
+    key: Key
+    volume: str
+    lost: bool
+    going: bool
+    storage_class: str
+
+    @classmethod
+    def from_object(cls, claim: Object) -> VolumeClaimView:
+        metadata, spec = claim["metadata"], claim["spec"]
+        phase = (claim.get("status") or {}).get("phase")
+        return cls(
+            Key.of(claim),
+            spec.get("volumeName") or "" if phase in ("Bound", "Lost") else "",
+            phase == "Lost",
+            bool(metadata.get("deletionTimestamp")),
+            spec.get("storageClassName") or "",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeTopology:
+    """``selector`` chooses the nodes that reach a volume, as JSON; an empty one chooses all."""
+
+    volume: str
+    selector: bytes
+
+    @property
+    def terms(self) -> Object:
+        return _terms(self.selector)
+
+    @classmethod
+    def from_object(cls, volume: Object) -> VolumeTopology:
+        required = (volume["spec"].get("nodeAffinity") or {}).get("required") or {}
+        return cls(volume["metadata"]["name"], orjson.dumps(required, option=orjson.OPT_SORT_KEYS))
+
+
+@lru_cache(maxsize=1024)
+def _terms(selector: bytes) -> Object:
+    found: Object = orjson.loads(selector)
+    return found
+
+
+class VolumeBindings:
+    """``changed`` is called with every claim of which something else may be true now."""
+
+    def __init__(self, client: Client, clock: Clock, random: Random, changed: Callable[[Key], None]) -> None:
+        self.changed = changed
+        self.claims = Cache(VolumeClaimView.from_object, name="claims of pods to be bound")
+        self.volumes = Cache(VolumeTopology.from_object, name="volumes of pods to be bound")
+        # The classes that make volumes when a pod is bound.
+        self.later: Cache[bool] = Cache(_makes_later, name="storage classes")
+        self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,) if claim.volume else ())
+        self.reflectors: list[Reflector[Any]] = [
+            Reflector(client, STORAGE_CLASS, self.later, clock, random),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
+        ]
+
+    def start(self) -> None:
+        self.claims.subscribe(lambda key, old, new: self.changed(key))
+        self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by(_BY_VOLUME, key.name)))
+        self.later.subscribe(lambda key, old, new: self._tell(self.claims))
+
+    def _tell(self, claims: Iterable[VolumeClaimView]) -> None:
+        for claim in list(claims):
+            self.changed(claim.key)
+
+    def where(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
+        """The volumes a pod must be near to, or why that cannot be said yet, in the words of kube-scheduler."""
+        found: list[VolumeTopology] = []
+        for key in claims:
+            claim = self.claims.get(key)
+            if claim is None:
+                return f'persistentvolumeclaim "{key.name}" not found'
+            if claim.going:
+                return f'persistentvolumeclaim "{key.name}" is being deleted'
+            volume = self.volumes.get(Key("", claim.volume))
+            if volume is not None and not claim.lost:
+                found.append(volume)
+            elif claim.volume:
+                return f'persistentvolumeclaim "{key.name}" bound to non-existent persistentvolume "{claim.volume}"'
+            elif not self.later.get(Key("", claim.storage_class)):
+                return _UNBOUND
+        return tuple(found)
+
+
+def _makes_later(storage_class: Object) -> bool:
+    return storage_class.get("volumeBindingMode") == _LATER and storage_class.get("provisioner") != PROVISIONER

@@ -1,0 +1,290 @@
+"""The volumes of a node's pods: made before the first container starts, gone after the last has ended.
+
+``emptyDir`` is a directory of the pod, a disk of its own if it has a size, or memory. Volumes made of API objects are
+written when the pod starts and again whenever ``refresh`` finds that the objects have changed. A claim's data is where
+its PersistentVolume says, if that is one of ours; the pod that mounts it owns it for that time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import stat
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, SECRET, SERVICE_ACCOUNT
+from sandpool.api.quantity import parse
+from sandpool.api.resource import Object, ResourceType
+from sandpool.engine.clock import Clock
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, NotFound
+from sandpool.node.pods.downward import PodPlacement, UnknownField
+from sandpool.node.pods.expansion import expand, unknown
+from sandpool.node.pods.interfaces import Owner, VolumeFailure
+from sandpool.node.runtimes.runtime import Bind, Mount
+from sandpool.node.volumes import atomic_writer, disk, ownership, projection
+from sandpool.node.volumes.provisioner import node_of
+
+_log = logging.getLogger(__name__)
+
+_VOLUMES: Final = "volumes"
+#: What an emptyDir in memory may hold if it does not say.
+_MEMORY: Final = 64 << 20
+#: The share of its life after which a token is replaced.
+_RENEWAL: Final = 0.8
+
+
+class Usage(Protocol):
+    """Who must know which persistent volumes are mounted."""
+
+    in_use: set[str]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeDirectory:
+    """A volume that is a directory of the host."""
+
+    path: Path
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedVolumes:
+    """The volumes of a pod by name."""
+
+    volumes: Mapping[str, VolumeDirectory]
+
+    def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
+        wanted: list[Object] = container.get("volumeMounts") or []
+        # An outer directory before what is mounted inside it.
+        ordered = sorted(wanted, key=lambda mount: mount["mountPath"].rstrip("/").count("/"))
+        return tuple(self._mount(mount, env) for mount in ordered)
+
+    def _mount(self, mount: Object, env: Mapping[str, str]) -> Mount:
+        volume = self.volumes.get(mount["name"])
+        if volume is None:
+            raise VolumeFailure(f'there is no volume "{mount["name"]}"')
+        target: str = mount["mountPath"]
+        subpath: str = mount.get("subPath") or ""
+        if expression := mount.get("subPathExpr"):
+            subpath = _expanded(expression, env)
+        read_only = volume.read_only or bool(mount.get("readOnly"))
+        # What is made of API objects has what they have, and nobody else's directories.
+        return Bind(volume.path, target, read_only, subpath, make=bool(subpath) and not volume.read_only)
+
+
+@dataclass(slots=True)
+class _PodVolumes:
+    """What is kept for a pod while it lives."""
+
+    pod: Object
+    directory: Path
+    owner: Owner
+    persistent: set[str] = field(default_factory=set)  # names of PersistentVolumes
+    published: set[str] = field(default_factory=set)  # names of its volumes that are made of API objects and are there
+    # By audience and seconds: a token, and until when it is used.
+    tokens: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
+
+
+class VolumeManager:
+    """``root`` is where our PersistentVolumes are. ``usage`` is told which of them are mounted."""
+
+    def __init__(
+        self,
+        client: Client,
+        root: Path,
+        placement: PodPlacement,
+        allocatable: Mapping[str, str],
+        clock: Clock,
+        usage: Usage | None = None,
+        *,
+        host_paths: bool = False,
+    ) -> None:
+        self.client = client
+        self.root = root
+        self.placement = placement
+        self.allocatable = allocatable
+        self.clock = clock
+        self.usage = usage
+        self.host_paths = host_paths
+        self._held: dict[str, _PodVolumes] = {}
+
+    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> PreparedVolumes:
+        held = self._held.setdefault(pod["metadata"]["uid"], _PodVolumes(pod, directory, owner))
+        prepared: dict[str, VolumeDirectory] = {}
+        for volume in pod["spec"].get("volumes") or ():
+            try:
+                prepared[volume["name"]] = await self._prepare(volume, held)
+            except (ApiError, OSError, UnknownField) as error:
+                raise VolumeFailure(f'volume "{volume["name"]}": {error}') from error
+        return PreparedVolumes(prepared)
+
+    async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
+        held = self._held.pop(uid, None)
+        await asyncio.to_thread(_each_disk, disk.unmount if keep else disk.remove, directory / _VOLUMES)
+        if held is not None and self.usage is not None:
+            others = {name for each in self._held.values() for name in each.persistent}
+            self.usage.in_use -= held.persistent - others
+
+    async def refresh(self, pods: Mapping[str, Object] = MappingProxyType({})) -> None:
+        """Write again what has changed in the API. What cannot be had now stays as it is. ``pods`` are the pods by
+        their UIDs as they are now: their labels and annotations may be others than when they were prepared."""
+        for uid, held in list(self._held.items()):
+            held.pod = pods.get(uid, held.pod)
+            for volume in held.pod["spec"].get("volumes") or ():
+                if volume["name"] not in held.published:
+                    continue  # what is still to be prepared is not ours to tell about
+                try:
+                    await self._publish(volume, held)
+                except (ApiError, OSError, UnknownField, VolumeFailure) as error:
+                    called = f"{held.pod['metadata']['namespace']}/{held.pod['metadata']['name']}"
+                    _log.warning('volume "%s" of pod %s stays as it is: %s', volume["name"], called, error)
+
+    async def _prepare(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
+        if any(kind in volume for kind in projection.KINDS):
+            return await self._publish(volume, held)
+        if (empty := volume.get("emptyDir")) is not None:
+            return await asyncio.to_thread(_empty, empty, _place(held, volume), held.owner)
+        if (claim := volume.get("persistentVolumeClaim")) is not None:
+            return await self._persistent(claim, held)
+        if "hostPath" in volume and self.host_paths:
+            return _host_path(volume["hostPath"])
+        kinds = ", ".join(key for key in volume if key != "name")
+        raise VolumeFailure(f'volume "{volume["name"]}" is of a kind that is not available here: {kinds}')
+
+    async def _publish(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
+        files = await projection.project(volume, self._sources(held))
+        path = _place(held, volume)
+        await asyncio.to_thread(atomic_writer.publish, path, files, held.owner.uid, held.owner.gid)
+        held.published.add(volume["name"])
+        return VolumeDirectory(path, read_only=True)
+
+    async def _persistent(self, source: Object, held: _PodVolumes) -> VolumeDirectory:
+        name, namespace = source["claimName"], held.pod["metadata"]["namespace"]
+        claim = await self._find(PERSISTENT_VOLUME_CLAIM, name, namespace)
+        if claim is None:
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" not found')
+        if claim["metadata"].get("deletionTimestamp"):
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" is being deleted')
+        if (claim.get("status") or {}).get("phase") != "Bound":
+            raise VolumeFailure(f'persistentvolumeclaim "{name}" is not bound to a volume yet')
+        volume = await self._find(PERSISTENT_VOLUME, claim["spec"]["volumeName"], None)
+        path = Path(((volume or {}).get("spec", {}).get("local") or {}).get("path") or "/")
+        if volume is None or path.parent != self.root:
+            raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" is not one of this node')
+        if not await asyncio.to_thread(path.is_dir):
+            there = (
+                f"on node {node}" if (node := node_of(volume)) != self.placement.node_name else f"there is no {path}"
+            )
+            raise VolumeFailure(f'the data of persistentvolumeclaim "{name}" is not here: {there}')
+        self._take(volume["metadata"]["name"], held)
+        await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
+        return VolumeDirectory(path, read_only=bool(source.get("readOnly")))
+
+    def _take(self, volume: str, held: _PodVolumes) -> None:
+        """Two pods are two users, and files can belong to one."""
+        for other in self._held.values():
+            if volume in other.persistent and other.owner.uid != held.owner.uid:
+                metadata = other.pod["metadata"]
+                raise VolumeFailure(
+                    f'persistent volume "{volume}" is mounted by pod {metadata["namespace"]}/{metadata["name"]}; '
+                    "a volume can be mounted by one pod at a time"
+                )
+        held.persistent.add(volume)
+        if self.usage is not None:
+            self.usage.in_use.add(volume)
+
+    def _sources(self, held: _PodVolumes) -> projection.Sources:
+        pod = held.pod
+        namespace = pod["metadata"]["namespace"]
+
+        async def token(audience: str, seconds: int) -> str:
+            text, until = held.tokens.get((audience, seconds), ("", 0.0))
+            now = self.clock.monotonic()
+            if not text or now >= until:
+                text = await self._token(pod, audience, seconds)
+                held.tokens[audience, seconds] = text, now + seconds * _RENEWAL
+            return text
+
+        return projection.Sources(
+            config_map=lambda name: self._find(CONFIG_MAP, name, namespace),
+            secret=lambda name: self._find(SECRET, name, namespace),
+            token=token,
+            pod=pod,
+            placement=self.placement,
+            allocatable=self.allocatable,
+        )
+
+    async def _token(self, pod: Object, audience: str, seconds: int) -> str:
+        """Bound to the pod: when that is gone, nobody takes it any more."""
+        metadata = pod["metadata"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+        spec: Object = {"expirationSeconds": seconds, "boundObjectRef": bound}
+        if audience:
+            spec["audiences"] = [audience]
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        account = pod["spec"].get("serviceAccountName") or "default"
+        answer = await self.client.create(
+            SERVICE_ACCOUNT, request, metadata["namespace"], name=account, subresource="token"
+        )
+        text: str = answer["status"]["token"]
+        return text
+
+    async def _find(self, type: ResourceType, name: str, namespace: str | None) -> Object | None:
+        try:
+            return await self.client.get(type, name, namespace)
+        except NotFound:
+            return None
+
+
+# By the type a hostPath may have; what is made on demand is refused (``sandpool.node.pods.unsupported_fields``).
+_HOST_PATHS: Final[Mapping[str, Callable[[int], bool]]] = {
+    "Directory": stat.S_ISDIR,
+    "File": stat.S_ISREG,
+    "Socket": stat.S_ISSOCK,
+    "CharDevice": stat.S_ISCHR,
+    "BlockDevice": stat.S_ISBLK,
+}
+
+
+def _host_path(source: Object) -> VolumeDirectory:
+    path, kind = Path(source["path"]), source.get("type") or ""
+    if kind and not _HOST_PATHS[kind](path.stat().st_mode):
+        raise VolumeFailure(f"hostPath type check failed: {path} is not a {kind}")
+    return VolumeDirectory(path)
+
+
+def _expanded(expression: str, env: Mapping[str, str]) -> str:
+    """A variable that is not there would become part of the name of a directory."""
+    missing = sorted(unknown(expression, env))
+    if missing:
+        raise VolumeFailure(f'subPathExpr "{expression}" uses variables that are not set: {", ".join(missing)}')
+    return expand(expression, env)
+
+
+def _place(held: _PodVolumes, volume: Object) -> Path:
+    path: Path = held.directory / _VOLUMES / volume["name"]
+    return path
+
+
+def _empty(source: Object, path: Path, owner: Owner) -> VolumeDirectory:
+    limit = source.get("sizeLimit")
+    size = 0 if limit is None else -(-parse(str(limit)).billionths // 10**9)
+    if source.get("medium") == "Memory":
+        disk.make_in_memory(path, size or _MEMORY)
+    elif size:
+        disk.make(path, size)
+    path.mkdir(parents=True, exist_ok=True)
+    path.chmod(0o777)
+    ownership.give(path, owner.uid, owner.gid)
+    return VolumeDirectory(path)
+
+
+def _each_disk(do: Callable[[Path], None], volumes: Path) -> None:
+    for volume in list(volumes.iterdir()) if volumes.exists() else ():
+        if volume.is_dir():
+            do(volume)

@@ -1,0 +1,208 @@
+"""The embedded API server, put together: store, verbs, keepers, door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Container, Coroutine
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Any, Protocol
+
+from sandpool.api.kinds import NODE, POD, SECRET, SERVICE_ACCOUNT
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock, SystemClock
+from sandpool.kube.client import Client
+from sandpool.kube.pod_access import PodAccess
+from sandpool.server.auth.authenticator import Authenticator
+from sandpool.server.auth.groups import authenticated
+from sandpool.server.auth.rbac import RbacAuthorizer
+from sandpool.server.auth.rbac_source import StoreRuleSource
+from sandpool.server.auth.service_accounts import ServiceAccountTokens
+from sandpool.server.auth.token_request import token_request
+from sandpool.server.auth.tokens import ADMIN, StaticTokens
+from sandpool.server.bootstrap import bootstrap, service_account_key
+from sandpool.server.builtin import built_in_resources
+from sandpool.server.controllers.backlog import Backlog
+from sandpool.server.controllers.crds import CrdController
+from sandpool.server.controllers.garbage_collector import GarbageCollector
+from sandpool.server.controllers.namespaces import NamespaceController
+from sandpool.server.controllers.node_lifecycle import NodeLifecycle
+from sandpool.server.controllers.owner_graph import Ref
+from sandpool.server.controllers.pod_gc import PodGC
+from sandpool.server.controllers.system_client import SystemClient
+from sandpool.server.http.server import AuditSink
+from sandpool.server.registry.context import RegistryContext
+from sandpool.server.request.admission import Admission
+from sandpool.server.request.handler import Handler
+from sandpool.server.request.messages import Response, ServerRequest, User
+from sandpool.server.request.nonresource import NonResourceHandler
+from sandpool.server.request.reviews import Reviews
+from sandpool.server.request.subresources import Subresources
+from sandpool.server.resources import Resource, ResourceTable
+from sandpool.server.serving.inprocess import InProcessTransport
+from sandpool.server.serving.pki import Identity
+from sandpool.server.store.entry import Change
+from sandpool.server.store.journal import Journal
+from sandpool.server.store.store import Store
+
+log = logging.getLogger(__name__)
+
+_BOUND_KINDS = {type.kind: type.group_resource for type in (SERVICE_ACCOUNT, POD, SECRET, NODE)}
+
+
+class Keeper(Protocol):
+    """A controller of the server's own."""
+
+    @property
+    def backlog(self) -> Backlog[Any]: ...
+
+    def start(self) -> None:
+        """Learn what there is. No change is committed between this and the first call of ``notice``."""
+
+    def notice(self, type: str, ref: Ref, obj: Object) -> None:
+        """A committed change."""
+
+
+class ApiServer:
+    """One server over one data directory, for callers in its own process; ``serving`` adds a door for the others.
+
+    ``start`` returns when it serves, ``stop`` when everything is on disk and released. ``open_store`` opens what the
+    objects are kept in; the default is a journal in the data directory. ``nodeless`` are the nodes whose pods stay
+    although there is no such Node; None: any pod stays, and nobody looks whether nodes are alive.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        audit: AuditSink | None = None,
+        clock: Clock | None = None,
+        random: Random | None = None,
+        root_ca: str | None = None,
+        kubelet_client: Callable[[], Identity] | None = None,
+        open_store: Callable[[Path], Store] | None = None,
+        nodeless: Container[str] | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.audit = audit
+        self.clock = clock or SystemClock()
+        self.random = random or SystemRandom()
+        self.root_ca = root_ca  # PEM; published in every namespace
+        self.kubelet_client = kubelet_client  # who we are to nodes that are other processes; None: we ask none
+        self.open_store = open_store or _durable_store
+        self.nodeless = nodeless
+        self.address = ""  # host:port, once there is a door
+        self.ready = False
+        self.door: PodAccess | None = None  # into running pods, if somebody here runs any
+        self._at_work: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        store = self.open_store(self.data_dir)
+        try:
+            self._assemble(store)
+            await self._begin()
+        except BaseException:
+            await store.close()
+            raise
+
+    async def _begin(self) -> None:
+        # Nothing is written between these lines: the keepers learn what is there, and then hear of every change.
+        for keeper in self.keepers.values():
+            keeper.start()
+        self.store.observe(self._notice)
+        await bootstrap(self.objects, self.root_ca)
+        self._at_work = [self._keep(keeper.backlog.run(), name) for name, keeper in self.keepers.items()]
+        self.ready = True
+
+    async def stop(self) -> None:
+        self.ready = False
+        for task in self._at_work:
+            task.cancel()
+        await asyncio.gather(*self._at_work, return_exceptions=True)
+        await self.store.close()
+
+    def client(self, user: User = ADMIN, *, name: str = "sandpool") -> Client:
+        """A client in this process, acting as a user. ``name`` is who the audit log and managedFields say wrote."""
+        user = authenticated(user)
+        transport = InProcessTransport(self.handler, user, clock=self.clock, audit=self.audit, user_agent=name)
+        return Client(transport, field_manager=name)
+
+    def _assemble(self, store: Store) -> None:
+        self.store = store
+        self.resources = ResourceTable()
+        for resource in built_in_resources():
+            self.resources.add(resource)
+        context = RegistryContext(store, self.clock, self.random)
+        self.service_accounts = ServiceAccountTokens(service_account_key(self.data_dir), self._find, clock=self.clock)
+        self.tokens = StaticTokens()
+        self.authenticator = Authenticator(self.tokens, self.service_accounts, clock=self.clock)
+        self.authorizer = RbacAuthorizer(StoreRuleSource(store))
+        subresources = Subresources(
+            context, lambda account, request: token_request(request, account, self.service_accounts)
+        )
+        self.objects = SystemClient(context, self.resources, subresources)
+        self.definitions = CrdController(self.objects, self.clock, self._publish)
+        self.collector = GarbageCollector(self.objects, self.clock)
+        self.namespaces = NamespaceController(self.objects, self.clock, self.root_ca)
+        self.keepers: dict[str, Keeper] = {
+            "the keeper of definitions": self.definitions,
+            "the garbage collector": self.collector,
+            "the keeper of namespaces": self.namespaces,
+        }
+        if self.nodeless is not None:
+            self.keepers["the collector of lost pods"] = PodGC(self.objects, self.clock, self.nodeless)
+            self.keepers["the keeper of silent nodes"] = NodeLifecycle(self.objects, self.clock)
+        self.handler = Handler(
+            context,
+            self.resources,
+            NonResourceHandler(self.resources, lambda: self.address, lambda: self.ready),
+            self.authorizer,
+            Admission(self.authorizer),
+            subresources,
+            Reviews(self.authenticator, self.authorizer, self.clock).answer,
+            self._converse,
+        )
+
+    async def _converse(self, request: ServerRequest, subresource: str, pod: Object) -> Response:
+        # Loaded by the first who asks: it brings a library that most servers never need.
+        from sandpool.server.streams.kubelet_proxy import KubeletProxy
+        from sandpool.server.streams.pods import PodStreams
+
+        identity = self.kubelet_client
+        kubelets = None if identity is None else KubeletProxy(lambda name: self._find(NODE.kind, "", name), identity)
+        return await PodStreams(self.clock, self.door, kubelets).answer(request, subresource, pod)
+
+    def _find(self, kind: str, namespace: str, name: str) -> Object | None:
+        """What a service account token, or a pod, refers to, as it is now."""
+        entry = self.store.get(_BOUND_KINDS[kind], (namespace, name))
+        return entry.decode() if entry is not None else None
+
+    def _publish(self, name: str, resources: list[Resource]) -> None:
+        self.resources.replace(name, resources)
+        self.collector.kinds_changed()
+
+    def _notice(self, resource: str, change: Change) -> None:
+        ref, obj = Ref(resource, *change.entry.key), change.object
+        for keeper in self.keepers.values():
+            keeper.notice(change.type, ref, obj)
+
+    def _keep(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        task.add_done_callback(_report_end)
+        return task
+
+
+def _durable_store(data_dir: Path) -> Store:
+    journal = Journal(data_dir)
+    try:
+        return Store(journal)
+    except BaseException:
+        journal.close()
+        raise
+
+
+def _report_end(task: asyncio.Task[None]) -> None:
+    """A keeper that ends by itself is a bug that must not go unnoticed."""
+    if not task.cancelled() and task.exception() is not None:
+        log.critical("%s has stopped", task.get_name(), exc_info=task.exception())

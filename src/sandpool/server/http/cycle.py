@@ -1,0 +1,25 @@
+"""One request in its turn on a connection."""
+
+from __future__ import annotations
+
+from sandpool.kube.errors import ApiError
+from sandpool.server.request.messages import Response, ServerRequest, User
+
+NOBODY = User("")
+
+
+class RequestCycle:
+    """What to hand to the handler, and what the connection must know to send the answer."""
+
+    __slots__ = ("audit_id", "caller", "error", "keep_alive", "legacy", "request", "response", "sent", "started")
+
+    def __init__(self, request: ServerRequest, audit_id: str, started: float, keep_alive: bool, legacy: bool) -> None:
+        self.request = request
+        self.caller = NOBODY  # who authenticated; request.user is who they act as
+        self.audit_id = audit_id
+        self.started = started  # monotonic seconds
+        self.keep_alive = keep_alive
+        self.legacy = legacy  # HTTP/1.0: no chunks, a stream ends with the connection
+        self.sent = 0  # bytes of the answer's body
+        self.response: Response | None = None  # for the audit log
+        self.error: ApiError | None = None  # refused before it reached the handler

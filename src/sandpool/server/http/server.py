@@ -1,0 +1,215 @@
+"""The listener: accepts connections, knows them all, tells them the time and ends them in good order."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+import uuid
+from collections.abc import Coroutine, Mapping, Sequence
+from itertools import count
+from typing import Any, Protocol
+
+from sandpool.engine.clock import Clock, SystemClock
+from sandpool.kube.errors import Unauthorized
+from sandpool.server.auth.authenticator import PUBLIC_PATHS
+from sandpool.server.auth.certificates import PeerCertificate
+from sandpool.server.auth.groups import ANONYMOUS
+from sandpool.server.auth.impersonation import impersonate
+from sandpool.server.auth.rbac import Authorizer
+from sandpool.server.http.connection import Connection
+from sandpool.server.http.cycle import RequestCycle
+from sandpool.server.http.limits import HttpLimits
+from sandpool.server.http.response_head import HeadCache
+from sandpool.server.request.messages import Response, ServerRequest, User
+
+# How often deadlines are looked at and the Date header moves on.
+TICK_SECONDS = 1.0
+
+
+class RequestHandler(Protocol):
+    async def handle(self, request: ServerRequest) -> Response:
+        """Answer one request; an ``ApiError`` becomes a Status answer."""
+        ...
+
+
+class Authenticator(Protocol):
+    def authenticate(self, headers: Mapping[str, str], certificate: PeerCertificate | None) -> User | None:
+        """Who asks; None if there are no credentials. Raises ``Unauthorized`` if they are bad."""
+        ...
+
+
+class AuditSink(Protocol):
+    def record(self, cycle: RequestCycle, status: int, problem: str, seconds: float) -> None:
+        """Take note of an answered request. Must neither block nor raise."""
+        ...
+
+
+class HttpServer:
+    """HTTP/1.1 on one port, with or without TLS.
+
+    ``start`` returns when the port is open; ``stop`` when every connection is closed, which takes at most ``grace``
+    seconds and a moment.
+    """
+
+    def __init__(
+        self,
+        handler: RequestHandler,
+        authenticator: Authenticator,
+        *,
+        authorizer: Authorizer,
+        tls: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: HttpLimits | None = None,
+        audit: AuditSink | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.handler = handler
+        self.authenticator = authenticator
+        self.authorizer = authorizer
+        self.tls = tls
+        self.host = host
+        self.port = port  # the one the system chose, once started
+        self.limits = limits or HttpLimits()
+        self.audit = audit
+        self.clock = clock or SystemClock()
+        self.now = self.clock.monotonic
+        self.time = self.now()  # monotonic, as of the last tick: near enough for deadlines
+        self.heads = HeadCache()
+        self.aborting = False  # the grace period is over: whatever still runs is cancelled
+        self._stopping = False
+        self._connections: set[Connection] = set()
+        self._orphans: set[asyncio.Task[None]] = set()  # writes whose client is gone
+        self._all_closed = asyncio.Event()
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        # Audit ids are UUIDs of one process-wide random prefix and a counter: unique, and a tenth of uuid4's price.
+        self._audit_prefix = str(uuid.uuid4())[:24]
+        self._audit_numbers = count(1)
+
+    # -- life --------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        limits = self.limits
+        self._server = await self.loop.create_server(
+            lambda: Connection(self),
+            self.host,
+            self.port,
+            ssl=self.tls,
+            backlog=1024,
+            start_serving=False,
+            ssl_handshake_timeout=limits.tls_handshake_seconds if self.tls else None,
+            ssl_shutdown_timeout=limits.linger_seconds if self.tls else None,
+        )
+        for listener in self._server.sockets:
+            _set_options(listener)
+        self.port = self._server.sockets[0].getsockname()[1]
+        await self._server.start_serving()
+        self._tick()
+
+    async def stop(self, grace: float = 10.0) -> None:
+        """Stop accepting, end watches, let requests in flight finish, and after ``grace`` seconds close the rest."""
+        if self._server is None or self._stopping:
+            return
+        self._stopping = True
+        self._server.close()
+        for connection in list(self._connections):
+            connection.end()
+        await self._first_of(self._idle(), self.clock.sleep(grace))
+        self.aborting = True
+        for connection in list(self._connections):
+            connection.abort()
+        for task in self._orphans:
+            task.cancel()
+        await self._idle()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        await self._server.wait_closed()
+
+    def sweep(self) -> None:
+        """Act on every deadline that has passed."""
+        now = self.time = self.now()
+        for connection in [c for c in self._connections if c.deadline <= now]:
+            connection.expire()
+
+    def _tick(self) -> None:
+        self.heads.set_date(self.clock.now())
+        self.sweep()
+        self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+    async def _first_of(self, *alternatives: Coroutine[Any, Any, None]) -> None:
+        tasks = [self.loop.create_task(alternative) for alternative in alternatives]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _idle(self) -> None:
+        while self._connections or self._orphans:
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    def _check_idle(self) -> None:
+        if not self._connections and not self._orphans:
+            self._all_closed.set()
+
+    # -- called by connections ---------------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        """Take note of a new connection; False if it has to be turned away."""
+        self._connections.add(connection)
+        return len(self._connections) <= self.limits.connections and not self._stopping
+
+    def forget(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self._check_idle()
+
+    def adopt(self, task: asyncio.Task[None]) -> None:
+        """Keep a task that outlives its connection until it is done."""
+        self._orphans.add(task)
+        task.add_done_callback(self._bury)
+
+    def _bury(self, task: asyncio.Task[None]) -> None:
+        self._orphans.discard(task)
+        self._check_idle()
+
+    def audit_id(self, headers: Mapping[str, str]) -> str:
+        given = headers.get("audit-id")
+        if given is not None and 0 < len(given) <= 64 and given.isascii() and given.isprintable():
+            return given
+        return f"{self._audit_prefix}{next(self._audit_numbers):012x}"
+
+    def identify(
+        self, cycle: RequestCycle, impersonation: Sequence[tuple[str, str]], certificate: PeerCertificate | None
+    ) -> None:
+        """Establish who asks and as whom. Raises ``Unauthorized`` or ``Forbidden``."""
+        request = cycle.request
+        user = self.authenticator.authenticate(request.headers, certificate)
+        if user is None:
+            if request.path not in PUBLIC_PATHS:
+                raise Unauthorized("Unauthorized")
+            user = ANONYMOUS
+        cycle.caller = request.user = user
+        if impersonation:
+            request.user = impersonate(user, impersonation, self.authorizer)
+
+    def record(self, cycle: RequestCycle, status: int, problem: str) -> None:
+        """Only called when ``audit`` is set."""
+        if self.audit is not None:
+            self.audit.record(cycle, status, problem, self.now() - cycle.started)
+
+
+def _set_options(listener: socket.socket) -> None:
+    """Options of the listener are inherited by what it accepts: no cost per connection.
+
+    Small answers must not wait for an acknowledgement, and a peer that vanished without a word must not hold its
+    watches for ever.
+    """
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10)
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3)

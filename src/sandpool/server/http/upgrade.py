@@ -1,0 +1,37 @@
+"""What becomes of a connection that speaks something other than HTTP from now on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol
+
+from sandpool.server.streams.byte_stream import AsyncioByteStream
+
+_ENOUGH = 1 << 18
+
+
+class Owner(Protocol):
+    def connection_lost(self, exc: Exception | None) -> None: ...
+
+
+class SwitchedProtocol(asyncio.StreamReaderProtocol):
+    """Takes the transport over; whoever had it before still hears when it is lost."""
+
+    def __init__(self, owner: Owner, loop: asyncio.AbstractEventLoop) -> None:
+        self._input = asyncio.StreamReader(limit=_ENOUGH, loop=loop)
+        super().__init__(self._input, loop=loop)
+        self._owner = owner
+        self._loop_of_wire = loop
+
+    def take_over(self, transport: asyncio.Transport, rest: bytes) -> AsyncioByteStream:
+        """``rest`` has been read already."""
+        if rest:
+            self._input.feed_data(rest)
+        self.connection_made(transport)
+        transport.set_protocol(self)
+        transport.resume_reading()
+        return AsyncioByteStream(self._input, asyncio.StreamWriter(transport, self, self._input, self._loop_of_wire))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._owner.connection_lost(exc)

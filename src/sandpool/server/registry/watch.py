@@ -1,0 +1,188 @@
+"""Watching: the changes a client asked for, from where it left off, in order, until it or the server ends it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+import orjson
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object
+from sandpool.kube.errors import ApiError, Expired, invalid
+from sandpool.server.registry.context import RegistryContext, filled
+from sandpool.server.registry.read import LIST_OPTIONS, Selection, parse_version
+from sandpool.server.request.messages import WatchLine, WatchStream
+from sandpool.server.request.options import WatchOptions
+from sandpool.server.resources import Resource
+from sandpool.server.store.entry import Change, Entry
+from sandpool.server.store.history import Compacted
+from sandpool.server.store.watch import Overrun, Subscription
+
+# Clients reconnect from their last resourceVersion; ending watches now and then spreads them over server restarts.
+_DEFAULT_TIMEOUT = 1800.0
+_BOOKMARK_INTERVAL = 60.0
+_INITIAL_CHUNK = 500
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+# Makes of an object what one client asked to see of it (a Table row, its metadata).
+Rendering = Callable[[Object], Object]
+
+
+def watch(
+    context: RegistryContext,
+    resource: Resource,
+    namespace: str | None,
+    options: WatchOptions,
+    rendering: Rendering | None = None,
+) -> WatchStream:
+    """Open a watch. What is wrong with the request is raised here; what is wrong with the starting point is the first
+    event of the stream, because that is where clients expect it."""
+    _check(options)
+    selection = Selection(context, resource, options.labels, options.fields)
+    since: int | None = None
+    initial = options.initial_events is True
+    if options.resource_version in ("", "0"):
+        initial = options.initial_events is not False
+    elif not initial:
+        since = parse_version(options.resource_version)
+    else:
+        parse_version(options.resource_version)
+    if selection.namespace is not None and namespace is None and resource.type.namespaced:
+        namespace = selection.namespace
+    stream = _Stream(context, resource, selection, options, rendering)
+    try:
+        subscription = context.store.watch(resource.storage, namespace, selection.name, since=since)
+    except Compacted as error:
+        return WatchStream(_refusal(Expired(str(error))), lambda: None)
+    # Between subscribing and reading what there is nothing else runs, so no change is missed or told twice.
+    present = list(filter(selection.matches, context.store.scan(resource.storage, namespace))) if initial else []
+    return WatchStream(stream.lines(subscription, present, context.store.revision), subscription.close)
+
+
+def _check(options: WatchOptions) -> None:
+    causes = []
+    forbidden = "FieldValueForbidden"
+    if options.initial_events is not None:
+        if options.resource_version_match and options.resource_version_match != "NotOlderThan":
+            why = f'Unsupported value: "{options.resource_version_match}": supported values: "NotOlderThan"'
+            causes.append(Cause("resourceVersionMatch", "FieldValueNotSupported", why))
+        elif not options.resource_version_match:
+            why = "Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            causes.append(Cause("resourceVersionMatch", forbidden, why))
+    elif options.resource_version_match:
+        why = "Forbidden: resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        causes.append(Cause("resourceVersionMatch", forbidden, why))
+    if causes:
+        raise invalid(LIST_OPTIONS, "", causes)
+
+
+async def _refusal(error: ApiError) -> AsyncGenerator[list[WatchLine], None]:
+    yield [WatchLine("ERROR", error.status(), orjson.dumps(error.status()))]
+
+
+class _Stream:
+    """One client's view of the changes."""
+
+    def __init__(
+        self,
+        context: RegistryContext,
+        resource: Resource,
+        selection: Selection,
+        options: WatchOptions,
+        rendering: Rendering | None,
+    ) -> None:
+        self._context = context
+        self._resource = resource
+        self._selection = selection
+        self._options = options
+        self._rendering = rendering
+
+    async def lines(
+        self, subscription: Subscription, present: list[Entry], revision: int
+    ) -> AsyncGenerator[list[WatchLine], None]:
+        monotonic = self._context.clock.monotonic
+        deadline = monotonic() + (self._options.timeout or _DEFAULT_TIMEOUT)
+        seen = revision
+        try:
+            for start in range(0, len(present), _INITIAL_CHUNK):
+                yield [self._line("ADDED", entry) for entry in present[start : start + _INITIAL_CHUNK]]
+            del present
+            if self._options.initial_events and self._options.bookmarks:
+                yield [self._bookmark(revision, initial_events_end=True)]
+            while (left := deadline - monotonic()) > 0:
+                changes = await subscription.take(min(left, _BOOKMARK_INTERVAL))
+                if changes is None:
+                    return
+                if changes:
+                    seen = changes[-1].revision
+                    if lines := list(self._render(changes)):
+                        yield lines
+                elif self._options.bookmarks:
+                    # Nothing is waiting for this client, so it has seen everything up to now.
+                    seen = max(seen, self._context.store.revision)
+                    yield [self._bookmark(seen)]
+        except Overrun:
+            return
+        finally:
+            subscription.close()
+
+    def _render(self, changes: list[Change]) -> Iterator[WatchLine]:
+        """What a change means to this client: an object that stops matching its selector is gone for it."""
+        if self._selection.everything:
+            for change in changes:
+                yield self._change_line(change.type, change)
+            return
+        matches = self._selection.matches
+        for change in changes:
+            was = change.previous is not None and matches(change.previous)
+            now = change.type != "DELETED" and matches(change.entry)
+            if now:
+                yield self._change_line("MODIFIED" if was else "ADDED", change)
+            elif was:
+                yield self._departure(change)
+
+    def _change_line(self, type: str, change: Change) -> WatchLine:
+        """The line for a change, made once for all streams that show the object as it is."""
+        if self._rendering is not None:
+            return self._rendered(type, self._read(change.entry))
+        key = (type, self._resource)
+        line: WatchLine | None = change.renderings.get(key)
+        if line is None:
+            if self._resource.from_stored is None:
+                entry = filled(self._resource, change.entry)
+                line = WatchLine(type, entry.decode(), entry.encoded)
+            else:
+                line = self._rendered(type, self._read(change.entry))
+            change.renderings[key] = line
+        return line
+
+    def _departure(self, change: Change) -> WatchLine:
+        """The object as the client last knew it, at the revision of the change that took it out of sight."""
+        if change.type == "DELETED" or change.previous is None:
+            return self._change_line("DELETED", change)
+        last = self._read(change.previous)
+        last = {**last, "metadata": {**last["metadata"], "resourceVersion": str(change.revision)}}
+        return self._rendered("DELETED", last)
+
+    def _line(self, type: str, entry: Entry) -> WatchLine:
+        if self._rendering is None and self._resource.from_stored is None:
+            return WatchLine(type, None, filled(self._resource, entry).encoded)
+        return self._rendered(type, self._read(entry))
+
+    def _read(self, entry: Entry) -> Object:
+        return self._context.read(self._resource, entry)
+
+    def _rendered(self, type: str, obj: Object) -> WatchLine:
+        if self._rendering is not None:
+            obj = self._rendering(obj)
+        return WatchLine(type, obj, orjson.dumps(obj))
+
+    def _bookmark(self, revision: int, *, initial_events_end: bool = False) -> WatchLine:
+        metadata: Object = {"resourceVersion": str(revision), "creationTimestamp": None}
+        if initial_events_end:
+            metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
+        type = self._resource.type
+        obj = {"kind": type.kind, "apiVersion": type.api_version, "metadata": metadata}
+        if self._rendering is not None:
+            obj = self._rendering(obj)
+        return WatchLine("BOOKMARK", obj, orjson.dumps(obj))

@@ -1,0 +1,300 @@
+"""From a request to its answer: who may do this, which resource is meant, which verb carries it out.
+
+The handler knows nothing about HTTP connections; the network front and the in-process transport both hand it a
+``ServerRequest``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Protocol
+
+import orjson
+
+from sandpool.api.causes import Cause
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.schema.core import definition
+from sandpool.kube.errors import BadRequest, Conflict, MethodNotAllowed, NotFound, TooLarge
+from sandpool.kube.transport import APPLY_PATCH
+from sandpool.server.apply import manager_from_user_agent, validate_manager
+from sandpool.server.builtin import STREAMED_SUBRESOURCES
+from sandpool.server.kinds.strategies import KindStrategy
+from sandpool.server.registry import read
+from sandpool.server.registry.context import Outcome, RegistryContext
+from sandpool.server.registry.create import create
+from sandpool.server.registry.delete import delete, delete_collection
+from sandpool.server.registry.patch import check_media_type, patch, patcher
+from sandpool.server.registry.scale import read_scale, update_scale
+from sandpool.server.registry.update import update
+from sandpool.server.registry.watch import watch
+from sandpool.server.request import body as bodies
+from sandpool.server.request.body import Body
+from sandpool.server.request.messages import Response, ServerRequest, User
+from sandpool.server.request.nonresource import NonResourceHandler
+from sandpool.server.request.options import (
+    WriteOptions,
+    delete_options,
+    list_options,
+    refused,
+    watch_options,
+    write_options,
+)
+from sandpool.server.request.request_info import RequestInfo, parse
+from sandpool.server.request.subresources import Call, Subresources
+from sandpool.server.request.views import View, warning
+from sandpool.server.request.yaml_worker import LARGE, YamlWorker
+from sandpool.server.resources import Resource, ResourceTable
+
+NO_SUCH_RESOURCE = "the server could not find the requested resource"
+_NOT_ALLOWED = "the server does not allow this method on the requested resource"
+
+
+_SCALE = Resource(
+    ResourceType("autoscaling", "v1", "Scale", "scales"),
+    partial(definition, "io.k8s.api.autoscaling.v1.Scale"),
+    KindStrategy(),
+)
+
+
+class Authorizer(Protocol):
+    def require(self, user: User, info: RequestInfo) -> None:
+        """Raise Forbidden unless the user may do this."""
+        ...
+
+
+class Admission(Protocol):
+    def guard(self, user: User, resource: Resource) -> Callable[[Object, Object | None], None] | None:
+        """What refuses objects that this user may not store; None if there is nothing to check."""
+        ...
+
+
+# Answers what is a conversation with a pod rather than a request about it.
+Streams = Callable[[ServerRequest, str, Object], Awaitable[Response]]
+
+# Answers a question that is asked by creating an object which is never stored.
+Review = Callable[[User, Resource, str, Any], Object]
+
+
+class Handler:
+    def __init__(
+        self,
+        context: RegistryContext,
+        resources: ResourceTable,
+        documents: NonResourceHandler,
+        authorizer: Authorizer,
+        admission: Admission,
+        subresources: Subresources,
+        review: Review,
+        streams: Streams,
+    ) -> None:
+        self._context = context
+        self._resources = resources
+        self._documents = documents
+        self._authorizer = authorizer
+        self._admission = admission
+        self._subresources = subresources
+        self._review = review
+        self._streams = streams
+        self._large_yaml = YamlWorker()
+
+    async def handle(self, request: ServerRequest) -> Response:
+        info = parse(request.method, request.path, request.query)
+        self._authorizer.require(request.user, info)
+        if not info.is_resource:
+            return self._documents.answer(request)
+        resource = self._resources.get(info.group, info.version, info.resource)
+        if resource is None:
+            raise NotFound(NO_SUCH_RESOURCE)
+        if info.namespace and not resource.type.namespaced and info.resource != "namespaces":
+            raise NotFound(NO_SUCH_RESOURCE)
+        try:
+            response = await self._serve(request, info, resource)
+        except (RecursionError, orjson.JSONEncodeError):
+            # Nothing is accepted by the store before it could be walked and encoded: there is nothing to undo.
+            raise BadRequest("the object is nested too deeply") from None
+        except (Conflict, NotFound):
+            # Writes are measured by the newest accepted state. Who is refused because of it will read it and try again.
+            if info.name and info.verb != "get":
+                namespace = info.namespace if resource.type.namespaced else ""
+                await self._context.settle(resource, (namespace, info.name))
+            raise
+        if resource.deprecation_warning:
+            response.headers.append(warning(resource.deprecation_warning))
+        return response
+
+    async def _serve(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        if info.subresource:
+            return await self._serve_subresource(request, info, resource)
+        if info.verb not in resource.type.verbs:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        view = View(self._context, resource, request.headers, request.query, stream=info.verb == "watch")
+        match info.verb:
+            case "get":
+                return view.stored(read.get(self._context, resource, *self._key(info, resource)))
+            case "list":
+                options = list_options(request.query)
+                return view.page(read.list_page(self._context, resource, self._scope(info, resource), options))
+            case "watch":
+                watching = watch_options(request.query)
+                stream = watch(self._context, resource, self._scope(info, resource), watching, view.rendering())
+                return Response(stream=stream)
+            case "create":
+                return await self._create(request, info, resource, view)
+            case "update" | "patch":
+                return view.outcome(*await self._write(request, info, resource, ""))
+            case "delete":
+                return view.outcome(
+                    await delete(self._context, resource, *self._key(info, resource), self._delete_options(request))
+                )
+            case "deletecollection":
+                outcome = await delete_collection(
+                    self._context,
+                    resource,
+                    self._scope(info, resource),
+                    list_options(request.query),
+                    self._delete_options(request),
+                )
+                return view.outcome(outcome)
+        raise MethodNotAllowed(_NOT_ALLOWED)
+
+    async def _create(self, request: ServerRequest, info: RequestInfo, resource: Resource, view: View) -> Response:
+        if info.name or (resource.type.namespaced and not info.namespace):
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        body = await self._body(request, resource)
+        if "list" not in resource.type.verbs:
+            review = self._review(request.user, resource, info.namespace, body.value)
+            return Response(201, object=review)
+        outcome = await create(
+            self._context,
+            resource,
+            info.namespace if resource.type.namespaced else "",
+            body.value,
+            self._write_options(request, resource, "CreateOptions"),
+            duplicates=body.duplicates,
+        )
+        return view.outcome(outcome, 201)
+
+    async def _write(
+        self, request: ServerRequest, info: RequestInfo, resource: Resource, subresource: str
+    ) -> tuple[Outcome, int]:
+        """A PUT or a PATCH of an object or of its status."""
+        key = self._key(info, resource)
+        if info.verb == "update":
+            body = await self._body(request, resource)
+            options = self._write_options(request, resource, "UpdateOptions")
+            outcome = await update(
+                self._context,
+                resource,
+                *key,
+                body.value,
+                options,
+                subresource=subresource,
+                duplicates=body.duplicates,
+            )
+            return outcome, 201 if outcome.created else 200
+        media_type = bodies.media_type(request.headers.get("content-type", ""))
+        check_media_type(resource, media_type)
+        options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
+        body = await self._patch_body(request, media_type)
+        outcome = await patch(
+            self._context,
+            resource,
+            *key,
+            media_type,
+            body.value,
+            options,
+            subresource=subresource,
+            duplicates=body.duplicates,
+        )
+        return outcome, 201 if outcome.created else 200
+
+    async def _serve_subresource(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        if info.subresource not in resource.type.subresources:
+            raise NotFound(NO_SUCH_RESOURCE)
+        view = View(self._context, resource, request.headers, request.query)
+        key = self._key(info, resource)
+        if info.subresource == "status":
+            if info.verb == "get":
+                return view.stored(read.get(self._context, resource, *key))
+            if info.verb in ("update", "patch"):
+                return view.outcome(*await self._write(request, info, resource, "status"))
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        if info.subresource == "scale":
+            return await self._serve_scale(request, info, resource)
+        if info.subresource in STREAMED_SUBRESOURCES and info.verb in ("get", "create"):
+            return await self._streams(request, info.subresource, read.get(self._context, resource, *key).decode())
+        action = self._subresources.find(resource, info.subresource, info.verb)
+        if action is None:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        options = self._write_options(request, resource, "CreateOptions")
+        body = await self._body(request, resource)
+        return await action(Call(resource, *key, body.value, options))
+
+    async def _serve_scale(self, request: ServerRequest, info: RequestInfo, resource: Resource) -> Response:
+        key = self._key(info, resource)
+        if info.verb == "get":
+            return self._scale_view(request).outcome(Outcome(read_scale(self._context, resource, *key)))
+        change: Any
+        scale_resource = _SCALE
+        if info.verb == "update":
+            change = (await self._body(request, scale_resource)).value
+            options = self._write_options(request, resource, "UpdateOptions")
+        elif info.verb == "patch":
+            media_type = bodies.media_type(request.headers.get("content-type", ""))
+            check_media_type(resource, media_type)
+            change = patcher(scale_resource, media_type, (await self._patch_body(request, media_type)).value)
+            options = self._write_options(request, resource, "PatchOptions")
+        else:
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        outcome = await update_scale(self._context, resource, scale_resource, *key, change, options)
+        return self._scale_view(request).outcome(outcome)
+
+    def _scale_view(self, request: ServerRequest) -> View:
+        return View(self._context, _SCALE, request.headers, request.query)
+
+    @staticmethod
+    def _key(info: RequestInfo, resource: Resource) -> tuple[str, str]:
+        if not info.name or (resource.type.namespaced and not info.namespace):
+            raise MethodNotAllowed(_NOT_ALLOWED)
+        return (info.namespace if resource.type.namespaced else "", info.name)
+
+    @staticmethod
+    def _scope(info: RequestInfo, resource: Resource) -> str | None:
+        return info.namespace or None if resource.type.namespaced else None
+
+    async def _body(self, request: ServerRequest, resource: Resource) -> Body:
+        if request.object is not None:
+            return Body(request.object)
+        content_type = request.headers.get("content-type", "")
+        if len(request.body) > LARGE and bodies.is_yaml(content_type):
+            return await bodies.of_yaml(self._large_yaml.decode(request.body), resource.type)
+        return bodies.decode(request.body, content_type, resource.type)
+
+    async def _patch_body(self, request: ServerRequest, media_type: str) -> Body:
+        if request.object is not None:
+            return Body(request.object)
+        if len(request.body) > LARGE and bodies.is_yaml_patch(request.body, media_type):
+            return await self._large_yaml.decode(request.body)
+        return bodies.decode_patch(request.body, media_type)
+
+    @staticmethod
+    def _delete_options(request: ServerRequest) -> Any:
+        body = request.object
+        if body is None and request.body.strip():
+            content_type = request.headers.get("content-type", "")
+            if len(request.body) > LARGE and bodies.is_yaml(content_type):
+                raise TooLarge(f"the options of a deletion have {len(request.body)} bytes; the limit is {LARGE}")
+            body = bodies.decode(request.body, content_type).value
+        return delete_options(request.query, body)
+
+    def _write_options(
+        self, request: ServerRequest, resource: Resource, kind: str, *, applying: bool = False
+    ) -> WriteOptions:
+        manager = request.query.get("fieldManager", "")
+        validate_manager(manager, applying=applying, options=kind)
+        if "force" in request.query and kind == "PatchOptions" and not applying:
+            why = "Forbidden: may not be specified for non-apply patch"
+            raise refused(kind, Cause("force", "FieldValueForbidden", why))
+        manager = manager or manager_from_user_agent(request.headers.get("user-agent", ""))
+        return write_options(request.query, manager, kind, self._admission.guard(request.user, resource))

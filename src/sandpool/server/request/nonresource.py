@@ -1,0 +1,119 @@
+"""The pages that are about the server and not about one object: health, version, discovery, OpenAPI.
+
+They follow from the set of served resources and change only with it, so each is made once per generation of that set
+and kept encoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from sandpool.kube.errors import NotFound
+from sandpool.kube.transport import JSON
+from sandpool.server import openapi
+from sandpool.server.request import discovery
+from sandpool.server.request.messages import Response, ServerRequest
+from sandpool.server.request.negotiation import DISCOVERY_FORMS, negotiate
+from sandpool.server.resources import ResourceTable
+
+NOT_THERE = "the server could not find the requested resource"
+_HEALTH = ("healthz", "livez", "readyz")
+
+
+class NonResourceHandler:
+    def __init__(self, resources: ResourceTable, address: Callable[[], str], ready: Callable[[], bool]) -> None:
+        self._resources = resources
+        self._address = address  # host:port that clients should use; known once the server listens
+        self._ready = ready
+        self._generation = -1
+        self._kept: dict[tuple[str, str, str], Response] = {}
+
+    def answer(self, request: ServerRequest) -> Response:
+        path = "/" + request.path.strip("/")
+        if request.method not in ("GET", "HEAD"):
+            raise NotFound(NOT_THERE)
+        segments = path.strip("/").split("/")
+        if segments[0] in _HEALTH:
+            return self._health(segments[0], verbose="verbose" in request.query)
+        response = self._keep(path, request.headers.get("accept", ""), request.query.get("hash", ""))
+        tag = next((value for name, value in response.headers if name == "ETag"), None)
+        if tag is not None and request.headers.get("if-none-match") == tag:
+            # A client merges these headers into what it kept, so the content type must be that of the whole answer.
+            return Response(304, encoded=b"", content_type=response.content_type, headers=response.headers)
+        return response
+
+    def _health(self, which: str, *, verbose: bool) -> Response:
+        text = "text/plain; charset=utf-8"
+        if which == "readyz" and not self._ready():
+            said = f"[+]ping ok\n[-]started failed: the server is starting or stopping\n{which} check failed\n"
+            return Response(500, encoded=said.encode(), content_type=text)
+        if verbose:
+            said = f"[+]ping ok\n[+]started ok\n{which} check passed\n"
+            return Response(encoded=said.encode(), content_type=text)
+        return Response(encoded=b"ok", content_type=text)
+
+    def _keep(self, path: str, accept: str, hash: str) -> Response:
+        if self._generation != self._resources.generation:
+            self._generation = self._resources.generation
+            self._kept.clear()
+        key = (path, accept, hash)
+        response = self._kept.get(key)
+        if response is None:
+            response = self._make(path, accept, hash)
+            # Accept headers and hashes come from clients: they may not fill the memory.
+            if len(self._kept) > 1000:
+                self._kept.clear()
+            self._kept[key] = response
+        return response
+
+    def _make(self, path: str, accept: str, hash: str) -> Response:
+        resources = self._resources
+        match path.strip("/").split("/"):
+            case [""]:
+                return _json({"paths": self._paths()})
+            case ["version"]:
+                return _json(discovery.version())
+            case ["api"] | ["apis"]:
+                return self._groups(path, accept)
+            case ["api", version]:
+                return _json(discovery.resource_list(resources, "", version))
+            case ["apis", group]:
+                return _json(discovery.group(resources, group))
+            case ["apis", group, version]:
+                return _json(discovery.resource_list(resources, group, version))
+            case ["openapi", "v2"]:
+                return openapi.respond_v2(resources, accept)
+            case ["openapi", "v3"]:
+                return _json(openapi.index(resources))
+            case ["openapi", "v3", *rest]:
+                document = openapi.respond_v3(resources, "/".join(rest), hash)
+                if document is not None:
+                    return document
+        raise NotFound(NOT_THERE)
+
+    def _groups(self, path: str, accept: str) -> Response:
+        chosen = negotiate(accept, forms=DISCOVERY_FORMS)
+        core = path == "/api"
+        if chosen.as_:
+            document = discovery.aggregated(self._resources, core=core, version=chosen.version)
+            encoded = orjson.dumps(document)
+            headers = [("ETag", discovery.etag(encoded)), ("Vary", "Accept")]
+            return Response(encoded=encoded, content_type=chosen.content_type, headers=headers)
+        return _json(discovery.api_versions(self._address()) if core else discovery.group_list(self._resources))
+
+    def _paths(self) -> list[str]:
+        paths = {"/api", "/apis", "/version", "/openapi/v2", "/openapi/v3", *(f"/{name}" for name in _HEALTH)}
+        for resource in self._resources:
+            paths.add(resource.type.base_path)
+            if resource.type.group:
+                paths.add(f"/apis/{resource.type.group}")
+        return sorted(paths)
+
+
+def _json(document: Any) -> Response:
+    if document is None:
+        raise NotFound(NOT_THERE)
+    return Response(encoded=orjson.dumps(document), content_type=JSON)

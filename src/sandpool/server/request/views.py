@@ -1,0 +1,96 @@
+"""How objects are shown: as they are, as rows of a Table, or as their metadata only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import orjson
+
+from sandpool.api.resource import Object
+from sandpool.server.registry.context import Outcome, RegistryContext
+from sandpool.server.registry.read import Page
+from sandpool.server.registry.watch import Rendering
+from sandpool.server.request.messages import Response
+from sandpool.server.request.negotiation import negotiate
+from sandpool.server.resources import Resource
+from sandpool.server.store.entry import Entry
+from sandpool.server.tables import check_include_object, transform_event, transform_response
+
+
+class View:
+    """The form one request wants its answer in."""
+
+    def __init__(
+        self,
+        context: RegistryContext,
+        resource: Resource,
+        headers: Mapping[str, str],
+        query: Mapping[str, str],
+        *,
+        stream: bool = False,
+    ) -> None:
+        self._context = context
+        self._resource = resource
+        self._form = negotiate(headers.get("accept", ""), custom=resource.custom, stream=stream)
+        self._include = query.get("includeObject", "")
+        if self._form.as_:
+            check_include_object(self._include)
+
+    def stored(self, entry: Entry) -> Response:
+        """One object from the store; its bytes go out as they are if they can."""
+        if not self._form.as_ and self._resource.from_stored is None:
+            return Response(encoded=entry.encoded)
+        return Response(object=self._shown(self._context.read(self._resource, entry)))
+
+    def outcome(self, outcome: Outcome, status: int = 200) -> Response:
+        """What a write answers with."""
+        headers = [warning(text) for text in outcome.warnings]
+        if self._form.as_ and outcome.object is not None:
+            return Response(status, object=self._shown(outcome.object), headers=headers)
+        return Response(status, object=outcome.object, encoded=outcome.encoded, headers=headers)
+
+    def page(self, page: Page) -> Response:
+        type = self._resource.type
+        head = {"kind": type.list_kind, "apiVersion": type.api_version, "metadata": page.metadata()}
+        if not self._form.as_ and self._resource.from_stored is None:
+            items = b",".join(self._items(page.entries))
+            return Response(encoded=orjson.dumps(head)[:-1] + b',"items":[' + items + b"]}")
+        objects = [self._context.read(self._resource, entry) for entry in page.entries]
+        if not self._form.as_ and not self._resource.custom:
+            objects = [{key: each[key] for key in each if key not in ("kind", "apiVersion")} for each in objects]
+        return Response(object=self._shown({**head, "items": objects}))
+
+    def _items(self, entries: list[Entry]) -> Iterable[bytes]:
+        """Encoded objects as they stand in a list. Those of built-in kinds leave out what the list has said."""
+        if self._resource.custom:
+            return [entry.encoded for entry in entries]
+        type = self._resource.type
+        said = orjson.dumps({"kind": type.kind, "apiVersion": type.api_version})[:-1] + b","
+        return [b"{" + entry.encoded[len(said) :] for entry in entries]
+
+    def rendering(self) -> Rendering | None:
+        """What a watch shows of an object; None: the object itself."""
+        if not self._form.as_:
+            return None
+        first = True
+
+        def render(obj: Object) -> Object:
+            nonlocal first
+            now = self._context.clock.now()
+            shown = transform_event(self._form, self._resource, obj, now=now, include_object=self._include, first=first)
+            first = False
+            return shown
+
+        return render
+
+    def _shown(self, answer: Object) -> Object:
+        now = self._context.clock.now()
+        return transform_response(self._form, self._resource, answer, now=now, include_object=self._include)
+
+
+def warning(text: str) -> tuple[str, str]:
+    """A header that clients show to their user. Names of fields are part of it, and may hold characters because of
+    which a client would refuse the whole answer."""
+    printable = "".join(each if each.isprintable() else " " for each in text)
+    escaped = printable.replace("\\", "\\\\").replace('"', '\\"')
+    return "Warning", f'299 - "{escaped}"'

@@ -1,0 +1,403 @@
+"""The assigner: one sandbox for one claim, in order, and never lost."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from sandpool.controllers.claim.assignment.assigner import Assigner, Candidate, Stage
+from sandpool.controllers.claim.assignment.free_list import Key
+from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
+
+POOL = ("default", "pool")
+
+
+class Desk:
+    """An assigner and whom it has woken."""
+
+    def __init__(self) -> None:
+        self.woken: list[str] = []
+        self.assigner = Assigner(lambda claim: self.woken.append(claim[1]))
+
+    def add(
+        self,
+        name: str,
+        stage: Stage = Stage.READY,
+        *,
+        node: str = "node",
+        pool: Key = POOL,
+        compatibility: str = "new",
+        uid: str = "",
+    ) -> None:
+        self.assigner.update(Candidate((pool[0], name), uid or f"uid-{name}", pool, compatibility, node, stage))
+
+    def take(self, claim: str, **options: Any) -> str | None:
+        lease = self.assigner.take(request(claim), **options)
+        return None if lease is None else lease.sandbox[1]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def request(claim: str, compatibility: str | None = None, pool: Key = POOL) -> SandboxRequest:
+    return SandboxRequest((pool[0], claim), pool, compatibility)
+
+
+# --- taking ----------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_offered_is_nothing_to_take(desk: Desk) -> None:
+    assert desk.take("claim") is None
+
+
+def test_r2_two_claims_never_get_the_same_sandbox(desk: Desk) -> None:
+    for number in range(3):
+        desk.add(f"s{number}")
+    taken = [desk.take(f"c{number}") for number in range(5)]
+    assert sorted(name for name in taken if name) == ["s0", "s1", "s2"]
+    assert taken[3:] == [None, None]
+
+
+def test_r1_a_claim_that_asks_again_gets_the_same_sandbox(desk: Desk) -> None:
+    desk.add("s1")
+    desk.add("s2")
+    first = desk.assigner.take(request("claim"))
+    assert desk.assigner.take(request("claim")) is first
+    assert desk.take("other") == "s2"
+
+
+def test_r11_a_pool_of_the_same_name_in_another_namespace_is_another_pool(desk: Desk) -> None:
+    desk.add("s1", pool=("other", "pool"))
+    assert desk.take("claim") is None
+
+
+def test_r9_incompatible_sandboxes_are_not_handed_out(desk: Desk) -> None:
+    desk.add("s1", compatibility="gvisor")
+    assert desk.assigner.take(request("claim", "kata")) is None
+    assert desk.assigner.take(request("claim", "gvisor")) is not None
+
+
+def test_r8_a_claim_that_wants_the_current_template_never_gets_a_stale_one(desk: Desk) -> None:
+    desk.add("stale", compatibility="old")
+    desk.assigner.wait(request("claim", "new"))
+    desk.add("stale-2", compatibility="old")
+    assert desk.woken == []
+    desk.add("fresh", compatibility="new")
+    assert desk.woken == ["claim"]
+
+
+def test_r6_what_is_not_ready_is_not_handed_out_unless_asked_for(desk: Desk) -> None:
+    desk.add("coming", Stage.PENDING)
+    desk.add("booting", Stage.STARTING)
+    assert desk.take("claim") is None
+    assert desk.take("claim", starting=True) == "booting"
+    assert desk.take("other", starting=True) is None
+
+
+def test_a_ready_sandbox_goes_before_a_booting_one(desk: Desk) -> None:
+    desk.add("booting", Stage.STARTING)
+    desk.add("ready")
+    assert desk.take("claim", starting=True) == "ready"
+
+
+def test_a_sandbox_that_is_no_longer_ready_is_not_handed_out(desk: Desk) -> None:
+    desk.add("s1")
+    desk.add("s1", Stage.STARTING)
+    assert desk.take("claim") is None
+
+
+def test_a_sandbox_that_moves_to_another_pool_is_that_pools(desk: Desk) -> None:
+    desk.add("s1")
+    desk.add("s1", pool=("default", "other"))
+    assert desk.take("claim") is None
+    assert desk.assigner.take(request("claim", None, ("default", "other"))) is not None
+
+
+def test_claims_spread_over_nodes(desk: Desk) -> None:
+    for number in range(6):
+        desk.add(f"s{number}", node="ab"[number % 2])
+    nodes = [int((desk.take(f"c{number}") or "")[1:]) % 2 for number in range(6)]
+    assert nodes == [0, 1, 0, 1, 0, 1]
+
+
+def test_there_is_no_capacity(desk: Desk) -> None:
+    for number in range(3000):
+        desk.add(f"s{number}")
+    assert len({desk.take(f"c{number}") for number in range(3000)} - {None}) == 3000
+
+
+# --- leases ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_promised_is_not_given_up_for_something_better(desk: Desk) -> None:
+    """Two claims that would rather have a new sandbox wait; what becomes ready is an old one. The first keeps it:
+    handed on, it would go from one to the other for ever."""
+    desk.add("s1", Stage.PENDING, compatibility="old")
+    for claim in ("first", "second"):
+        desk.assigner.wait(request(claim))
+    desk.add("s1", compatibility="old")
+    assert desk.woken == ["first"]
+    lease = desk.assigner.take(request("first", "new"), request("first"))
+    assert lease is not None and lease.sandbox[1] == "s1"
+    assert desk.woken == ["first"]
+
+
+def test_what_a_claim_may_own_already_is_not_exchanged(desk: Desk) -> None:
+    desk.add("s1", compatibility="old")
+    lease = desk.assigner.take(request("claim", "new"), request("claim"))
+    desk.add("s2", compatibility="new")
+    assert lease is not None
+    assert desk.assigner.take(request("claim", "new"), request("claim")) is lease
+
+
+def test_r5_what_is_given_back_is_handed_out_next(desk: Desk) -> None:
+    desk.add("s1")
+    desk.add("s2")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    lease.give_back()
+    assert desk.take("other") == "s1"
+
+
+def test_leaving_the_block_without_done_gives_back(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    with pytest.raises(RuntimeError), lease:
+        raise RuntimeError
+    assert desk.take("other") == "s1"
+
+
+async def test_e40_r42_a_pass_that_is_cancelled_gives_back(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+
+    async def write() -> None:
+        with lease:
+            await asyncio.Event().wait()
+
+    task = asyncio.create_task(write())
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert desk.take("other") == "s1"
+
+
+def test_leaving_the_block_after_done_gives_nothing_back(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    with lease:
+        lease.done()
+    assert lease.has_ended
+    assert desk.take("other") is None
+
+
+def test_r14_news_from_before_the_write_does_not_offer_a_taken_sandbox_again(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    desk.add("s1", node="elsewhere")
+    lease.done()
+    desk.add("s1")
+    assert desk.take("other") is None
+    desk.assigner.forget(("default", "s1"))
+    assert len(desk.assigner) == 0
+
+
+def test_another_sandbox_of_the_same_name_is_another_sandbox(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    lease.done()
+    desk.add("s1", uid="another")
+    assert desk.take("other") == "s1"
+
+
+def test_what_changed_while_leased_holds_after_it_was_given_back(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    desk.add("s1", Stage.PENDING)
+    lease.give_back()
+    assert desk.take("other") is None
+    assert desk.assigner.is_worth_waiting(request("other"))
+
+
+def test_r15_a_sandbox_that_is_gone_ends_its_lease(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("claim"))
+    assert lease is not None
+    desk.assigner.forget(("default", "s1"))
+    assert lease.has_ended
+    lease.give_back()
+    lease.done()
+    assert desk.take("other") is None
+    desk.add("s2")
+    assert desk.take("claim") == "s2"
+
+
+def test_forgetting_what_is_not_known_does_nothing(desk: Desk) -> None:
+    desk.assigner.forget(("default", "s1"))
+    assert len(desk.assigner) == 0
+
+
+def test_a_claim_that_now_wants_another_pool_gives_back_what_it_had(desk: Desk) -> None:
+    desk.add("s1")
+    desk.add("s2", pool=("default", "other"))
+    assert desk.take("claim") == "s1"
+    lease = desk.assigner.take(request("claim", None, ("default", "other")))
+    assert lease is not None
+    assert lease.sandbox[1] == "s2"
+    assert desk.take("another") == "s1"
+
+
+# --- waiting ---------------------------------------------------------------------------------------------------------
+
+
+def test_claims_wait_in_arrival_order_and_are_woken_by_what_becomes_ready(desk: Desk) -> None:
+    for number in range(3):
+        desk.add(f"s{number}", Stage.PENDING)
+    for name in "abc":
+        assert desk.take(name) is None
+        assert desk.assigner.is_worth_waiting(request(name))
+        desk.assigner.wait(request(name))
+    for number in (2, 0, 1):
+        desk.add(f"s{number}")
+    assert desk.woken == ["a", "b", "c"]
+    assert [desk.take(name) for name in "abc"] == ["s2", "s0", "s1"]
+
+
+def test_a_newcomer_does_not_overtake_who_was_woken(desk: Desk) -> None:
+    desk.assigner.wait(request("a"))
+    desk.add("s1")
+    assert desk.take("newcomer") is None
+    assert desk.take("a") == "s1"
+
+
+def test_it_is_not_worth_waiting_for_what_others_wait_for(desk: Desk) -> None:
+    desk.add("s1", Stage.PENDING)
+    assert desk.assigner.is_worth_waiting(request("a"))
+    desk.assigner.wait(request("a"))
+    assert not desk.assigner.is_worth_waiting(request("b"))
+    assert desk.assigner.is_worth_waiting(request("a"))
+    desk.assigner.forget(("default", "s1"))
+    assert not desk.assigner.is_worth_waiting(request("a"))
+
+
+def test_what_is_given_back_goes_to_who_waits(desk: Desk) -> None:
+    desk.add("s1")
+    lease = desk.assigner.take(request("a"))
+    desk.assigner.wait(request("b"))
+    assert lease is not None
+    lease.give_back()
+    assert desk.woken == ["b"]
+    assert desk.take("a") is None
+    assert desk.take("b") == "s1"
+
+
+def test_r41_a_claim_that_goes_away_hands_its_promise_on(desk: Desk) -> None:
+    desk.assigner.wait(request("a"))
+    desk.assigner.wait(request("b"))
+    desk.add("s1")
+    desk.assigner.withdraw(("default", "a"))
+    assert desk.woken == ["a", "b"]
+    assert desk.take("b") == "s1"
+
+
+def test_a_promise_that_breaks_costs_nobody_its_place(desk: Desk) -> None:
+    for name in "abc":
+        desk.assigner.wait(request(name))
+    desk.add("s1")
+    desk.add("s2")
+    desk.assigner.forget(("default", "s1"))
+    desk.assigner.forget(("default", "s2"))
+    desk.woken.clear()
+    for number in range(3):
+        desk.add(f"t{number}")
+    assert desk.woken == ["a", "b", "c"]
+
+
+def test_who_has_fetched_what_was_promised_does_not_wait_any_more(desk: Desk) -> None:
+    desk.assigner.wait(request("a"))
+    desk.add("s1")
+    assert desk.take("a") == "s1"
+    desk.assigner.forget(("default", "s1"))
+    desk.woken.clear()
+    desk.add("s2")
+    assert desk.woken == []
+    assert desk.take("b") == "s2"
+
+
+def test_who_begins_to_wait_although_something_is_free_is_woken_at_once(desk: Desk) -> None:
+    desk.add("s1")
+    desk.assigner.wait(request("a"))
+    assert desk.woken == ["a"]
+    desk.assigner.wait(request("a"))
+    assert desk.take("a") == "s1"
+
+
+# --- cost ------------------------------------------------------------------------------------------------------------
+
+
+class CountedName(str):
+    """A name that counts how often it is hashed or compared, which is all a dict ever does to find something."""
+
+    looks = 0
+
+    def __hash__(self) -> int:
+        CountedName.looks += 1
+        return str.__hash__(self)
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.looks += 1
+        return str.__eq__(self, other)
+
+
+def operations(action: Callable[[], object]) -> int:
+    """Lines of Python run and names looked at."""
+    lines = 0
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return trace
+
+    before, CountedName.looks = sys.gettrace(), 0
+    sys.settrace(trace)
+    try:
+        action()
+    finally:
+        sys.settrace(before)
+    return lines + CountedName.looks
+
+
+def cost_of_a_claim(sandboxes: int) -> list[int]:
+    """What it costs to take, to finish and to forget a sandbox, and to replace it, a few times over."""
+    desk = Desk()
+    for number in range(sandboxes):
+        desk.add(CountedName(f"s{number}"), node=f"node-{number % 100}")
+
+    def claim(number: int) -> None:
+        lease = desk.assigner.take(request(f"c{number}"))
+        assert lease is not None
+        lease.done()
+        desk.assigner.forget(lease.sandbox)
+        desk.add(CountedName(f"t{number}"), Stage.PENDING, node="")
+        desk.add(CountedName(f"t{number}"), node=f"node-{number % 100}")
+
+    return [operations(partial(claim, number)) for number in range(20)]
+
+
+def test_r34_a_claim_costs_the_same_with_1_000_and_with_100_000_sandboxes() -> None:
+    assert sum(cost_of_a_claim(100_000)) <= 1.01 * sum(cost_of_a_claim(1_000))

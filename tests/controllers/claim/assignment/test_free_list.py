@@ -1,0 +1,126 @@
+"""Free lists: the fullest node first, the oldest sandbox first, and nothing left behind by what is gone."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.controllers.claim.assignment.free_list import FreeList, FreeLists
+
+POOL = ("default", "pool")
+
+
+def sandbox(number: int) -> tuple[str, str]:
+    return "default", f"sandbox-{number}"
+
+
+def test_an_empty_list_is_false() -> None:
+    free = FreeList()
+    assert not free
+    free.push(sandbox(1), "a")
+    assert free
+    assert free.pop() == sandbox(1)
+    assert not free
+
+
+def test_the_node_with_the_most_free_sandboxes_is_served() -> None:
+    free = FreeList()
+    free.push(sandbox(1), "a")
+    free.push(sandbox(2), "b")
+    free.push(sandbox(3), "b")
+    assert free.pop() == sandbox(2)
+
+
+def test_nodes_with_equally_many_take_turns() -> None:
+    free = FreeList()
+    for number in range(6):
+        free.push(sandbox(number), "ab"[number // 3])
+    assert [free.pop() for _ in range(6)] == [sandbox(number) for number in (0, 3, 1, 4, 2, 5)]
+
+
+def test_on_a_node_the_sandbox_that_waited_longest_goes_first() -> None:
+    free = FreeList()
+    for number in range(3):
+        free.push(sandbox(number), "a")
+    free.remove(sandbox(0), "a")
+    assert [free.pop(), free.pop()] == [sandbox(1), sandbox(2)]
+
+
+def test_one_that_was_only_away_for_a_moment_is_the_next() -> None:
+    free = FreeList()
+    free.push(sandbox(1), "a")
+    free.push(sandbox(2), "a")
+    away = free.pop()
+    free.push(away, "a", first=True)
+    assert free.pop() == away
+
+
+STEPS = ["push", "pop", "remove", "avoid", "trust"]
+
+
+@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3), st.integers(0, 40))))
+def test_it_serves_the_fullest_node_that_is_not_avoided_whatever_happened_before(
+    steps: list[tuple[str, int, int]],
+) -> None:
+    stock = FreeLists()
+    model: dict[tuple[str, str], str] = {}
+    deprioritized: set[str] = set()
+    for number, (step, node, pick) in enumerate(steps):
+        if step == "push":
+            stock.push(POOL, "new", str(node), sandbox(number))
+            model[sandbox(number)] = str(node)
+        elif step == "avoid":
+            stock.deprioritize(str(node))
+            deprioritized.add(str(node))
+        elif step == "trust":
+            stock.restore(str(node))
+            deprioritized.discard(str(node))
+        elif model and step == "pop":
+            taken = stock.pop(POOL, None)
+            assert taken is not None
+            counts = Counter(model.values())
+            served = counts.keys() - deprioritized or counts.keys()
+            assert model[taken] in served
+            assert counts[model[taken]] == max(counts[each] for each in served)
+            del model[taken]
+        elif model:
+            gone = sorted(model)[pick % len(model)]
+            stock.remove(POOL, "new", model.pop(gone), gone)
+    assert {stock.pop(POOL, None) for _ in range(len(model))} == set(model)
+    assert stock.pop(POOL, None) is None
+
+
+def test_any_compatibility_means_one_on_a_node_that_is_not_avoided_if_there_is_one() -> None:
+    stock = FreeLists()
+    stock.push(POOL, "old", "a", sandbox(1))
+    stock.push(POOL, "new", "b", sandbox(2))
+    stock.deprioritize("a")
+    assert [stock.pop(POOL, None), stock.pop(POOL, None)] == [sandbox(2), sandbox(1)]
+
+
+def test_any_compatibility_means_the_oldest_kind_first() -> None:
+    stock = FreeLists()
+    stock.push(POOL, "new", "a", sandbox(3))
+    assert stock.pop(POOL, None) == sandbox(3)
+    stock.push(POOL, "old", "a", sandbox(1))
+    stock.push(POOL, "new", "a", sandbox(2))
+    stock.push(POOL, "old", "a", sandbox(4))
+    assert [stock.pop(POOL, None) for _ in range(4)] == [sandbox(1), sandbox(4), sandbox(2), None]
+
+
+def test_pools_and_compatibilities_do_not_mix() -> None:
+    stock = FreeLists()
+    stock.push(POOL, "gvisor", "a", sandbox(1))
+    assert stock.pop(("default", "other"), None) is None
+    assert stock.pop(POOL, "kata") is None
+    assert stock.pop(POOL, "gvisor") == sandbox(1)
+
+
+def test_what_is_empty_leaves_nothing_behind() -> None:
+    stock = FreeLists()
+    for number in range(100):
+        stock.push(("default", f"pool-{number}"), str(number), "a", sandbox(number))
+        stock.remove(("default", f"pool-{number}"), str(number), "a", sandbox(number))
+    assert stock._pools == {}

@@ -1,0 +1,319 @@
+"""Nodes that are on their way out or break sandboxes are handed out from last, and not for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import NODE, SANDBOX_WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.api.views import NodeView, SandboxView
+from sandpool.controllers.claim.assignment.assigner import Assigner
+from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, SUSPECT, NodeHealth, has_failed
+from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
+from sandpool.controllers.claim.offering import CandidateFeed
+from sandpool.controllers.informers import Caches
+from sandpool.controllers.revision import TemplateRevisions
+from sandpool.kube.client import MergePatch
+from sandpool.kube.errors import Forbidden
+from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import sandbox, stored, template
+from sandpool.testing.world import NAMESPACE, World
+
+POOL = warm_pool()
+
+
+def node(**fields: Any) -> NodeView:
+    return NodeView.from_object(stored(NODE, "a", **fields))
+
+
+def ready(status: str) -> Object:
+    return {"conditions": [{"type": "Ready", "status": status}]}
+
+
+@pytest.mark.parametrize(
+    ("view", "fit"),
+    [
+        (node(), True),
+        (node(status=ready("True")), True),
+        (node(status=ready("False")), False),
+        (node(status=ready("Unknown")), False),
+        (node(spec={"unschedulable": True}), False),
+        (node(spec={"taints": [{"key": "ToBeDeletedByClusterAutoscaler", "effect": "NoSchedule"}]}), False),
+        (node(spec={"taints": [{"key": "example.com/gpu", "effect": "NoSchedule"}]}), True),
+        (node(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"}), False),
+    ],
+)
+def test_r7_a_node_is_fit_unless_it_is_on_its_way_out(view: NodeView, fit: bool) -> None:
+    assert view.fit is fit
+
+
+# --- what counts as a failure ----------------------------------------------------------------------------------------
+
+
+def box(owner: Object | None = POOL, *, status: Object | None = None, **fields: Any) -> SandboxView:
+    return SandboxView.from_object(sandbox(owner=owner, status=status or ready_status(), **fields))
+
+
+def unready(reason: str = "DependenciesNotReady") -> Object:
+    return ready_status(status="False", reason=reason)
+
+
+@pytest.mark.parametrize("owner", [POOL, claim()])
+@pytest.mark.parametrize("reason", ["DependenciesNotReady", "PodFailed"])
+def test_r58_a_sandbox_that_ceases_to_be_ready_has_broken(owner: Object, reason: str) -> None:
+    assert has_failed(box(owner), box(owner, status=unready(reason)))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (box(), box()),
+        (box(status=unready()), box(status=unready("PodFailed"))),
+        (box(status=unready()), box()),
+        (box(), box(status=unready("SandboxSuspended"))),
+        (box(), box(status=unready("PodSucceeded"))),
+        (box(), box(status=unready("SandboxExpired"))),
+        (box(), box(status=unready("ReconcilerError"))),
+        (box(), box(status=unready(), spec={"operatingMode": "Suspended"})),
+        (box(), box(status=unready(), metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"})),
+        (box(None), box(None, status=unready())),
+    ],
+)
+def test_what_somebody_wished_for_is_no_failure(old: SandboxView, new: SandboxView) -> None:
+    assert not has_failed(old, new)
+
+
+# --- the memory ------------------------------------------------------------------------------------------------------
+
+
+class Memory:
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.told: list[str] = []
+        self.node_health = NodeHealth(
+            self.clock, lambda node: self.told.append(f"avoid {node}"), lambda node: self.told.append(f"trust {node}")
+        )
+
+    def record_failure(self, node: str, *sandboxes: str) -> None:
+        for each in sandboxes:
+            self.node_health.record_failure(node, each)
+
+
+async def test_r58_a_node_where_sandboxes_break_is_avoided() -> None:
+    memory = Memory()
+    memory.record_failure("a", "1", "2", "3")
+    assert memory.told == ["avoid a"]
+    assert memory.node_health.is_deprioritized("a")
+    assert not memory.node_health.is_deprioritized("b")
+
+
+async def test_r56_one_failure_is_an_accident() -> None:
+    memory = Memory()
+    memory.record_failure("a", "1", "2")
+    memory.record_failure("b", "3")
+    assert memory.told == []
+
+
+async def test_r56_a_sandbox_that_fails_again_and_again_counts_once() -> None:
+    memory = Memory()
+    memory.record_failure("a", *"1111111")
+    assert memory.told == []
+
+
+async def test_r56_failures_far_apart_do_not_add_up() -> None:
+    memory = Memory()
+    for number in range(20):
+        memory.record_failure("a", str(number))
+        await memory.clock.advance(2 * HALF_LIFE)
+    assert memory.told == []
+
+
+async def test_r56_a_suspect_is_cleared_when_its_failures_have_faded_and_not_before() -> None:
+    memory = Memory()
+    memory.record_failure("a", "1", "2", "3")
+    await memory.clock.advance(HALF_LIFE)
+    memory.node_health.expire_records()
+    assert memory.told == ["avoid a"], f"below {SUSPECT} and above {CLEARED} it stays where it is"
+    await memory.clock.advance(HALF_LIFE)
+    memory.node_health.expire_records()
+    assert memory.told == ["avoid a", "trust a"]
+    assert len(memory.node_health) == 0
+
+
+async def test_r58_whoever_keeps_failing_stays_avoided_but_gets_another_chance_some_day() -> None:
+    memory = Memory()
+    memory.record_failure("a", *(str(number) for number in range(1000)))
+    await memory.clock.advance(HALF_LIFE * 2)
+    memory.record_failure("a", "x", "y")
+    await memory.clock.advance(HALF_LIFE * 1.5)
+    memory.node_health.expire_records()
+    assert memory.told == ["avoid a"]
+    await memory.clock.advance(HALF_LIFE * 2)
+    memory.node_health.expire_records()
+    assert memory.told == ["avoid a", "trust a"]
+
+
+async def test_a_node_that_is_unfit_and_suspect_is_avoided_until_it_is_neither() -> None:
+    memory = Memory()
+    memory.node_health.set_fit("a", fit=False)
+    memory.record_failure("a", "1", "2", "3")
+    memory.node_health.set_fit("a", fit=True)
+    assert memory.told == ["avoid a"]
+    await memory.clock.advance(HALF_LIFE * 2)
+    memory.node_health.expire_records()
+    assert memory.told == ["avoid a", "trust a"]
+
+
+async def test_nothing_is_remembered_for_ever() -> None:
+    memory = Memory()
+    for number in range(100):
+        memory.record_failure(f"node-{number}", "1")
+    await memory.clock.advance(HALF_LIFE)
+    memory.record_failure("last", "1")
+    assert len(memory.node_health) == 1
+
+
+# --- what claims get -------------------------------------------------------------------------------------------------
+
+
+class Scene:
+    """Pools, sandboxes and nodes as the watch shows them."""
+
+    def __init__(self) -> None:
+        self.caches = Caches()
+        self.clock = ManualClock()
+        self.assigner = Assigner(lambda claim: None)
+        self.node_health = NodeHealth(self.clock, self.assigner.deprioritize, self.assigner.restore)
+        self._version = 10
+        self.caches.templates.saw(template())
+        self.caches.pools.saw(POOL)
+        CandidateFeed(self.caches, TemplateRevisions(self.caches), self.assigner, self.node_health)
+
+    def member(self, name: str, node: str, status: Object | None = None) -> None:
+        self._version += 1
+        member = pool_member(name, pool=POOL, status=status or ready_status(node=node))
+        member["metadata"]["resourceVersion"] = str(self._version)
+        self.caches.sandboxes.saw(member)
+
+    def node(self, name: str, *, cordoned: bool) -> None:
+        self._version += 1
+        whole = new(NODE, name, spec={"unschedulable": cordoned}, metadata={"resourceVersion": str(self._version)})
+        self.caches.nodes.saw(whole)
+
+    def take(self, *claims: str) -> list[str]:
+        pool = ("default", "pool")
+        leases = [self.assigner.take(SandboxRequest(("default", claim), pool, None)) for claim in claims]
+        return [lease.sandbox[1] for lease in leases if lease is not None]
+
+
+def test_r7_a_cordoned_node_is_handed_out_from_when_there_is_nothing_else() -> None:
+    scene = Scene()
+    for number in range(3):
+        scene.member(f"bad-{number}", "bad")
+    scene.member("good", "good")
+    scene.node("bad", cordoned=True)
+    assert scene.take("first", "second") == ["good", "bad-0"]
+    scene.member("late", "good")
+    assert scene.take("third") == ["late"]
+    scene.node("bad", cordoned=False)
+    scene.member("later", "good")
+    assert scene.take("fourth") == ["bad-1"], "it has the most again"
+
+
+def test_r7_so_is_one_that_was_cordoned_before_its_sandboxes_came() -> None:
+    scene = Scene()
+    scene.node("bad", cordoned=True)
+    scene.member("bad", "bad")
+    scene.member("good", "good")
+    assert scene.take("first", "second") == ["good", "bad"]
+
+
+def test_r58_a_host_that_breaks_sandboxes_is_not_handed_out_from_first() -> None:
+    scene = Scene()
+    for number in range(6):
+        scene.member(f"bad-{number}", "bad")
+    scene.member("good", "good")
+    for number in range(3):
+        scene.member(f"bad-{number}", "bad", {**unready(), "nodeName": "bad"})
+    assert scene.take("first", "second") == ["good", "bad-3"]
+
+
+def test_what_breaks_nobody_knows_where_is_nobodys_fault() -> None:
+    scene = Scene()
+    for number in range(4):
+        scene.member(f"box-{number}", "")
+        scene.member(f"box-{number}", "", {**unready(), "nodeName": ""})
+    assert len(scene.node_health) == 0
+
+
+def test_r56_what_breaks_everywhere_changes_nothing() -> None:
+    scene = Scene()
+    for number in range(9):
+        scene.member(f"box-{number}", "abc"[number % 3])
+    for number in range(9):
+        scene.member(f"box-{number}", "abc"[number % 3], {**unready(), "nodeName": "abc"[number % 3]})
+    for number in range(9):
+        scene.member(f"box-{number}", "abc"[number % 3])
+    assert all(scene.node_health.is_deprioritized(node) for node in "abc")
+    assert len(scene.take(*map(str, range(9)))) == 9, "they are all that there is, so they are handed out"
+
+
+# --- on an API -------------------------------------------------------------------------------------------------------
+
+
+async def test_r7_a_node_is_cordoned_during_a_burst(world: World) -> None:
+    await world.template()
+    for name in ("node", "spare"):
+        await world.client.create(NODE, new(NODE, name))
+    await world.pool(4)
+    # From now on pods find their place on another node.
+    world.node.name = "spare"
+    await world.client.patch(SANDBOX_WARM_POOL, "pool", MergePatch({"spec": {"replicas": 8}}), NAMESPACE)
+    await world.filled(8)
+
+    await world.client.patch(NODE, "node", MergePatch({"spec": {"unschedulable": True}}))
+    await world.eventually(lambda: any(not each.fit for each in world.controllers.caches.nodes))
+    await asyncio.gather(*(world.claim(f"claim-{number}") for number in range(4)))
+    served = await world.served(4)
+    assert {box["status"]["nodeName"] for box in served.values()} == {"spare"}
+
+
+async def test_r7_without_permission_to_see_nodes_claims_are_served_all_the_same(world: World) -> None:
+    await world.controllers.stop()
+    world.controllers = world.new_controllers()
+    refused: list[str] = []
+
+    def refuse(request: Any) -> Exception | None:
+        if request.path == "/api/v1/nodes":
+            refused.append(request.path)
+            return Forbidden("nodes is forbidden")
+        return None
+
+    world.wire.fault = refuse
+    await world.controllers.start()
+    await world.template()
+    await world.pool(2)
+    await world.claim("mine")
+    assert (await world.served(1))["mine"]["metadata"]["name"].startswith("pool-")
+    assert refused
+    assert len(world.controllers.caches.nodes) == 0
+
+
+def test_r7_every_good_one_goes_before_the_first_bad_one() -> None:
+    random = Random(0)
+    scene = Scene()
+    where = {f"box-{number}": random.randrange(10) for number in range(300)}
+    for name, number in where.items():
+        scene.member(name, f"node-{number}")
+    for number in range(5):
+        scene.node(f"node-{number}", cordoned=True)
+    taken = scene.take(*map(str, range(300)))
+    is_bad = [where[name] < 5 for name in taken]
+    assert is_bad == sorted(is_bad)
+    assert len(set(taken)) == 300

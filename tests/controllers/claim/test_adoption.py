@@ -1,0 +1,239 @@
+"""The patch that makes a sandbox the claim's: what it removes, keeps and replaces, and what it leaves alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView, TemplateView
+from sandpool.controllers.claim.adoption import adoption_patch, sync_patch
+from sandpool.controllers.claim.errors import ClaimError
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.kube.patches import merge_patch
+from sandpool.testing.claims import claim, pool_member, warm_pool
+from sandpool.testing.sandboxes import pod_template, sandbox, template
+
+BRINGS_LABELS = {"additionalPodMetadata": {"labels": {"sandbox.users.io/a": "b"}}}
+POOL_POD_LABELS = {
+    labels.WARM_POOL: "91dd7983",
+    labels.TEMPLATE_REF_HASH: "x",
+    labels.TEMPLATE_HASH: "y",
+    labels.CREATED_BY: "controller",
+}
+
+
+def view(**fields: Any) -> ClaimView:
+    return ClaimView.from_object(claim(**fields))
+
+
+def revision(**pod_metadata: Any) -> TemplateRevision:
+    return TemplateRevision.of(TemplateView.from_object(template(spec={"podTemplate": pod_template(**pod_metadata)})))
+
+
+def member(**pod_metadata: Any) -> Object:
+    return pool_member(pool=warm_pool(), spec={"podTemplate": pod_template(**pod_metadata)})
+
+
+def adopted(view: ClaimView, box: Object, made_from: TemplateRevision | None, **options: str) -> tuple[Object, Object]:
+    """The patch, and the sandbox after it."""
+    body = adoption_patch(view, SandboxView.from_object(box), made_from, **options)
+    return body, merge_patch(box, body)
+
+
+def test_the_write_is_for_the_version_that_was_looked_at() -> None:
+    body, _ = adopted(view(), member(), revision())
+    assert body["metadata"]["resourceVersion"] == "1"
+
+
+def test_the_claim_is_its_only_owner() -> None:
+    box = member()
+    box["metadata"]["ownerReferences"].append({"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p"})
+    _, after = adopted(view(), box, revision())
+    assert after["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+            "kind": "SandboxClaim",
+            "name": "claim",
+            "uid": "sandboxclaim-claim",
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+
+
+def test_the_pools_labels_go_and_the_claims_come() -> None:
+    _, after = adopted(view(), member(), revision())
+    assert after["metadata"]["labels"] == {
+        labels.TEMPLATE_REF_HASH: revision().ref_hash,
+        labels.LAUNCH_TYPE: "warm",
+        labels.CLAIM_UID: "sandboxclaim-claim",
+    }
+
+
+def test_annotations_are_kept() -> None:
+    body, after = adopted(view(), member(), revision())
+    assert after["metadata"]["annotations"] == {labels.TEMPLATE_REF: "python", labels.POD_NAME: "pool-abcde"}
+    assert "annotations" not in body["metadata"]
+
+
+def test_the_name_of_the_pod_is_noted_if_it_was_not() -> None:
+    box = member()
+    del box["metadata"]["annotations"][labels.POD_NAME]
+    _, after = adopted(view(), box, revision())
+    assert after["metadata"]["annotations"][labels.POD_NAME] == "pool-abcde"
+
+
+def test_the_trace_goes_on() -> None:
+    _, after = adopted(view(), member(), revision(), trace_context='{"traceparent":"00-1"}')
+    assert after["metadata"]["annotations"][labels.TRACE_CONTEXT] == '{"traceparent":"00-1"}'
+
+
+def test_the_generation_is_not_bumped_for_the_claims_identity() -> None:
+    body, _ = adopted(view(), member(labels=POOL_POD_LABELS), revision())
+    assert "spec" not in body
+    with_creator = view(metadata={"labels": {labels.CREATED_BY: "python-client"}})
+    body, _ = adopted(with_creator, member(labels=POOL_POD_LABELS), revision())
+    assert "spec" not in body
+
+
+def test_metadata_of_the_claim_replace_those_of_the_pool_exactly() -> None:
+    made_from = revision(labels={"app": "x"}, annotations={"note": "y"})
+    box = member(labels={"app": "x", **POOL_POD_LABELS}, annotations={"note": "y", labels.SAFE_TO_EVICT: "true"})
+    _, after = adopted(view(spec=BRINGS_LABELS), box, made_from)
+    assert after["spec"]["podTemplate"]["metadata"] == {
+        "labels": {
+            "app": "x",
+            "sandbox.users.io/a": "b",
+            labels.TEMPLATE_REF_HASH: made_from.ref_hash,
+            labels.CLAIM_UID: "sandboxclaim-claim",
+        },
+        "annotations": {"note": "y"},
+    }
+    assert after["spec"]["podTemplate"]["spec"] == box["spec"]["podTemplate"]["spec"]
+
+
+def test_that_the_pool_let_it_be_evicted_is_taken_back_where_it_was_said() -> None:
+    box = member(labels=POOL_POD_LABELS)
+    box["metadata"]["annotations"][labels.SAFE_TO_EVICT] = "true"
+    body, after = adopted(view(), box, revision())
+    assert "spec" not in body
+    assert labels.SAFE_TO_EVICT not in after["metadata"]["annotations"]
+
+
+def test_a_claimed_sandbox_may_not_be_evicted_because_another_implementations_pool_let_it() -> None:
+    _, after = adopted(view(), member(annotations={labels.SAFE_TO_EVICT: "true"}), revision())
+    assert labels.SAFE_TO_EVICT not in after["spec"]["podTemplate"]["metadata"].get("annotations", {})
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_what_the_template_says_about_eviction_stays(value: str) -> None:
+    said = {labels.SAFE_TO_EVICT: value}
+    body, _ = adopted(view(), member(annotations=said), revision(annotations=said))
+    assert "spec" not in body
+
+
+def test_without_template_the_pools_marks_go_and_the_rest_stays() -> None:
+    box = member(labels={"app": "x", **POOL_POD_LABELS}, annotations={"note": "y", labels.SAFE_TO_EVICT: "true"})
+    _, after = adopted(view(spec=BRINGS_LABELS), box, None)
+    assert after["spec"]["podTemplate"]["metadata"] == {
+        "labels": {
+            "app": "x",
+            "sandbox.users.io/a": "b",
+            labels.TEMPLATE_REF_HASH: box["metadata"]["labels"][labels.TEMPLATE_REF_HASH],
+            labels.CLAIM_UID: "sandboxclaim-claim",
+        },
+        "annotations": {"note": "y"},
+    }
+
+
+def test_a_conflict_of_metadata_is_found_before_anything_is_written() -> None:
+    with pytest.raises(ClaimError, match="metadata override conflict"):
+        adopted(view(spec=BRINGS_LABELS), member(), revision(labels={"sandbox.users.io/a": "other"}))
+
+
+def test_e51_the_creator_is_the_claims() -> None:
+    with_creator = view(metadata={"labels": {labels.CREATED_BY: "my-tool"}})
+    _, after = adopted(with_creator, member(), revision())
+    assert after["metadata"]["labels"][labels.CREATED_BY] == "my-tool"
+
+
+def test_e51_a_claim_without_creator_removes_the_pools() -> None:
+    box = member(labels={"sandbox.users.io/x": "y", **POOL_POD_LABELS})
+    _, after = adopted(view(), box, revision())
+    assert labels.CREATED_BY not in after["metadata"]["labels"]
+    assert labels.CREATED_BY not in after["spec"]["podTemplate"]["metadata"]["labels"]
+
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+
+def bound(**metadata: Any) -> Object:
+    identity = {
+        labels.TEMPLATE_REF_HASH: revision().ref_hash,
+        labels.LAUNCH_TYPE: "warm",
+        labels.CLAIM_UID: "sandboxclaim-claim",
+    }
+    return sandbox("pool-abcde", owner=claim(), metadata={"labels": {**identity, **metadata.pop("labels", {})}})
+
+
+def kept(view: ClaimView, box: Object, made_from: TemplateRevision | None) -> Object | None:
+    return sync_patch(view, SandboxView.from_object(box), made_from)
+
+
+def test_a_sandbox_that_is_as_it_should_be_is_left_alone() -> None:
+    assert kept(view(), bound(), revision()) is None
+    assert kept(view(), bound(), None) is None
+
+
+def test_what_adoption_wrote_is_as_it_should_be() -> None:
+    for spec in ({}, BRINGS_LABELS):
+        claimed = view(spec=spec, metadata={"labels": {labels.CREATED_BY: "my-tool"}})
+        _, after = adopted(claimed, member(annotations={labels.SAFE_TO_EVICT: "true"}), revision())
+        assert kept(claimed, after, revision()) is None
+
+
+def test_metadata_edits_of_the_template_reach_bound_sandboxes() -> None:
+    made_from = revision(labels={"app": "new"})
+    assert kept(view(), bound(), made_from) == {
+        "metadata": {"uid": "sandbox-pool-abcde"},
+        "spec": {
+            "podTemplate": {
+                "metadata": {
+                    "labels": {
+                        "app": "new",
+                        labels.TEMPLATE_REF_HASH: made_from.ref_hash,
+                        labels.CLAIM_UID: "sandboxclaim-claim",
+                    }
+                }
+            }
+        },
+    }
+
+
+def test_without_template_the_pod_is_left_as_it_is() -> None:
+    box = bound()
+    box["spec"]["podTemplate"]["metadata"] = {"annotations": {labels.SAFE_TO_EVICT: "true"}}
+    assert kept(view(), box, None) is None
+
+
+def test_it_is_for_this_sandbox_in_whichever_version() -> None:
+    box = bound(labels={labels.CREATED_BY: "controller"})
+    assert kept(view(), box, revision()) == {
+        "metadata": {"uid": "sandbox-pool-abcde", "labels": {labels.CREATED_BY: None}}
+    }
+
+
+@pytest.mark.parametrize(("name", "launch"), [("pool-abcde", "warm"), ("claim", "cold")])
+def test_e48_how_it_was_launched_is_noted_if_nobody_did(name: str, launch: str) -> None:
+    box = {**bound(), "metadata": {**bound()["metadata"], "name": name}}
+    del box["metadata"]["labels"][labels.LAUNCH_TYPE]
+    assert kept(view(), box, revision()) == {
+        "metadata": {"uid": "sandbox-pool-abcde", "labels": {labels.LAUNCH_TYPE: launch}}
+    }
+
+
+def test_e48_and_never_overwritten() -> None:
+    assert kept(view(), bound(labels={labels.LAUNCH_TYPE: "cold"}), revision()) is None

@@ -1,0 +1,118 @@
+"""What is noted on a claim: by whom, and on which one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
+from sandpool.api.resource import Object
+from sandpool.kube.errors import Conflict
+from sandpool.kube.transport import Request
+from sandpool.testing.watching import until
+from sandpool.testing.world import NAMESPACE, World
+
+
+def is_note(request: Request) -> bool:
+    return request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine")
+
+
+async def noted(world: World) -> Object:
+    async def claim() -> Object | None:
+        found = await world.client.get(SANDBOX_CLAIM, "mine", NAMESPACE)
+        return found if CLAIM_FIRST_READY_AT in found["metadata"].get("annotations", {}) else None
+
+    found = await until(claim)
+    assert found is not None
+    return found
+
+
+async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    send = world.wire.transport.request
+    held: list[Request] = []
+    answered: list[Exception | None] = []
+    let_go = asyncio.Event()
+
+    async def late(request: Request) -> Any:
+        """The first note arrives when there is another claim of the name."""
+        if is_note(request) and not held:
+            held.append(request)
+            await let_go.wait()
+            try:
+                answer = await send(request)
+            except Exception as error:
+                answered.append(error)
+                raise
+            answered.append(None)
+            return answer
+        return await send(request)
+
+    world.wire.transport.request = late  # type: ignore[method-assign]
+    await world.claim("mine")
+    first = (await world.served(1))["mine"]["metadata"]["name"]
+    await world.eventually(lambda: held)
+
+    await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)
+    await world.claim("mine")
+    second = (await world.served(1))["mine"]["metadata"]["name"]
+    let_go.set()
+    found = await noted(world)
+
+    assert first != second
+    assert found["metadata"]["annotations"][SANDBOX_NAME] == second
+    assert answered[0] is not None, "the old note was refused"
+    await world.controllers.claims.annotations.queue.settled()
+    assert world.controllers.claims.annotations.failures == 0
+
+
+async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(world: World) -> None:
+    """The answer to the old one's status comes late, so its note is put when there is another claim already."""
+    await world.template()
+    await world.pool(3)
+    send = world.wire.transport.request
+    answered, noted_on = asyncio.Event(), asyncio.Event()
+    held: list[Request] = []
+    annotation_patch: list[Request] = []
+
+    async def late(request: Request) -> Any:
+        if request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine/status") and not held:
+            held.append(request)
+            answer = await send(request)
+            await answered.wait()
+            return answer
+        if is_note(request):
+            annotation_patch.append(request)
+            if len(annotation_patch) == 1:
+                await noted_on.wait()
+        return await send(request)
+
+    world.wire.transport.request = late  # type: ignore[method-assign]
+    await world.claim("mine")
+    await world.eventually(lambda: held)
+    await world.client.delete(SANDBOX_CLAIM, "mine", NAMESPACE)
+    await world.claim("mine")
+    answered.set()
+    await world.served(1)
+    noted_on.set()
+    await noted(world)
+
+
+async def test_a_note_that_met_another_write_is_written_after_all(world: World) -> None:
+    """The answer is the same as that to a note about another claim."""
+    refused: list[Request] = []
+
+    def refuse(request: Request) -> Exception | None:
+        if not is_note(request) or refused:
+            return None
+        refused.append(request)
+        return Conflict("the object has been modified")
+
+    await world.template()
+    await world.pool(1)
+    world.wire.fault = refuse
+    await world.claim("mine")
+    await noted(world)
+    assert len(refused) == 1

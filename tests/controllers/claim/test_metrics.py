@@ -1,0 +1,122 @@
+"""How long claims took: each is told once, and only what is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.claim.metrics import FirstReady, creation, first_ready
+from sandpool.controllers.claim.status import ClaimStatus
+from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
+from sandpool.testing.sandboxes import sandbox
+
+NOW = datetime(2026, 11, 1, 12, 0, 5, tzinfo=UTC)
+READY = ClaimStatus([{"type": "Ready", "status": "True"}])
+NOT_READY = ClaimStatus([{"type": "Ready", "status": "False"}])
+STARTUP = "agent_sandbox_claim_startup_latency_ms"
+CONTROLLER = "agent_sandbox_claim_controller_startup_latency_ms"
+CLIENT = "agent_sandbox_client_claim_startup_latency_ms"
+CREATION = "agent_sandbox_creation_latency_ms"
+
+
+def view(was: str = "", **annotations: str) -> ClaimView:
+    status: Object = {"conditions": [{"type": "Ready", "status": was}]} if was else {}
+    noted = {f"agents.x-k8s.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    return ClaimView.from_object(claim(metadata={"annotations": noted}, status=status))
+
+
+def member(**fields: Any) -> SandboxView:
+    return SandboxView.from_object(pool_member(pool=warm_pool(), **{"status": ready_status(), **fields}))
+
+
+def told(result: FirstReady) -> dict[str, tuple[tuple[str, ...], float]]:
+    return {sample.metric.name: (sample.labels, sample.value) for sample in result.samples}
+
+
+def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
+    claimed = view(
+        webhook_first_observed_at="2026-11-01T12:00:01Z",
+        controller_first_observed_at="2026-11-01T14:00:02.5+02:00",
+        client_first_requested_at="2026-11-01T12:00:00.123456789Z",
+    )
+    status = ready_status(since="2026-11-01T12:00:03Z")
+    result = first_ready(claimed, READY, member(status=status), NOW)
+    assert result.note == "2026-11-01T12:00:05Z"
+    assert told(result) == {
+        STARTUP: (("warm", "python"), 4000),
+        CONTROLLER: (("warm", "python"), 2500),
+        CLIENT: (("warm", "python"), pytest.approx(4876.544)),
+        CREATION: (("default", "warm", "python"), 3000),
+    }
+
+
+def test_what_this_process_saw_counts_where_nothing_is_noted() -> None:
+    result = first_ready(view(), READY, None, NOW, NOW - timedelta(seconds=1))
+    assert told(result) == {CONTROLLER: (("unknown", "__unknown__"), 1000)}
+
+
+def test_e49_what_is_noted_counts_more() -> None:
+    claimed = view(controller_first_observed_at="2026-11-01T12:00:00Z")
+    assert told(first_ready(claimed, READY, None, NOW, NOW))[CONTROLLER][1] == 5000
+
+
+@pytest.mark.parametrize("value", ["2026-11-01T12:00:06Z", "yesterday", ""])
+def test_e53_a_time_in_the_future_or_none_at_all_skips_only_its_own(value: str) -> None:
+    claimed = view(webhook_first_observed_at=value, client_first_requested_at="2026-11-01T12:00:00Z")
+    assert told(first_ready(claimed, READY, None, NOW)) == {CLIENT: (("unknown", "__unknown__"), 5000)}
+
+
+def test_a_sandbox_that_was_ready_before_it_was_made_is_not_told() -> None:
+    odd = member(status=ready_status(since="2026-11-01T11:59:59Z"))
+    assert CREATION not in told(first_ready(view(), READY, odd, NOW))
+
+
+def test_a_cold_sandbox_is_told_as_cold() -> None:
+    box = SandboxView.from_object(
+        sandbox(
+            "claim",
+            owner=claim(),
+            metadata={"creationTimestamp": "2026-11-01T12:00:00Z"},
+            status=ready_status(since="2026-11-01T12:00:04Z"),
+        )
+    )
+    assert told(first_ready(view(), READY, box, NOW)) == {CREATION: (("default", "cold", "__unknown__"), 4000)}
+
+
+@pytest.mark.parametrize("noted", ["2026-11-01T12:00:00Z", "unknown"])
+@pytest.mark.parametrize("was", ["", "False", "True"])
+@pytest.mark.parametrize("status", [READY, NOT_READY])
+def test_r40_e41_what_was_noted_is_never_told_again(noted: str, was: str, status: ClaimStatus) -> None:
+    assert first_ready(view(was, claim_first_ready_at=noted), status, member(), NOW) == FirstReady()
+
+
+@pytest.mark.parametrize("status", [READY, NOT_READY])
+def test_e41_a_claim_that_was_ready_before_is_noted_and_not_told(status: ClaimStatus) -> None:
+    assert first_ready(view("True"), status, member(), NOW, NOW) == FirstReady("unknown")
+
+
+def test_a_claim_that_is_not_ready_yet_is_neither() -> None:
+    assert first_ready(view("False"), NOT_READY, member(), NOW, NOW) == FirstReady()
+
+
+@pytest.mark.parametrize(
+    ("box", "creator", "expected"),
+    [
+        (member(), "python-client", ("default", "python", "warm", "pool", "ready", "python-client")),
+        (member(status={}), "my-tool", ("default", "python", "warm", "pool", "not_ready", "unknown")),
+    ],
+)
+def test_a_sandbox_that_was_given_is_counted(box: SandboxView, creator: str, expected: tuple[str, ...]) -> None:
+    claimed = ClaimView.from_object(claim(metadata={"labels": {labels.CREATED_BY: creator}}))
+    sample = creation(claimed, box, "", "warm", "pool")
+    assert (sample.metric.name, sample.labels, sample.value) == ("agent_sandbox_claim_creation_total", expected, 1)
+
+
+def test_a_sandbox_that_was_made_is_counted() -> None:
+    sample = creation(view(), None, "python", "cold", "pool")
+    assert sample.labels == ("default", "python", "cold", "pool", "not_ready", "unknown")

@@ -1,0 +1,137 @@
+"""Which sandbox a claim has: ownership first, then what was assigned, then its own name, then warm or cold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from sandpool.api import labels
+from sandpool.api.resource import Object
+from sandpool.api.views import ClaimView, SandboxView
+from sandpool.controllers.claim.errors import ClaimError, Retry
+from sandpool.controllers.claim.ownership import Resolution, Source, launch_type, resolve
+from sandpool.testing.claims import claim, pool_member, warm_pool
+from sandpool.testing.sandboxes import sandbox
+
+ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}
+LEGACY = {"labels": {labels.SANDBOX_NAME: "pool-abcde"}}
+
+
+def view(**fields: Any) -> ClaimView:
+    return ClaimView.from_object(claim(**fields))
+
+
+def own(name: str, owner: Object | None = None, **fields: Any) -> SandboxView:
+    return SandboxView.from_object(sandbox(name, owner=owner or claim(), **fields))
+
+
+def member(name: str = "pool-abcde", **fields: Any) -> SandboxView:
+    return SandboxView.from_object(pool_member(name, pool=warm_pool(), **fields))
+
+
+def found(view: ClaimView, *others: SandboxView, owned: tuple[SandboxView, ...] = ()) -> Resolution:
+    return resolve(view, owned, {other.name: other for other in others})
+
+
+def test_a_claim_that_owns_a_sandbox_has_it() -> None:
+    box = own("pool-abcde")
+    assert found(view(status={"sandbox": {"name": "pool-abcde"}}), box, owned=(box,)) == Resolution(Source.BOUND, box)
+
+
+def test_r1_e36_a_claim_that_owns_one_is_not_given_the_one_it_was_assigned() -> None:
+    box = own("pool-other")
+    assert found(view(metadata=ASSIGNED), member(), owned=(box,)) == Resolution(Source.BOUND, box)
+
+
+def test_a_crash_after_adoption_is_found_by_ownership_alone() -> None:
+    box = own("pool-xyz")
+    assert found(view(), owned=(box,)) == Resolution(Source.BOUND, box)
+
+
+def test_of_several_the_one_in_the_status_is_the_claims_then_the_assigned_then_its_namesake() -> None:
+    boxes = tuple(own(name) for name in ("bound", "pool-abcde", "claim", "a"))
+    assert found(view(metadata=ASSIGNED, status={"sandbox": {"name": "bound"}}), owned=boxes).sandbox is boxes[0]
+    assert found(view(metadata=ASSIGNED), owned=boxes).sandbox is boxes[1]
+    assert found(view(), owned=boxes).sandbox is boxes[2]
+    assert found(view(), owned=(boxes[1], boxes[3])).sandbox is boxes[3]
+
+
+@pytest.mark.parametrize("metadata", [ASSIGNED, LEGACY])
+def test_r3_an_assigned_sandbox_that_is_still_the_pools_is_the_one_to_adopt(metadata: Object) -> None:
+    assert found(view(metadata=metadata), member()) == Resolution(Source.RESUME, member())
+
+
+def test_e34_also_without_address() -> None:
+    assert member().status.pod_ips == ()
+    assert found(view(metadata=ASSIGNED), member()).source is Source.RESUME
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        member(metadata={"deletionTimestamp": "2026-11-01T12:00:00Z"}),
+        replace(member(), labels={}),
+        SandboxView.from_object(pool_member(pool=warm_pool("other"))),
+        own("pool-abcde", claim("another")),
+    ],
+    ids=["deleting", "unlabelled", "other pool", "other claim"],
+)
+def test_r4_an_assigned_sandbox_that_is_not_to_be_had_is_let_go(other: SandboxView) -> None:
+    assert found(view(metadata=ASSIGNED), other) == Resolution(Source.WARM, is_reference_stale=True)
+
+
+def test_r4_so_is_one_that_is_gone() -> None:
+    assert found(view(metadata=ASSIGNED)) == Resolution(Source.WARM, is_reference_stale=True)
+
+
+def test_a_sandbox_of_nobody_is_neither_taken_nor_let_go() -> None:
+    unowned = SandboxView.from_object(sandbox("pool-abcde"))
+    assert found(view(metadata=ASSIGNED), unowned) == Resolution(Source.WARM)
+
+
+def test_e46_a_namesake_that_is_not_the_claims_is_an_error() -> None:
+    with pytest.raises(ClaimError) as caught:
+        found(view(), own("claim", claim("another")))
+    assert (caught.value.reason, caught.value.retry) == ("ReconcilerError", Retry.BACKOFF)
+    assert caught.value.message == (
+        'Error seen: sandbox "claim" is not controlled by claim "claim". Please use a different claim name or delete '
+        "the sandbox manually"
+    )
+
+
+def test_a_sandbox_of_an_earlier_claim_of_the_name_is_not_the_claims() -> None:
+    earlier = own("claim", claim(metadata={"uid": "earlier"}))
+    with pytest.raises(ClaimError):
+        found(view(), earlier)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [{"env": [{"name": "A", "value": "1"}]}, {"volumeClaimTemplates": [{"metadata": {"name": "v"}, "spec": {}}]}],
+)
+def test_what_a_pool_cannot_give_is_made(spec: Object) -> None:
+    assert found(view(spec=spec)) == Resolution(Source.COLD)
+
+
+def test_everything_else_may_come_from_the_pool() -> None:
+    assert found(view()) == Resolution(Source.WARM)
+
+
+@pytest.mark.parametrize(
+    ("name", "metadata", "written", "launch"),
+    [
+        ("pool-abcde", ASSIGNED, {}, "warm"),
+        ("pool-xyz", {}, {}, "warm"),
+        ("claim", {}, {}, "cold"),
+        ("claim", {"annotations": {labels.SANDBOX_NAME: "claim"}}, {}, "warm"),
+        ("claim", {}, {labels.LAUNCH_TYPE: "warm"}, "warm"),
+        ("pool-xyz", {}, {labels.LAUNCH_TYPE: "cold"}, "cold"),
+    ],
+)
+def test_e48_how_it_was_launched_is_what_is_written_or_follows_from_its_name(
+    name: str, metadata: Object, written: dict[str, str], launch: str
+) -> None:
+    box = own(name, metadata={"labels": written, "annotations": {labels.POD_NAME: name}})
+    assert launch_type(view(metadata=metadata), box) == launch

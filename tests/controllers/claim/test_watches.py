@@ -1,0 +1,88 @@
+"""Who is looked at first when everything is there at once."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+
+from sandpool.api.labels import SANDBOX_NAME
+from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.informers import Caches
+from sandpool.engine.cache import Key
+from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.testing.claims import claim
+from sandpool.testing.clock import ManualClock
+
+
+async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_served() -> None:
+    caches, clock = Caches(), ManualClock()
+    looked_at: list[str] = []
+
+    async def look(key: Key) -> Result:
+        looked_at.append(key.name)
+        if len(looked_at) == 10:
+            caches.claims.saw(claim("new", metadata={"resourceVersion": "20000"}))
+        return DONE
+
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
+    ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
+    listing = caches.claims.listing(10_000)
+    for number in range(1000):
+        served = {"sandbox": {"name": f"box-{number}"}}
+        listing.add(claim(f"served-{number}", status=served, metadata={"resourceVersion": str(number + 1)}))
+    listing.add(claim("waiting", metadata={"resourceVersion": "5000"}))
+    listing.finish()
+
+    task = asyncio.create_task(controller.run())
+    await clock.settle()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+    assert looked_at[0] == "waiting"
+    assert looked_at[10] == "new"
+    assert len(looked_at) == 1002
+
+
+async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
+    """The answer to our write was lost, or a predecessor wrote it: nobody else would put it right."""
+    caches, clock = Caches(), ManualClock()
+    looked_at: list[str] = []
+
+    async def look(key: Key) -> Result:
+        looked_at.append(key.name)
+        if len(looked_at) == 1:  # our own write, and its answer
+            caches.claims.wrote(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
+        return DONE
+
+    controller: Controller[Key] = Controller("claim", look, clock, Random(0))
+    ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
+    task = asyncio.create_task(controller.run())
+    caches.claims.saw(claim())
+    await clock.settle()
+    assert looked_at == ["claim"]
+
+    caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata={"resourceVersion": "3"}))
+    await clock.settle()
+    assert looked_at == ["claim", "claim"]
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_note_of_another_sandbox_than_the_claim_has_is_looked_at() -> None:
+    """A predecessor wrote it before it died, and it arrived when the claim had been given another sandbox."""
+    caches, looked_at = Caches(), list[str]()
+
+    def saw(version: str, note: str) -> None:
+        metadata = {"resourceVersion": version, "annotations": {SANDBOX_NAME: note} if note else {}}
+        caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata=metadata))
+
+    saw("1", "")
+    ClaimWatches(caches, lambda key, priority=None: None, lambda key: looked_at.append(key.name), binding={})
+    saw("2", "b")
+    assert looked_at == []
+    saw("3", "a")
+    assert looked_at == ["claim"]
+    saw("4", "z")
+    assert looked_at == ["claim", "claim"]
+    saw("5", "b")
+    assert looked_at == ["claim", "claim"]

@@ -1,0 +1,146 @@
+"""All controllers together: what a restart in the middle of everything leaves behind, which is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import EVENT, POD
+from sandpool.controllers.manager import ControllerManager
+from sandpool.controllers.options import ControllerOptions
+from sandpool.engine.reflector import Reflector
+from sandpool.engine.tracing import Attributes, NoTracing, Span
+from sandpool.kube.client import Client
+from sandpool.testing.objects import pod
+from sandpool.testing.watching import WITHIN
+from sandpool.testing.wire import Fault
+from sandpool.testing.world import World, owners
+
+
+@pytest.mark.parametrize("grace", [10.0, 0.0], ids=["passes finish", "passes are cut off"])
+async def test_a_restart_in_the_middle_of_a_burst_binds_nothing_twice(world: World, grace: float) -> None:
+    await world.template()
+    await world.pool(20)
+
+    burst = [asyncio.create_task(world.claim(f"claim-{number}")) for number in range(16)]
+    await world.eventually(lambda: any(claim.sandbox_name for claim in world.controllers.caches.claims))
+    await world.restart(grace)
+    await asyncio.gather(*burst)
+    served = await world.served(16)
+    await world.filled(20)
+
+    assert len({box["metadata"]["name"] for box in served.values()}) == 16
+    found = await owners(world)
+    assert found.pop(("SandboxWarmPool", "pool")) == 20
+    assert found == {("SandboxClaim", claim): 1 for claim in served}, "one each, and nobody else's"
+
+
+async def test_a_second_start_finds_everything_as_it_should_be(world: World) -> None:
+    await world.template()
+    await world.pool(3)
+    await world.claim("mine")
+    before = await world.served(1)
+    await world.filled(3)
+    await world.controllers.claims.annotations.queue.settled()
+
+    await world.restart()
+    since = len(world.wire.requests)
+    await world.controllers.claims.controller.queue.settled()
+    await world.controllers.warm_pools.controller.queue.settled()
+
+    assert (await world.served(1))["mine"]["metadata"]["uid"] == before["mine"]["metadata"]["uid"]
+    assert [each for each in world.writes(since) if "/sandboxwarmpools/" not in each.path] == []
+
+
+@pytest.mark.parametrize("told", [True, False])
+async def test_events_about_claims_can_be_left_out(world: World, told: bool) -> None:
+    await world.restart(settings=ControllerOptions(claim_events=told))
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    await world.controllers.stop()
+    kinds = {event["regarding"]["kind"] for event in await world.all(EVENT)}
+    assert ("SandboxClaim" in kinds) is told
+
+
+async def test_pods_of_others_need_not_be_seen(world: World) -> None:
+    await world.client.create(POD, pod("foreign"), world.namespace)
+    await world.restart(settings=ControllerOptions(cache_label_selectors=True))
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    box = (await world.served(1))["mine"]
+    names = {each.name for each in world.controllers.caches.pods}
+    assert box["metadata"]["name"] in names
+    assert "foreign" not in names
+
+
+async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: World) -> None:
+    await world.template()
+    await world.pool(2)
+    await world.claim("mine")
+    await world.served(1)
+    await world.controllers.claims.annotations.queue.settled()
+    await world.restart()
+    await world.controllers.claims.controller.queue.settled()
+    assert len(world.controllers.claims._first_seen) == 0
+
+
+async def test_whoever_starts_hears_that_nothing_will_ever_be_known(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
+
+    async def breaks(self: Reflector[Any]) -> None:
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr(Reflector, "run", breaks)
+    with pytest.raises(ExceptionGroup) as broken:
+        async with asyncio.timeout(WITHIN):
+            await controllers.start()
+    assert broken.group_contains(ZeroDivisionError)
+    await controllers.stop()
+
+
+async def test_stopping_ends_a_start_that_waits(world: World) -> None:
+    controllers = ControllerManager(Client(world.wire), world.clock, world.random, world.settings)
+    world.wire.fault = lambda request: Fault.HOLD
+    starting = asyncio.create_task(controllers.start())
+    await world.eventually(lambda: any("sandboxclaims" in request.path for request in world.wire.requests))
+    await controllers.stop()
+    with pytest.raises(RuntimeError, match="stopped before everything was known"):
+        async with asyncio.timeout(WITHIN):
+            await starting
+
+
+class Counting(NoTracing):
+    """Counts the spans that are asked for."""
+
+    spans = 0
+
+    def span(self, name: str, parent: str = "", attributes: Attributes | None = None) -> AbstractContextManager[Span]:
+        Counting.spans += 1
+        return super().span(name, parent, attributes)
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+async def test_without_tracing_no_pass_of_a_claim_costs_a_span(world: World, is_on: bool) -> None:
+    """Counted, not timed: a wrapper around every pass is there only with tracing on."""
+    await world.controllers.stop()
+    Counting.spans = 0
+    tracing = Counting() if is_on else None
+    world.controllers = ControllerManager(
+        Client(world.wire), world.clock, world.random, world.settings, tracing=tracing
+    )
+    claims = world.controllers.claims
+    assert (claims.controller.reconcile == claims.reconcile) is not is_on
+    await world.controllers.start()
+    await world.template()
+    await world.pool(1)
+    await world.claim("mine")
+    await world.served(1)
+    assert (Counting.spans > 0) is is_on

@@ -1,0 +1,111 @@
+"""The number of sandboxes of each sort, as they come, change and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sandpool.api.conditions import READY
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
+from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView
+from sandpool.controllers.metrics import SandboxCounts
+from sandpool.engine.cache import Cache
+from sandpool.engine.metrics import Metrics
+from sandpool.testing.sandboxes import sandbox, stored
+
+CONDITION = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": "", "observedGeneration": 1}
+
+
+def condition(status: str, reason: str = "") -> Object:
+    return {"conditions": [{"type": READY, "status": status, "reason": reason, **CONDITION}]}
+
+
+POOL = stored(SANDBOX_WARM_POOL, "pool")
+CLAIM = stored(SANDBOX_CLAIM, "claim")
+WARM = {
+    "labels": {LAUNCH_TYPE: "warm", CREATED_BY: "controller"},
+    "annotations": {TEMPLATE_REF: "python"},
+}
+
+
+async def shown(metrics: Metrics) -> list[str]:
+    text, _ = await metrics.render()
+    return [line for line in text.decode().splitlines() if line.startswith("agent_sandboxes{")]
+
+
+def line(**labels: str) -> str:
+    values = {
+        "created_by": "unknown",
+        "expired": "false",
+        "launch_type": "cold",
+        "namespace": "default",
+        "owned_by": "None",
+        "ready_condition": "false",
+        "sandbox_template": "unknown",
+    } | labels
+    return "agent_sandboxes{" + ",".join(f'{name}="{values[name]}"' for name in sorted(values)) + "}"
+
+
+@pytest.mark.parametrize(
+    ("object", "expected"),
+    [
+        (sandbox(), line()),
+        (sandbox(status=condition("True", "DependenciesReady")), line(ready_condition="true")),
+        (sandbox(status=condition("False", "SandboxExpired")), line(expired="true")),
+        (
+            sandbox(owner=POOL, metadata=WARM),
+            line(launch_type="warm", owned_by="SandboxWarmPool", sandbox_template="python", created_by="controller"),
+        ),
+        (sandbox(owner=CLAIM), line(owned_by="SandboxClaim")),
+        (sandbox(metadata={"labels": {LAUNCH_TYPE: "odd", CREATED_BY: "somebody"}}), line()),
+    ],
+)
+async def test_how_a_sandbox_is_counted(object: Object, expected: str) -> None:
+    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    SandboxCounts(cache, metrics)
+    cache.saw(object)
+    assert await shown(metrics) == [f"{expected} 1.0"]
+
+
+async def test_changes_are_counted_and_what_is_gone_is_not_shown() -> None:
+    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    cache.saw(sandbox("before"))
+    SandboxCounts(cache, metrics)
+    cache.saw(sandbox("after"))
+    assert await shown(metrics) == [f"{line()} 2.0"]
+    ready = sandbox("after", metadata={"resourceVersion": "2"}, status=condition("True"))
+    cache.saw(ready)
+    assert await shown(metrics) == [f"{line()} 1.0", f"{line(ready_condition='true')} 1.0"]
+    cache.saw_deletion(sandbox("before", metadata={"resourceVersion": "3"}))
+    assert await shown(metrics) == [f"{line(ready_condition='true')} 1.0"]
+
+
+STATES: tuple[dict[str, Any], ...] = (
+    {},
+    {"status": condition("True", "DependenciesReady")},
+    {"status": condition("False", "SandboxExpired")},
+    {"owner": POOL, "metadata": WARM},
+    {"owner": CLAIM, "metadata": WARM, "status": condition("True")},
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
+def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: list[tuple[int, int | None]]) -> None:
+    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    counted = SandboxCounts(cache, metrics)
+    for version, (number, state) in enumerate(steps, start=1):
+        fields: Any = {**STATES[state or 0]}
+        fields["metadata"] = {**fields.get("metadata", {}), "resourceVersion": str(version)}
+        object = sandbox(f"box-{number}", **fields)
+        if state is None:
+            cache.saw_deletion(object)
+        else:
+            cache.saw(object)
+    anew = SandboxCounts(cache, Metrics())
+    assert counted._collect() == anew._collect()
+    assert sum(counted._collect().values()) == len(cache)

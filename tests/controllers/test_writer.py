@@ -1,0 +1,192 @@
+"""What becomes of a write: the request, the cache afterwards, and what each failure means.
+
+Nothing is made a second time for what is gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import POD, SANDBOX, SANDBOX_TEMPLATE
+from sandpool.api.resource import Object
+from sandpool.api.views import TemplateView
+from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.writer import ApiWriter, Create, Delete, OwnerLivenessCheck, Patch
+from sandpool.engine.cache import Key
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.objects import new
+from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.wire import Wire
+
+BOX = Key("default", "box")
+CREATE = Create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}))
+LABEL = Patch(SANDBOX, "box", {"metadata": {"labels": {"color": "red"}}})
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield server.client()
+    await server.stop()
+
+
+@pytest.fixture
+def caches() -> Caches:
+    return Caches()
+
+
+@pytest.fixture
+def writer(client: Client, caches: Caches) -> ApiWriter:
+    return ApiWriter(client, caches, field_manager="tester")
+
+
+async def other_box(client: Client) -> Object:
+    """One that somebody else made, and the cache has not heard of."""
+    return await client.create(SANDBOX, CREATE.object, "default")
+
+
+async def test_what_was_created_is_known_at_once(writer: ApiWriter, caches: Caches) -> None:
+    answer = await writer.perform(CREATE, "default")
+
+    view = caches.sandboxes.get(BOX)
+    assert answer is not None and view is not None
+    assert view.uid == answer["metadata"]["uid"]
+    assert [each["manager"] for each in answer["metadata"]["managedFields"]] == ["tester"]
+
+
+async def test_what_exists_already_is_read_and_reported(client: Client, writer: ApiWriter, caches: Caches) -> None:
+    existing = await other_box(client)
+
+    with pytest.raises(AlreadyExists):
+        await writer.perform(CREATE, "default")
+    view = caches.sandboxes.get(BOX)
+    assert view is not None and view.uid == existing["metadata"]["uid"], "so that the next plan includes it"
+
+
+async def test_a_patch_is_known_at_once(writer: ApiWriter, caches: Caches) -> None:
+    await writer.perform(CREATE, "default")
+    await writer.perform(LABEL, "default")
+
+    view = caches.sandboxes.get(BOX)
+    assert view is not None and view.labels == {"color": "red"}
+
+
+async def test_a_status_is_patched_as_a_subresource(writer: ApiWriter, caches: Caches) -> None:
+    await writer.perform(CREATE, "default")
+    await writer.perform(Patch(SANDBOX, "box", {"status": {"nodeName": "here"}}, "status"), "default")
+
+    view = caches.sandboxes.get(BOX)
+    assert view is not None and view.status.node_name == "here"
+
+
+async def test_a_patch_of_what_is_gone_is_reported_unless_nobody_minds(writer: ApiWriter) -> None:
+    with pytest.raises(NotFound):
+        await writer.patch(LABEL, "default")
+    assert await writer.patch_if_there(LABEL, "default") is None
+
+
+async def test_what_could_not_be_patched_because_it_is_gone_is_not_tried_again(
+    client: Client, writer: ApiWriter, caches: Caches
+) -> None:
+    """Else a claim that was deleted is given one sandbox after the other until the watch tells of its end."""
+    await writer.perform(CREATE, "default")
+    await client.delete(SANDBOX, "box", "default")
+    with pytest.raises(NotFound):
+        await writer.patch(LABEL, "default")
+    assert BOX not in caches.sandboxes
+
+
+async def test_what_was_deleted_is_gone_at_once(writer: ApiWriter, caches: Caches) -> None:
+    created = await writer.create(CREATE, "default")
+    await writer.perform(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
+    assert BOX not in caches.sandboxes
+
+
+async def test_what_is_kept_by_a_finalizer_is_still_known(writer: ApiWriter, caches: Caches) -> None:
+    create = Create(SANDBOX, new(SANDBOX, "box", metadata={"finalizers": ["a.b/c"]}, spec=CREATE.object["spec"]))
+    created = await writer.create(create, "default")
+    await writer.delete(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
+
+    view = caches.sandboxes.get(BOX)
+    assert view is not None and view.deleting
+
+
+async def test_deleting_what_is_gone_is_fine_and_the_cache_forgets_it(
+    client: Client, writer: ApiWriter, caches: Caches
+) -> None:
+    created = await writer.create(CREATE, "default")
+    await client.delete(SANDBOX, "box", "default")
+
+    await writer.delete(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
+    assert BOX not in caches.sandboxes
+
+
+async def test_a_namesake_is_not_deleted(client: Client, writer: ApiWriter) -> None:
+    created = await writer.create(CREATE, "default")
+    await client.delete(SANDBOX, "box", "default")
+    await other_box(client)
+
+    with pytest.raises(Conflict):
+        await writer.delete(Delete(SANDBOX, "box", created["metadata"]["uid"]), "default")
+
+
+async def test_what_has_changed_since_it_was_looked_at_is_not_deleted(client: Client, writer: ApiWriter) -> None:
+    created = await writer.create(CREATE, "default")
+    await client.patch(SANDBOX, "box", MergePatch({"metadata": {"labels": {"claimed": "yes"}}}), "default")
+
+    metadata = created["metadata"]
+    with pytest.raises(Conflict):
+        await writer.delete(Delete(SANDBOX, "box", metadata["uid"], metadata["resourceVersion"]), "default")
+
+
+async def test_every_type_of_the_controllers_has_a_cache(writer: ApiWriter, caches: Caches) -> None:
+    await writer.create(Create(POD, new(POD, "pod", spec=pod_template()["spec"])), "default")
+    assert Key("default", "pod") in caches.pods
+
+
+async def test_what_the_cache_does_not_show_is_looked_for(client: Client, writer: ApiWriter, caches: Caches) -> None:
+    assert not await writer.refresh(SANDBOX, "box", "default")
+    await other_box(client)
+    assert await writer.refresh(SANDBOX, "box", "default")
+    assert BOX in caches.sandboxes
+
+
+NAMESPACE = "default"
+
+
+async def made(client: Client) -> TemplateView:
+    body = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
+    return TemplateView.from_object(await client.create(SANDBOX_TEMPLATE, body, NAMESPACE))
+
+
+async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path: Path) -> None:
+    server = ApiServer(tmp_path)
+    await server.start()
+    people, wire, caches = server.client(), Wire(server.client().transport), Caches()
+    owners = OwnerLivenessCheck(SANDBOX_TEMPLATE, ApiWriter(Client(wire), caches))
+    first = await made(people)
+    caches.templates.saw(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
+
+    assert await owners.may_create_for(first)
+    assert wire.requests == [], "the first time costs nothing"
+    assert await owners.may_create_for(first)
+    assert len(wire.requests) == 1
+
+    await people.delete(SANDBOX_TEMPLATE, "python", NAMESPACE)
+    assert not await owners.may_create_for(first)
+    assert key_of(first) not in caches.templates
+
+    second = await made(people)
+    assert not await owners.may_create_for(first), "that is another one"
+    assert await owners.may_create_for(second)
+    owners.forget(key_of(second))
+    asked = len(wire.requests)
+    assert await owners.may_create_for(second)
+    assert len(wire.requests) == asked
+    await server.stop()

@@ -1,0 +1,149 @@
+"""Whatever happens to a pod, in whatever order: nothing is done twice, nothing is started that is being stopped, and a
+pod that is deleted goes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.node.pods.states import Story, container
+
+from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
+from sandpool.node.pods.actions import (
+    Action,
+    Ask,
+    Discard,
+    Freeze,
+    Kill,
+    PostStart,
+    Prepare,
+    PreStop,
+    Release,
+    Signal,
+    Start,
+    Thaw,
+)
+from sandpool.node.pods.state import ContainerPhase, Problem
+
+if TYPE_CHECKING:
+    from hypothesis.strategies import DataObject
+
+HOOKS = {"postStart": {"exec": {"command": ["a"]}}, "preStop": {"exec": {"command": ["b"]}}}
+TCP = {"tcpSocket": {"port": 80}}
+WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
+
+
+class Chaos:
+    """A story in which chance decides how each action ends and when."""
+
+    def __init__(self, data: DataObject) -> None:
+        self.data = data
+        init = [container("init"), container("side", restartPolicy="Always", startupProbe=TCP)]
+        main = [container("main", lifecycle=HOOKS, readinessProbe=TCP, livenessProbe=TCP), container("other")]
+        self.story = Story(
+            metadata=WARM if self.yes() else {},
+            initContainers=init[: self.pick(0, 2)],
+            containers=main[: self.pick(1, 2)],
+            restartPolicy=data.draw(st.sampled_from(["Always", "OnFailure", "Never"])),
+            activeDeadlineSeconds=data.draw(st.sampled_from([None, 30])),
+        )
+        self.open: list[Action] = []  # begun and not ended
+        self.discarded = False
+
+    def yes(self) -> bool:
+        return self.data.draw(st.booleans())
+
+    def pick(self, least: int, most: int) -> int:
+        return self.data.draw(st.integers(least, most))
+
+    def note(self, actions: list[Action]) -> None:
+        for action in actions:
+            # The same can be asked of the next run of a container, never twice of one.
+            assert action not in self.open, f"{action} is begun while it is under way"
+            if isinstance(action, Start):
+                assert not self.story.state.stopping, "something is started that is being stopped"
+                assert not any(isinstance(each, Start) for each in self.open), "two are started at once"
+                assert self.story.state.preparation.done
+            if isinstance(action, Release | Discard):
+                assert not [
+                    each for each in self.story.state.containers.values() if each.phase is ContainerPhase.RUNNING
+                ]
+            self.open.append(action)
+        self.story.status()
+
+    def step(self) -> None:
+        """Something happens."""
+        choices = ["time", "end"] + (["finish"] * 3 if self.open else [])
+        match self.data.draw(st.sampled_from(choices)):
+            case "time":
+                self.note(self.story.passes(self.data.draw(st.sampled_from([0.05, 1.0, 12.0]))))
+            case "end":
+                self.end_one()
+            case "finish":
+                self.finish(self.open.pop(self.pick(0, len(self.open) - 1)), good=self.yes())
+
+    def running(self) -> list[str]:
+        return [name for name, each in self.story.state.containers.items() if each.phase is ContainerPhase.RUNNING]
+
+    def end_one(self) -> None:
+        if names := self.running():
+            self.end(names[self.pick(0, len(names) - 1)], self.pick(0, 1))
+
+    def end(self, name: str, code: int) -> None:
+        # What was under way in it ends with it.
+        self.open = [
+            each
+            for each in self.open
+            if not (isinstance(each, Ask | PostStart | PreStop | Signal | Kill) and each.name == name)
+        ]
+        self.note(self.story.ended(code, name))
+
+    def finish(self, action: Action, *, good: bool) -> None:
+        story, state, now = self.story, self.story.state, self.story.now
+        match action:
+            case Prepare():
+                state = state.prepared(("10.1.0.1",)) if good else state.not_prepared(Problem("FailedMount", ""), now)
+            case Start(name):
+                failed = Problem("ErrImagePull", "")
+                state = (
+                    state.started(name, f"{name}-{now.at}", "i", now) if good else state.not_started(name, failed, now)
+                )
+            case PostStart(name):
+                state = state.hook_done(name) if good else state.hook_failed(name, now)
+            case PreStop(name):
+                state = state.stop_hook_done(name, now)
+            case Ask(name, kind):
+                state = state.answered(name, kind, good, now)
+            case Signal(name) | Kill(name):
+                if name in self.running() and (good or isinstance(action, Kill)):
+                    self.end(name, 143)
+                    return
+            case Freeze():
+                state = state.froze()
+            case Thaw():
+                state = state.thawed(now)
+            case Release():
+                state = state.cleared()
+            case Discard():
+                state, self.discarded = replace(state, discarded=True, releasing=False), True
+        story.state = state
+        self.note(story.compute_plan())
+
+
+@given(st.data())
+def test_whatever_happens(data: DataObject) -> None:
+    chaos = Chaos(data)
+    chaos.note(chaos.story.compute_plan())
+    for _ in range(chaos.pick(0, 40)):
+        chaos.step()
+    chaos.note(chaos.story.deleted(chaos.pick(0, 5)))
+    for _ in range(60):
+        if chaos.discarded:
+            break
+        if chaos.open:
+            chaos.finish(chaos.open.pop(0), good=True)
+        else:
+            chaos.note(chaos.story.passes(5.0))
+    assert chaos.discarded, f"it does not go: {chaos.story.state}"

@@ -1,0 +1,243 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, POD
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client, MergePatch
+from sandpool.node.pods.downward import PodPlacement
+from sandpool.node.pods.interfaces import Owner, VolumeFailure
+from sandpool.node.runtimes.runtime import Bind
+from sandpool.node.volumes.manager import VolumeManager
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new
+
+ME = Owner(os.geteuid(), os.getegid())
+
+
+class Usage(SimpleNamespace):
+    in_use: set[str]
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def usage() -> Usage:
+    return Usage(in_use=set())
+
+
+@pytest.fixture
+def volumes(client: Client, tmp_path: Path, clock: ManualClock, usage: Usage) -> VolumeManager:
+    return VolumeManager(client, tmp_path / "volumes", PodPlacement("node"), {}, clock, usage)
+
+
+def pod(*volumes: Object, uid: str = "1") -> Object:
+    metadata = {"name": f"pod-{uid}", "namespace": "default", "uid": uid}
+    return {"metadata": metadata, "spec": {"volumes": list(volumes), "containers": [{"name": "main"}]}}
+
+
+def mounted(below: Path) -> list[str]:
+    """What is mounted there; elsewhere others may be at work."""
+    return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(below) in line]
+
+
+def mounting(*mounts: Object) -> Object:
+    return {"name": "main", "volumeMounts": list(mounts)}
+
+
+async def test_an_empty_directory(volumes: VolumeManager, tmp_path: Path) -> None:
+    prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
+    mount = {"name": "scratch", "mountPath": "/scratch", "readOnly": True, "subPath": "in"}
+    path = tmp_path / "pod/volumes/scratch"
+    assert prepared.mounts(mounting(mount), {}) == (Bind(path, "/scratch", True, "in", make=True),)
+    assert path.stat().st_mode & 0o777 == 0o777
+
+
+async def test_what_is_mounted_inside_comes_after_what_is_around_it(volumes: VolumeManager, tmp_path: Path) -> None:
+    prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
+    paths = ["/a/b/c", "/z", "/a/b/"]
+    mounts = prepared.mounts(mounting(*({"name": "scratch", "mountPath": path} for path in paths)), {})
+    assert [mount.target for mount in mounts] == ["/z", "/a/b/", "/a/b/c"]
+
+
+async def test_a_path_may_depend_on_the_environment(volumes: VolumeManager, tmp_path: Path) -> None:
+    prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
+    mount = {"name": "scratch", "mountPath": "/s", "subPathExpr": "logs/$(NAME)"}
+    (bind,) = prepared.mounts(mounting(mount), {"NAME": "me"})
+    assert isinstance(bind, Bind)
+    assert bind.subpath == "logs/me"
+    with pytest.raises(VolumeFailure, match="uses variables that are not set: NAME"):
+        prepared.mounts(mounting(mount), {"OTHER": "you"})
+
+
+async def test_a_volume_that_is_not_there_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
+    prepared = await volumes.prepare(pod(), tmp_path / "pod", ME)
+    with pytest.raises(VolumeFailure, match='there is no volume "scratch"'):
+        prepared.mounts(mounting({"name": "scratch", "mountPath": "/s"}), {})
+
+
+async def test_configuration_follows_its_object(volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+    await client.create(CONFIG_MAP, {**new(CONFIG_MAP, "config"), "data": {"key": "old"}}, "default")
+    await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
+    file = tmp_path / "pod/volumes/config/key"
+    assert file.read_text() == "old"
+    await client.patch(CONFIG_MAP, "config", MergePatch({"data": {"key": "new"}}), "default")
+    await volumes.refresh()
+    assert file.read_text() == "new"
+    await client.delete(CONFIG_MAP, "config", "default")
+    await volumes.refresh()
+    assert file.read_text() == "new", "what is gone from the API stays with who has it"
+
+
+async def test_what_a_pod_says_of_itself_follows_it(volumes: VolumeManager, tmp_path: Path) -> None:
+    """Its labels and annotations change, when it is claimed for example."""
+    labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
+    plain = pod({"name": "own", "downwardAPI": {"items": [labels]}})
+    await volumes.prepare(plain, tmp_path / "pod", ME)
+    file = tmp_path / "pod/volumes/own/labels"
+    claimed = {**plain, "metadata": {**plain["metadata"], "labels": {"claim": "mine"}}}
+    await volumes.refresh({"1": claimed})
+    assert file.read_text() == 'claim="mine"'
+    await volumes.refresh({"2": plain})
+    assert file.read_text() == 'claim="mine"', "what was last known of it holds"
+
+
+async def test_what_was_never_there_is_not_refreshed(
+    volumes: VolumeManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its pod says why it waits, and tries it again itself."""
+    with pytest.raises(VolumeFailure):
+        await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
+    await volumes.refresh()
+    assert caplog.records == []
+
+
+async def test_configuration_that_is_missing_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
+    with pytest.raises(VolumeFailure, match='configmap "config" not found'):
+        await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
+
+
+async def test_a_token_is_renewed_before_it_ends(
+    volumes: VolumeManager, client: Client, tmp_path: Path, clock: ManualClock
+) -> None:
+    spec: Object = {"containers": [{"name": "main", "image": "example.com/image"}]}
+    made = await client.create(POD, new(POD, "pod", spec=spec), "default")
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 1000}}
+    body = {**made, "spec": {**made["spec"], "volumes": [{"name": "token", "projected": {"sources": [source]}}]}}
+    await volumes.prepare(body, tmp_path / "pod", ME)
+    file = tmp_path / "pod/volumes/token/token"
+    first = file.read_text()
+    await clock.advance(799)
+    await volumes.refresh()
+    assert file.read_text() == first
+    await clock.advance(1)
+    await volumes.refresh()
+    assert file.read_text() != first
+
+
+async def test_other_kinds_are_refused_by_name(volumes: VolumeManager, tmp_path: Path) -> None:
+    for volume in ({"name": "x", "nfs": {}}, {"name": "x", "hostPath": {"path": "/etc"}}):
+        kind = next(key for key in volume if key != "name")
+        with pytest.raises(VolumeFailure, match=f'volume "x" is of a kind that is not available here: {kind}'):
+            await volumes.prepare(pod(volume), tmp_path / "pod", ME)
+
+
+async def test_what_a_path_of_the_host_is_said_to_be(volumes: VolumeManager, tmp_path: Path) -> None:
+    volumes.host_paths = True
+    (tmp_path / "file").touch()
+    for kind, path, problem in (
+        ("Directory", tmp_path, ""),
+        ("File", tmp_path / "file", ""),
+        ("", tmp_path / "file", ""),
+        ("Directory", tmp_path / "file", "is not a Directory"),
+        ("Socket", tmp_path / "file", "is not a Socket"),
+        ("File", tmp_path / "missing", "No such file"),
+    ):
+        made = pod({"name": "host", "hostPath": {"path": str(path), "type": kind}})
+        if problem:
+            with pytest.raises(VolumeFailure, match=problem):
+                await volumes.prepare(made, tmp_path / "pod", ME)
+        else:
+            prepared = await volumes.prepare(made, tmp_path / "pod", ME)
+            assert prepared.mounts(mounting({"name": "host", "mountPath": "/host"}), {}) == (Bind(path, "/host"),)
+
+
+class TestPersistent:
+    CLAIMED: ClassVar[dict[str, Any]] = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+
+    @staticmethod
+    async def make(client: Client, path: Path, phase: str = "Bound") -> None:
+        storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "volumeName": "pv"}
+        claim = new(PERSISTENT_VOLUME_CLAIM, "data", spec={**storage, "storageClassName": ""})
+        await client.create(PERSISTENT_VOLUME_CLAIM, claim, "default")
+        status = MergePatch({"status": {"phase": phase}})
+        await client.patch(PERSISTENT_VOLUME_CLAIM, "data", status, "default", subresource="status")
+        placement = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["far"]}
+        affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [placement]}]}}
+        spec = {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "local": {"path": str(path)},
+            "nodeAffinity": affinity,
+        }
+        await client.create(PERSISTENT_VOLUME, new(PERSISTENT_VOLUME, "pv", spec=spec))
+
+    async def test_the_data_of_a_claim(
+        self, volumes: VolumeManager, client: Client, tmp_path: Path, usage: Usage
+    ) -> None:
+        path = tmp_path / "volumes/pv"
+        path.mkdir(parents=True)
+        await self.make(client, path)
+        prepared = await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+        assert prepared.mounts(mounting({"name": "data", "mountPath": "/d"}), {}) == (Bind(path, "/d"),)
+        assert usage.in_use == {"pv"}
+        await volumes.release("1", tmp_path / "pod")
+        assert usage.in_use == set()
+
+    async def test_data_that_is_on_another_node(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+        await self.make(client, tmp_path / "volumes/pv")
+        with pytest.raises(VolumeFailure, match='the data of persistentvolumeclaim "data" is not here: on node far'):
+            await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+
+    async def test_one_pod_at_a_time(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+        path = tmp_path / "volumes/pv"
+        path.mkdir(parents=True)
+        await self.make(client, path)
+        await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+        with pytest.raises(VolumeFailure, match='persistent volume "pv" is mounted by pod default/pod-1'):
+            await volumes.prepare(pod(self.CLAIMED, uid="2"), tmp_path / "two", Owner(ME.uid + 1, ME.gid + 1))
+
+    async def test_what_is_in_the_way_is_said(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+        with pytest.raises(VolumeFailure, match='persistentvolumeclaim "data" not found'):
+            await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+        await self.make(client, Path("/etc"), "Pending")
+        with pytest.raises(VolumeFailure, match='"data" is not bound to a volume yet'):
+            await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+        status = MergePatch({"status": {"phase": "Bound"}})
+        await client.patch(PERSISTENT_VOLUME_CLAIM, "data", status, "default", subresource="status")
+        with pytest.raises(VolumeFailure, match="is not one of this node"):
+            await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
+
+
+@pytest.mark.isolation
+async def test_an_empty_directory_with_a_size(volumes: VolumeManager, tmp_path: Path) -> None:
+    mounts = mounted(tmp_path)
+    sized = pod(
+        {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
+        {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
+    )
+    await volumes.prepare(sized, tmp_path / "pod", Owner(12345, 12345))
+    for name, size in (("disk", 8 << 20), ("memory", 1 << 20)):
+        path = tmp_path / "pod/volumes" / name
+        assert path.stat().st_uid == 12345
+        assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= size
+    await volumes.release("1", tmp_path / "pod")
+    assert mounted(tmp_path) == mounts

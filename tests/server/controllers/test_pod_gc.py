@@ -1,0 +1,113 @@
+"""Pods whose Node does not exist."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import NODE, POD
+from sandpool.cli.nodes import Choice, nodeless
+from sandpool.kube.client import Client, MergePatch
+from sandpool.router import registration
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.objects import new, pod
+
+QUARANTINE = 40.0
+
+Passes = Callable[[float], Awaitable[None]]
+
+
+@pytest.fixture
+def client(cluster: ApiServer) -> Client:
+    return cluster.client()
+
+
+async def bound(client: Client, name: str, node: str) -> None:
+    await client.create(POD, pod(name, spec={"nodeName": node}), "default")
+
+
+async def names(client: Client) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in (await client.list(POD, "default"))["items"])
+
+
+async def test_pods_of_a_deleted_node_are_removed_at_once_after_a_while(client: Client, passes: Passes) -> None:
+    for name in ("a", "b"):
+        await client.create(NODE, new(NODE, name))
+        await bound(client, f"on-{name}", name)
+    await bound(client, "on-none", "")
+    await client.delete(POD, "on-a", "default")  # its node would have to stop it
+    await client.delete(NODE, "a")
+    await passes(QUARANTINE - 1)
+    assert await names(client) == ["on-a", "on-b", "on-none"]
+    await passes(2)
+    assert await names(client) == ["on-b", "on-none"]
+
+
+async def test_a_node_that_comes_back_keeps_its_pods(client: Client, passes: Passes) -> None:
+    await client.create(NODE, new(NODE, "a"))
+    await bound(client, "on-a", "a")
+    for _ in range(3):
+        await client.delete(NODE, "a")
+        await passes(QUARANTINE / 2)
+        await client.create(NODE, new(NODE, "a"))
+        await passes(1)
+    await client.delete(NODE, "a")
+    await passes(QUARANTINE - 1)
+    assert await names(client) == ["on-a"]
+    await passes(2)
+    assert await names(client) == []
+
+
+async def test_a_pod_for_a_node_that_never_was(client: Client, passes: Passes) -> None:
+    await bound(client, "lost", "never")
+    await passes(QUARANTINE)
+    assert await names(client) == []
+    await bound(client, "lost", "never")
+    await passes(QUARANTINE)
+    assert await names(client) == []
+
+
+async def test_a_pod_that_a_finalizer_holds_keeps_no_other(client: Client, passes: Passes) -> None:
+    held = pod("held", metadata={"finalizers": ["example.com/hold"]}, spec={"nodeName": "never"})
+    await client.create(POD, held, "default")
+    await passes(QUARANTINE)
+    await passes(2 * QUARANTINE)
+    await bound(client, "lost", "never")
+    await passes(QUARANTINE)
+    assert await names(client) == ["held"]
+    await client.patch(POD, "held", MergePatch({"metadata": {"finalizers": None}}), "default")
+    assert await names(client) == []
+
+
+async def test_a_new_server_looks_at_what_is_there(cluster: ApiServer, passes: Passes) -> None:
+    client = cluster.client()
+    await client.create(NODE, new(NODE, "a"))
+    await bound(client, "on-a", "a")
+    await bound(client, "lost", "gone")
+    await cluster.stop()
+    await cluster.start()
+    await passes(QUARANTINE)
+    assert await names(cluster.client()) == ["on-a"]
+
+
+async def test_some_pods_need_no_node(client: Client, passes: Passes) -> None:
+    await bound(client, "router", "nowhere")
+    await passes(10 * QUARANTINE)
+    assert await names(client) == ["router"]
+
+
+async def test_without_being_told_nothing_is_removed(tmp_path: Path, clock: ManualClock) -> None:
+    server = ApiServer(tmp_path, clock=clock)
+    await server.start()
+    await bound(server.client(), "lost", "gone")
+    await clock.advance(10 * QUARANTINE)
+    assert await names(server.client()) == ["lost"]
+    await server.stop()
+
+
+def test_what_has_no_node_on_one_machine() -> None:
+    choice = Choice(2, False, 1000, None, None, False, False, False)
+    assert nodeless(choice) == {registration.NODE, "simulated-1", "simulated-2"}

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import pytest
+
+from sandpool.server.request.request_info import RequestInfo, parse, truthy
+
+
+def resource(path: str, verb: str, **attributes: object) -> RequestInfo:
+    return RequestInfo(path, verb, True, **{"version": "v1", **attributes})  # type: ignore[arg-type]
+
+
+POD = {"resource": "pods", "namespace": "ns", "name": "p"}
+
+
+@pytest.mark.parametrize(
+    "method, path, verb, attributes",
+    [
+        ("GET", "/api/v1/pods", "list", {"resource": "pods"}),
+        ("HEAD", "/api/v1/pods", "list", {"resource": "pods"}),
+        ("GET", "/api/v1/pods/", "list", {"resource": "pods"}),
+        ("GET", "/api/v1/namespaces/ns/pods", "list", {"resource": "pods", "namespace": "ns"}),
+        ("POST", "/api/v1/namespaces/ns/pods", "create", {"resource": "pods", "namespace": "ns"}),
+        ("DELETE", "/api/v1/namespaces/ns/pods", "deletecollection", {"resource": "pods", "namespace": "ns"}),
+        ("GET", "/api/v1/namespaces/ns/pods/p", "get", POD),
+        ("PUT", "/api/v1/namespaces/ns/pods/p", "update", POD),
+        ("PATCH", "/api/v1/namespaces/ns/pods/p", "patch", POD),
+        ("DELETE", "/api/v1/namespaces/ns/pods/p", "delete", POD),
+        ("OPTIONS", "/api/v1/namespaces/ns/pods/p", "options", POD),
+        ("PUT", "/api/v1/namespaces/ns/pods/p/status", "update", {**POD, "subresource": "status"}),
+        ("POST", "/api/v1/namespaces/ns/pods/p/binding", "create", {**POD, "subresource": "binding"}),
+        ("GET", "/api/v1/namespaces/ns/pods/p/proxy/a/b", "get", {**POD, "subresource": "proxy", "rest": ("a", "b")}),
+        # A namespace is an object, and the place of others.
+        ("GET", "/api/v1/namespaces", "list", {"resource": "namespaces"}),
+        ("GET", "/api/v1/namespaces/ns", "get", {"resource": "namespaces", "namespace": "ns", "name": "ns"}),
+        ("PUT", "/api/v1/namespaces/ns/finalize", "update", {"resource": "namespaces", "subresource": "finalize"}),
+        ("PATCH", "/api/v1/namespaces/ns/status", "patch", {"resource": "namespaces", "subresource": "status"}),
+        # The old spelling of a watch.
+        ("GET", "/api/v1/watch/pods", "watch", {"resource": "pods"}),
+        ("GET", "/api/v1/watch/namespaces/ns/pods", "watch", {"resource": "pods", "namespace": "ns"}),
+        ("GET", "/api/v1/watch/namespaces/ns/pods/p", "watch", POD),
+        ("GET", "/api/v1/watch", "list", {"resource": "watch"}),
+        # Names are decoded after the path was taken apart.
+        ("GET", "/api/v1/namespaces/ns/pods/a%2Fb", "get", {**POD, "name": "a/b"}),
+        ("GET", "/api/v1/namespaces/ns/pods/a%20b%25", "get", {**POD, "name": "a b%"}),
+        ("GET", "/api/v1/namespaces/n%73/pods/p", "get", POD),
+        ("GET", "/api/v1/namespaces/ns/pods/%", "get", {**POD, "name": "%"}),
+        # Empty segments are segments: nothing is found under an empty name by accident.
+        ("GET", "/api/v1//pods", "get", {"resource": "", "name": "pods"}),
+        ("GET", "//api/v1/pods", "list", {"resource": "pods"}),
+    ],
+)
+def test_resources(method: str, path: str, verb: str, attributes: dict[str, object]) -> None:
+    if attributes.get("subresource") in ("finalize", "status") and attributes["resource"] == "namespaces":
+        attributes = {**attributes, "namespace": "ns", "name": "ns"}
+    assert parse(method, path, {}) == resource(path, verb, **attributes)
+
+
+def test_a_group_and_its_version() -> None:
+    info = parse("GET", "/apis/apps/v1/namespaces/ns/deployments/d/scale", {})
+    assert (info.group, info.version, info.resource, info.subresource) == ("apps", "v1", "deployments", "scale")
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "/api", "/api/v1", "/apis", "/apis/apps", "/apis/apps/v1", "/readyz", "/v1/x"]
+)
+def test_paths_of_documents_have_their_method_as_verb(path: str) -> None:
+    assert parse("GET", path, {}) == RequestInfo(path, "get")
+
+
+@pytest.mark.parametrize(
+    "path, query, verb",
+    [
+        ("/api/v1/pods", {"watch": "true"}, "watch"),
+        ("/api/v1/pods", {"watch": "1"}, "watch"),
+        ("/api/v1/pods", {"watch": ""}, "watch"),
+        ("/api/v1/pods", {"watch": "0"}, "list"),
+        ("/api/v1/pods", {"watch": "False"}, "list"),
+        ("/api/v1/namespaces/ns/pods/p", {"watch": "true"}, "get"),
+    ],
+)
+def test_only_a_collection_is_watched_by_query(path: str, query: dict[str, str], verb: str) -> None:
+    assert parse("GET", path, query).verb == verb
+
+
+def test_a_create_is_never_a_watch() -> None:
+    assert parse("POST", "/api/v1/namespaces/ns/pods", {"watch": "true"}).verb == "create"
+
+
+@pytest.mark.parametrize(
+    "text, expected", [(None, False), ("0", False), ("false", False), ("FALSE", False), ("", True), ("f", True)]
+)
+def test_only_zero_and_false_are_false(text: str | None, expected: bool) -> None:
+    assert truthy(text) is expected

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP
+from sandpool.kube.client import Client
+from sandpool.kube.errors import BadRequest, NotAcceptable
+from sandpool.kube.transport import MERGE_PATCH
+from sandpool.server.api_server import ApiServer
+from sandpool.server.auth.tokens import ADMIN
+from sandpool.server.request.messages import Response, ServerRequest
+from sandpool.server.request.views import warning
+from sandpool.testing.definitions import install
+from sandpool.testing.objects import custom_type, definition, new
+
+WIDGET = custom_type("example.com")
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+METADATA = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+METADATA_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+
+
+async def ask(server: ApiServer, path: str, accept: str = "", method: str = "GET", **more: Any) -> Response:
+    headers = {"accept": accept, "content-type": more.pop("content_type", "")}
+    return await server.handler.handle(ServerRequest(method, path, ADMIN, headers=headers, **more))
+
+
+async def test_stored_bytes_go_out_as_they_are(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    entry = server.store.get("configmaps", ("default", "a"))
+    assert entry is not None
+    answer = await ask(server, CONFIG_MAP.path("default", "a"))
+    assert answer.encoded is entry.encoded
+
+
+async def test_items_of_a_list_say_what_they_are_only_if_they_are_custom(server: ApiServer, client: Client) -> None:
+    await install(client, definition(WIDGET))
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
+    await client.create(WIDGET, new(WIDGET, "w"), "default")
+    maps = (await ask(server, CONFIG_MAP.path("default"))).decode()
+    assert (maps["kind"], maps["apiVersion"]) == ("ConfigMapList", "v1")
+    assert list(maps["items"][0]) == ["metadata", "data"] or set(maps["items"][0]) == {"metadata", "data"}
+    widgets = (await ask(server, WIDGET.path("default"))).decode()
+    assert [item["kind"] for item in widgets["items"]] == ["Widget"]
+
+
+async def test_an_empty_list_is_a_list(server: ApiServer) -> None:
+    assert (await ask(server, CONFIG_MAP.path("default"))).decode()["items"] == []
+
+
+async def test_tables_and_metadata(server: ApiServer, client: Client) -> None:
+    created = await client.create(CONFIG_MAP, new(CONFIG_MAP, "a", data={"k": "v"}), "default")
+    table = (await ask(server, CONFIG_MAP.path("default", "a"), TABLE)).decode()
+    assert table["kind"] == "Table"
+    assert table["rows"][0]["cells"][:2] == ["a", 1]
+    only = (await ask(server, CONFIG_MAP.path("default", "a"), METADATA)).decode()
+    assert only["kind"] == "PartialObjectMetadata"
+    assert only["metadata"] == created["metadata"]
+    assert "data" not in only
+    listed = (await ask(server, CONFIG_MAP.path("default"), METADATA_LIST)).decode()
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["a"]
+
+
+async def test_a_write_is_shown_in_the_form_asked_for(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    path = CONFIG_MAP.path("default", "a")
+    answer = await ask(server, path, METADATA, "PATCH", body=b'{"data":{"k":"v"}}', content_type=MERGE_PATCH)
+    assert answer.decode()["kind"] == "PartialObjectMetadata"
+
+
+async def test_what_cannot_be_shown_is_refused(server: ApiServer) -> None:
+    with pytest.raises(NotAcceptable):
+        await ask(server, CONFIG_MAP.path("default"), "text/html")
+    with pytest.raises(BadRequest):
+        await ask(server, CONFIG_MAP.path("default"), TABLE, query={"includeObject": "x"})
+
+
+async def test_a_write_comes_with_its_warnings(server: ApiServer) -> None:
+    body = b'{"metadata":{"name":"a"},"non\\u0000sense":1}'
+    answer = await ask(server, CONFIG_MAP.path("default"), method="POST", body=body)
+    assert answer.headers == [("Warning", '299 - "unknown field \\"non sense\\""')]
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("plain", '299 - "plain"'),
+        ('a "b" \\', '299 - "a \\"b\\" \\\\"'),
+        ("a\r\nSet-Cookie: b\0\x7f", '299 - "a  Set-Cookie: b  "'),
+        ("é", '299 - "é"'),
+    ],
+)
+def test_a_warning_is_one_line_that_every_client_accepts(text: str, value: str) -> None:
+    assert warning(text) == ("Warning", value)

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, NAMESPACE
+from sandpool.api.resource import Object
+from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Conflict, Expired, Forbidden, Invalid, NotFound
+from sandpool.kube.transport import Request
+from sandpool.server.api_server import ApiServer
+from sandpool.server.auth.tokens import ADMIN
+from sandpool.server.http.cycle import RequestCycle
+from sandpool.server.request.messages import User
+from sandpool.server.serving.inprocess import InProcessTransport, as_received
+from sandpool.testing.objects import new
+from sandpool.testing.watching import drain
+
+
+async def test_what_the_server_keeps_is_not_in_the_hands_of_the_caller(client: Client) -> None:
+    mine: Object = new(CONFIG_MAP, "a", data={"k": "v"})
+    await client.create(CONFIG_MAP, mine, "default")
+    mine["data"]["k"] = "changed"
+    assert (await client.get(CONFIG_MAP, "a", "default"))["data"] == {"k": "v"}
+
+
+async def test_bytes_are_sent_as_they_are(client: Client) -> None:
+    path = CONFIG_MAP.path("default")
+    body = b"kind: ConfigMap\napiVersion: v1\nmetadata: {name: a}"
+    created = await client.transport.request(Request("POST", path, body=body, content_type="application/yaml"))
+    assert created["metadata"]["name"] == "a"
+
+
+async def test_errors_are_those_of_a_client_on_the_network(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    with pytest.raises(AlreadyExists):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAP, "b", "default")
+    with pytest.raises(Conflict):
+        await client.patch(CONFIG_MAP, "a", MergePatch({"metadata": {"resourceVersion": "1"}}), "default")
+    with pytest.raises(Invalid):
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "A_"), "default")
+    with pytest.raises(BadRequest):
+        await client.list(CONFIG_MAP, label_selector="a in (")
+    with pytest.raises(Forbidden):
+        await server.client(User("nobody")).list(CONFIG_MAP)
+
+
+def test_an_error_of_the_server_s_own_making_arrives_as_its_status_says() -> None:
+    class Special(BadRequest):
+        pass
+
+    received = as_received(Special("why"))
+    assert type(received) is BadRequest
+    assert (received.message, received.code) == ("why", 400)
+
+
+async def test_a_watch_is_not_a_request(server: ApiServer, client: Client) -> None:
+    with pytest.raises(ValueError, match="stream"):
+        await client.transport.request(Request("GET", CONFIG_MAP.path(), {"watch": "true"}))
+    assert len(server.store.resource_store("configmaps").hub) == 0
+
+
+async def test_a_request_is_not_a_watch(client: Client) -> None:
+    with pytest.raises(ApiError, match="single document"):
+        await anext(client.transport.stream(Request("GET", CONFIG_MAP.path())))
+
+
+async def test_an_error_event_is_raised(server: ApiServer, client: Client) -> None:
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    server.store.compact("configmaps")
+    with pytest.raises(Expired):
+        await anext(client.watch(CONFIG_MAP, resource_version="1"))
+
+
+async def test_closing_ends_streams_and_refuses_requests(server: ApiServer) -> None:
+    client = server.client()
+    stream = client.watch(NAMESPACE)
+    await anext(stream)
+    following = asyncio.create_task(drain(stream))
+    await asyncio.sleep(0)
+    await client.transport.close()
+    await asyncio.wait_for(following, 5)
+    assert len(server.store.resource_store("namespaces").hub) == 0
+    with pytest.raises(ConnectionError):
+        await client.list(NAMESPACE)
+
+
+async def test_leaving_a_stream_ends_its_subscription(server: ApiServer, client: Client) -> None:
+    stream = client.watch(NAMESPACE)
+    await anext(stream)
+    assert len(server.store.resource_store("namespaces").hub) == 1
+    await stream.aclose()  # type: ignore[attr-defined]
+    assert len(server.store.resource_store("namespaces").hub) == 0
+
+
+class Records:
+    """An audit log that is a list."""
+
+    def __init__(self) -> None:
+        self.entries: list[tuple[str, str, str, int, str]] = []
+
+    def record(self, cycle: RequestCycle, status: int, message: str, seconds: float) -> None:
+        request = cycle.request
+        self.entries.append((request.user.name, request.method, request.headers["user-agent"], status, message))
+
+
+async def test_every_request_is_recorded_with_its_fate(server: ApiServer) -> None:
+    records: Any = Records()
+    transport = InProcessTransport(server.handler, ADMIN, clock=SystemClock(), audit=records, user_agent="me")
+    client = Client(transport)
+    await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+    with pytest.raises(NotFound):
+        await client.get(CONFIG_MAP, "b", "default")
+    assert records.entries == [
+        ("sandpool-admin", "POST", "me", 201, ""),
+        ("sandpool-admin", "GET", "me", 404, 'configmaps "b" not found'),
+    ]
+
+
+async def test_a_caller_who_tries_again_at_once_keeps_nobody_waiting(client: Client) -> None:
+    """Over a network every refusal takes time in which others get on. Here it takes a turn of the loop."""
+
+    async def create_later() -> None:
+        await asyncio.sleep(0)
+        await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), "default")
+
+    creating = asyncio.create_task(create_later())
+    for _ in range(100_000):
+        try:
+            await client.get(CONFIG_MAP, "a", "default")
+            break
+        except NotFound:
+            continue
+    await creating
