@@ -5,11 +5,11 @@ from __future__ import annotations
 from ipaddress import IPv4Network, ip_address, ip_network
 
 import pytest
-from sandpool.controllers.template.policy import policy_spec
 
 from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
+from sandpool.controllers.template.network_policy import policy_spec
 from sandpool.node.network import ruleset
 from sandpool.node.network.policy import Block, Compiler, Endpoint
 from sandpool.node.network.special_ranges import egress_exceptions, without_overlaps
