@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.kinds import SANDBOX_TEMPLATE
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
-from sandpool.controllers.template.network_policy import policy_spec
+from sandpool.controllers.template.network_policy import network_policy_spec
 from sandpool.node.network import ruleset
 from sandpool.node.network.policy import Block, Compiler, Endpoint
 from sandpool.node.network.special_ranges import egress_exceptions, without_overlaps
@@ -37,7 +37,7 @@ POD = Endpoint("default", "pod", "10.231.0.8", {"agents.x-k8s.io/sandbox-templat
 
 def default_policy() -> Object:
     template = new(SANDBOX_TEMPLATE, "template", spec={"podTemplate": {"spec": {"containers": []}}})
-    return policy_spec(TemplateView.from_object(template))
+    return network_policy_spec(TemplateView.from_object(template))
 
 
 def default_egress() -> dict[str, Block]:
