@@ -20,19 +20,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
-from typing import Final, TypeVar
-
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
 from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
-from sandpool.node.network.dns import Address, DnsServer, Resolve
+from sandpool.node.network.dns import DnsServer, ResolveName, ServerAddress
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.pod_cidr import RANGES
 from sandpool.node.network.policy import Endpoint, Port
 from sandpool.node.pods.interfaces import Attachment, NetworkFailure
+from typing import Final, TypeVar
 
 T = TypeVar("T")
 
@@ -77,8 +76,8 @@ class Settings:
     instance: str = ""
     uid: int = 0  # whose processes on the node may connect to pods
     host: Path | None = None
-    resolve: Resolve | None = None  # names for pods; None: no DNS of our own
-    name_servers: tuple[Address, ...] = ()
+    resolve: ResolveName | None = None  # names for pods; None: no DNS of our own
+    name_servers: tuple[ServerAddress, ...] = ()
 
     @property
     def plan(self) -> links.Plan:
