@@ -15,15 +15,12 @@ import shlex
 import signal
 import sys
 import tempfile
-from pathlib import Path
-from random import Random
-from typing import Any, Final, get_args
-
 import uvloop
-
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
 from benchmarks.targets import Measured, failures, figures
+from pathlib import Path
+from random import Random
 from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
@@ -31,9 +28,10 @@ from sandpool.bench.html_report import page
 from sandpool.bench.load import Tell
 from sandpool.bench.report import document, stored_figures, tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
+from typing import Any, Final, get_args
 
 # Seconds after which a claim that was not served counts as lost. On a busy machine the last may wait for minutes.
 _PATIENCE: Final = 300.0
@@ -91,8 +89,8 @@ def options() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = options().parse_args()
-    logs.configure(logs.TEXT)
-    command = shlex.join(["python", "-m", "benchmarks.kubernetes", *sys.argv[1:]])
+    configure_logging(TEXT)
+    command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         try:
             measured = uvloop.run(run(given, Path(directory), say))

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.metrics import (
-    CLAIM_CONTROLLER_STARTUP_LATENCY,
-    CLAIM_CREATIONS,
-    CLAIM_STARTUP_LATENCY,
-    CLIENT_CLAIM_STARTUP_LATENCY,
-    CREATION_LATENCY,
-    Metric,
-)
+from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, CLAIM_STARTUP_LATENCY, CLIENT_CLAIM_STARTUP_LATENCY, CREATION_LATENCY, Metric
 from sandpool.api.views import parse_time
 from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request
@@ -33,12 +25,12 @@ HISTOGRAMS = (
 
 def observed(world: World, metric: Metric) -> dict[tuple[str, ...], tuple[int, float]]:
     """How often something was observed and what it sums up to, by labels."""
-    series = world.controllers.metrics.distribution(metric).copy().series
+    series = world.controllers.metrics.histogram(metric).copy().series
     return {values: (sum(counts), total) for values, counts, total in series}
 
 
 def counted(world: World) -> Mapping[tuple[str, ...], float]:
-    return dict(world.controllers.metrics.count(CLAIM_CREATIONS).copy().samples)
+    return dict(world.controllers.metrics.counter(CLAIM_CREATIONS).copy().samples)
 
 
 def nano(moment: datetime) -> str:

@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import pytest
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import product
-
-import pytest
-
 from sandpool.api import labels
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import (
-    CONFIG_MAP,
-    NAMESPACE,
-    POD,
-    RUNTIME_CLASS,
-    SANDBOX,
-    SANDBOX_CLAIM,
-    SANDBOX_TEMPLATE,
-    SANDBOX_WARM_POOL,
-)
+from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, RUNTIME_CLASS, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, SANDBOX_NAME, TEMPLATE_HASH, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request

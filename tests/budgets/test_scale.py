@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
+import orjson
+import pytest
 import sys
 import time
 import tracemalloc
@@ -17,20 +19,16 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-
-import orjson
-import pytest
-
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
+from types import FrameType
 
 SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
 
@@ -120,8 +118,8 @@ async def join(world: QuietWorld, mould: Mould, first: int, count: int) -> None:
     """Into the caches of the controllers. The API knows nothing of them, and is never asked about them."""
     caches = world.controllers.caches
     for sandbox, pod in mould.cast(first, count, dying=True):
-        caches[SANDBOX].wrote(sandbox)
-        caches[POD].wrote(pod)
+        caches[SANDBOX].record_write(sandbox)
+        caches[POD].record_write(pod)
     for controller in (world.controllers.sandboxes.controller, world.controllers.claims.controller):
         await controller.queue.settled()
     gc.collect()
@@ -182,8 +180,8 @@ async def test_a_sandbox_with_its_pod_takes_six_kibibytes_in_the_caches(world: Q
 
     def fill(first: int, count: int) -> int:
         for sandbox, pod in mould.cast(first, count):
-            caches[SANDBOX].wrote(sandbox)
-            caches[POD].wrote(pod)
+            caches[SANDBOX].record_write(sandbox)
+            caches[POD].record_write(pod)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import pytest
 import re
 import socket
 import subprocess
 import sys
+from click.testing import CliRunner
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
-from click.testing import CliRunner
-
 from sandpool.bench.child_process import Component
 from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.controller import Options, controller
 from sandpool.cli.foreign import WITHOUT_EFFECT
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.lease import LeaseLost, Terms
+from sandpool.engine.leaderelection import LeaseLost, LeaseTiming
 
 # An address at which nobody answers: port 1 of loopback is reserved and unused.
 KUBECONFIG = {
@@ -72,7 +70,7 @@ def test_defaults(kubeconfig: Path, understood: list[tuple[Options, ControllerOp
     [(options, settings)] = understood
     assert (options.metrics_address, options.health_address) == (":8080", ":8081")
     assert (options.qps, options.burst, options.tracing) == (-1, 10, False)
-    assert options.terms == Terms(15, 10, 2)
+    assert options.terms == LeaseTiming(15, 10, 2)
     assert options.election_namespace == "ours"
     expected = ControllerOptions(instance=socket.gethostname())
     assert settings == expected, "the flags' defaults are those of the settings"

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
+import aiohttp
 import asyncio
 import logging
+import orjson
+import pytest
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from random import Random
-
-import aiohttp
-import orjson
-import pytest
-
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ProcessOptions
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election, LeaseLost
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
+from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
@@ -46,7 +44,7 @@ class Replica:
         self.clock = clock
         self.wire = FaultyTransport(server.client(name=name).transport)
         self.voting = FaultyTransport(server.client(name=name).transport)
-        election = Election(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
+        election = LeaderElector(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
         self.process = ControllerProcess(self.wire, clock, Random(1), election=election)
 
     def works(self) -> bool:
@@ -238,7 +236,7 @@ async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer)
 
 
 async def test_passes_are_noted_if_anybody_wants_to_know(server: ApiServer, tmp_path: Path) -> None:
-    log = LineLog(tmp_path / "passes.log")
+    log = JsonlWriter(tmp_path / "passes.log")
     clock = SystemClock()
     process = ControllerProcess(server.client(name="controllers").transport, clock, Random(1), passes=log)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractContextManager
-from typing import Any
-
 import pytest
-
+from contextlib import AbstractContextManager
 from sandpool.api.kinds import EVENT, POD
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.reflector import Reflector
+from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import pod
 from sandpool.testing.waiting import WITHIN
 from sandpool.testing.world import World, owners
+from typing import Any
 
 
 @pytest.mark.parametrize("grace", [10.0, 0.0], ids=["passes finish", "passes are cut off"])

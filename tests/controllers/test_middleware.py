@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from pathlib import Path
-from random import Random
-from typing import Any
-
 import orjson
 import pytest
-
+from pathlib import Path
+from random import Random
 from sandpool.controllers.middleware import with_reconcile_log
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
 from sandpool.testing.clock import ManualClock
+from typing import Any
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 
@@ -91,7 +89,7 @@ BOX = Key("ns", "box")
 
 
 async def note(path: Path, ends: Result | Exception) -> Any:
-    clock, log = ManualClock(), LineLog(path)
+    clock, log = ManualClock(), JsonlWriter(path)
 
     async def reconcile(key: Key) -> Result:
         assert key == BOX

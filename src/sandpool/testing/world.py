@@ -12,14 +12,12 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
-from typing import Any, TypeVar
-
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.explain.audit import Asked
 from sandpool.kube.client import Client, MergePatch
@@ -32,6 +30,7 @@ from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.quiescence import Quiescence
 from sandpool.testing.waiting import WITHIN, until
+from typing import Any, TypeVar
 
 NAMESPACE = "default"
 WRITES = ("POST", "PATCH", "DELETE", "PUT")

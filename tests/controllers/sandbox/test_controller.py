@@ -3,45 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import pytest
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import pytest
-
 from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
-from sandpool.api.labels import (
-    ADOPTABLE,
-    CREATED_BY,
-    LAUNCH_TYPE,
-    POD_NAME,
-    SANDBOX_NAME_HASH,
-    TRACE_CONTEXT,
-    WARM_POOL,
-)
+from sandpool.api.labels import ADOPTABLE, CREATED_BY, LAUNCH_TYPE, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.events import EventRecorder
 from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.node.simulated import Fate, NO_NODE, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
+from typing import Any
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -58,7 +48,7 @@ class Rig:
         self.events_wire = FaultyTransport(server.client(name="events").transport)
         self.node = SimulatedNode(Client(self.node_transport), clock, name="node-1")
         self.caches = Caches()
-        self.recorder = Recorder(Client(self.events_wire), clock, "test")
+        self.recorder = EventRecorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
         self.informers = InformerSet(self.caches, controller, clock, Random(0))
         self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
@@ -596,13 +586,13 @@ async def test_what_is_collected_with_its_sandbox_is_not_made_on_and_on(rig: Rig
         await rig.wait(1)
     rig.writes()
     caches, key = Caches(), Key("default", "box")
-    caches.sandboxes.saw(box)
+    caches.sandboxes.observe(box)
     lagging = SandboxController(Client(rig.wire), caches, rig.recorder, rig.clock, Random(0))
     await lagging.reconcile(key)
     assert rig.writes() == ["POST pods", "POST services"]
     for cache in (caches.pods, caches.services):
         [child] = list(cache)
-        cache.deleted(key, child.uid)
+        cache.record_deletion(key, child.uid)
 
     await lagging.reconcile(key)
     assert rig.writes() == []

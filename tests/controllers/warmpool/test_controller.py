@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
-from typing import Any
-
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.names import generate_name
@@ -16,9 +14,9 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.cache import Key
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.cache.store import Key
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
@@ -29,6 +27,7 @@ from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
 from tests.support.claim_objects import warm_pool
 from tests.support.sandbox_objects import template
+from typing import Any
 
 
 def image_of(box: Object) -> str:
@@ -294,19 +293,19 @@ class Deaf:
 async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often() -> None:
     clock, api, caches = ManualClock(), Deaf(), Caches()
     client = Client(api)
-    caches.templates.saw(template())
+    caches.templates.observe(template())
     pools = WarmPoolController(
         caches,
         TemplateRevisions(caches),
         ApiWriter(client, caches),
-        Recorder(client, clock, "test"),
-        Metrics(),
+        EventRecorder(client, clock, "test"),
+        MetricsRegistry(),
         clock,
         Random(0),
     )
     empty = warm_pool()
     empty["spec"]["replicas"] = 0
-    caches.pools.saw(empty)
+    caches.pools.observe(empty)
     task = asyncio.create_task(pools.controller.run())
     await clock.advance(900)
     task.cancel()

@@ -11,14 +11,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from contextvars import Context
-from typing import Any, cast
-
-from sandpool.engine import logs
+from sandpool.engine.logging import _context
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.simulation.api import WRITER
 from sandpool.testing.simulation.network_faults import Fate, Weather
 from sandpool.testing.simulation.trace import Trace
+from typing import Any, cast
 
 
 class SimulatedWire:
@@ -139,7 +138,7 @@ class SimulatedWire:
         self.cut()
 
     def _writer(self) -> str:
-        about = logs._about.get()
+        about = _context.get()
         return f"{about.get('controller')} {about.get('key')}" if about else self.owner
 
 

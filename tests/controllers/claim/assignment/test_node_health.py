@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from random import Random
-from typing import Any
-
 import pytest
-
+from random import Random
 from sandpool.api.kinds import NODE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views import NodeView, SandboxView
 from sandpool.controllers.claim.assignment.assigner import Assigner
-from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, SUSPECT, NodeHealth, has_failed
+from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, NodeHealth, SUSPECT, has_failed
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 from sandpool.controllers.claim.offering import CandidateFeed
 from sandpool.controllers.informers import Caches
@@ -24,6 +21,7 @@ from sandpool.testing.objects import new
 from sandpool.testing.world import NAMESPACE, World
 from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import sandbox, stored, template
+from typing import Any
 
 POOL = warm_pool()
 
@@ -191,20 +189,20 @@ class Scene:
         self.assigner = Assigner(lambda claim: None)
         self.node_health = NodeHealth(self.clock, self.assigner.deprioritize, self.assigner.restore)
         self._version = 10
-        self.caches.templates.saw(template())
-        self.caches.pools.saw(POOL)
+        self.caches.templates.observe(template())
+        self.caches.pools.observe(POOL)
         CandidateFeed(self.caches, TemplateRevisions(self.caches), self.assigner, self.node_health)
 
     def member(self, name: str, node: str, status: Object | None = None) -> None:
         self._version += 1
         member = pool_member(name, pool=POOL, status=status or ready_status(node=node))
         member["metadata"]["resourceVersion"] = str(self._version)
-        self.caches.sandboxes.saw(member)
+        self.caches.sandboxes.observe(member)
 
     def node(self, name: str, *, cordoned: bool) -> None:
         self._version += 1
         whole = new(NODE, name, spec={"unschedulable": cordoned}, metadata={"resourceVersion": str(self._version)})
-        self.caches.nodes.saw(whole)
+        self.caches.nodes.observe(whole)
 
     def take(self, *claims: str) -> list[str]:
         pool = ("default", "pool")
