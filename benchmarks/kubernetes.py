@@ -15,12 +15,15 @@ import shlex
 import signal
 import sys
 import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any, Final, get_args
+
 import uvloop
+
 from benchmarks.installation import installation
 from benchmarks.restart import Restart, count, restart
 from benchmarks.targets import Measured, failures, figures
-from pathlib import Path
-from random import Random
 from sandpool.api.sandbox_spec import Profile
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.figures import table
@@ -31,7 +34,6 @@ from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
-from typing import Any, Final, get_args
 
 # Seconds after which a claim that was not served counts as lost. On a busy machine the last may wait for minutes.
 _PATIENCE: Final = 300.0

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
+
 from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, CLAIM_STARTUP_LATENCY, CLIENT_CLAIM_STARTUP_LATENCY, CREATION_LATENCY, Metric
+from sandpool.api.metrics import (
+    CLAIM_CONTROLLER_STARTUP_LATENCY,
+    CLAIM_CREATIONS,
+    CLAIM_STARTUP_LATENCY,
+    CLIENT_CLAIM_STARTUP_LATENCY,
+    CREATION_LATENCY,
+    Metric,
+)
 from sandpool.api.views import parse_time
 from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import product
+
+import pytest
+
 from sandpool.api import labels
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, RUNTIME_CLASS, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
+from sandpool.api.kinds import (
+    CONFIG_MAP,
+    NAMESPACE,
+    POD,
+    RUNTIME_CLASS,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+)
 from sandpool.api.labels import LAUNCH_TYPE, SANDBOX_NAME, TEMPLATE_HASH, TEMPLATE_REF_HASH, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object

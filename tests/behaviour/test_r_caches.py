@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+
 import orjson
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import RawTestServer
+
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
-from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, CLAIM_STARTUP_LATENCY, CLIENT_CLAIM_STARTUP_LATENCY, CREATION_LATENCY, Metric
+from sandpool.api.metrics import (
+    CLAIM_CONTROLLER_STARTUP_LATENCY,
+    CLAIM_CREATIONS,
+    CLAIM_STARTUP_LATENCY,
+    CLIENT_CLAIM_STARTUP_LATENCY,
+    CREATION_LATENCY,
+    Metric,
+)
 from sandpool.controllers.manager import ControllerManager
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.connection import Connection

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from collections import Counter
 from dataclasses import replace
+
+import pytest
+
 from sandpool.api.conditions import AVAILABLE, PROGRESSING, is_ready
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CREATIONS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from sandpool.api.events import claim_expired
 from sandpool.api.kinds import EVENT, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVICE
 from sandpool.api.names import network_policy_name

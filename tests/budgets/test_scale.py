@@ -10,8 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import math
-import orjson
-import pytest
 import sys
 import time
 import tracemalloc
@@ -19,6 +17,11 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
+
+import orjson
+import pytest
+
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
@@ -28,7 +31,6 @@ from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
 from sandpool.engine.cache.store import Key
 from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
-from types import FrameType
 
 SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import pytest
 import re
 import socket
 import subprocess
 import sys
-from click.testing import CliRunner
 from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
 from sandpool.bench.child_process import Component
 from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.controller import Options, controller

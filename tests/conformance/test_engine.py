@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+
 from sandpool.api.events import claim_expired
 from sandpool.api.kinds import CONFIG_MAP, EVENT, LEASE
 from sandpool.engine.clock import SystemClock

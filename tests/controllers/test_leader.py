@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import aiohttp
 import asyncio
 import logging
-import orjson
-import pytest
 from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from random import Random
+
+import aiohttp
+import orjson
+import pytest
+
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.controllers.leader import ControllerProcess

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from contextlib import AbstractContextManager
+from typing import Any
+
+import pytest
+
 from sandpool.api.kinds import EVENT, POD
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
@@ -15,7 +18,6 @@ from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import pod
 from sandpool.testing.waiting import WITHIN
 from sandpool.testing.world import World, owners
-from typing import Any
 
 
 @pytest.mark.parametrize("grace", [10.0, 0.0], ids=["passes finish", "passes are cut off"])

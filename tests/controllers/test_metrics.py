@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sandpool.api.conditions import READY
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
@@ -13,7 +17,6 @@ from sandpool.controllers.metrics import SandboxCounts
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import MetricsRegistry
 from tests.support.sandbox_objects import sandbox, stored
-from typing import Any
 
 CONDITION = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": "", "observedGeneration": 1}
 

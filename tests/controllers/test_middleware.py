@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import orjson
-import pytest
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
 from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
 from sandpool.engine.jsonl import JsonlWriter
 from sandpool.testing.clock import ManualClock
-from typing import Any
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 

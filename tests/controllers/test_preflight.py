@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+
+import pytest
+
 from sandpool.api.conditions import is_ready
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, NETWORK_POLICY, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SERVICE
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    NETWORK_POLICY,
+    POD,
+    SANDBOX,
+    SANDBOX_CLAIM,
+    SANDBOX_TEMPLATE,
+    SANDBOX_WARM_POOL,
+    SERVICE,
+)
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.sandbox import SUSPENDED
@@ -17,7 +29,7 @@ from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.preflight import OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, find_missing
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.transports import MeasuredTransport, REQUESTS
+from sandpool.engine.transports import REQUESTS, MeasuredTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from sandpool.node.simulated import SimulatedNode

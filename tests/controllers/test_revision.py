@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
+
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.schema import core
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView, controller_reference
 from sandpool.controllers.informers import Caches
-from sandpool.controllers.revision import TemplateRevision, TemplateRevisions, content_hash, new_sandbox, secure_defaults, semantically_equal
+from sandpool.controllers.revision import (
+    TemplateRevision,
+    TemplateRevisions,
+    content_hash,
+    new_sandbox,
+    secure_defaults,
+    semantically_equal,
+)
 from tests.support.sandbox_objects import NAMESPACE, template
-from typing import Any
 
 PUBLIC_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]}}
 

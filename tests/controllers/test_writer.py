@@ -20,8 +20,7 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.faulty_transport import FaultyTransport
-from sandpool.testing.objects import new
-from sandpool.testing.objects import pod_template
+from sandpool.testing.objects import new, pod_template
 
 BOX = Key("default", "box")
 CREATE = Create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}))

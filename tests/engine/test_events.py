@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
-from hypothesis import given, settings, strategies as st
 from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from sandpool.api.events import Happening, claim_expired, sandbox_adopted, warm_pool_progressing
 from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object
@@ -18,7 +22,6 @@ from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
-from typing import Any
 
 
 def claim(number: int = 0) -> ObjectReference:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from hypothesis import given, settings, strategies as st
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from sandpool.api.kinds import LEASE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, SystemClock
@@ -22,7 +26,6 @@ from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport
-from typing import Any
 
 NAME, NAMESPACE = "controller", "default"
 

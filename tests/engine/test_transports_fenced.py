@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from pathlib import Path
+
+import pytest
+
 from sandpool.api.kinds import CONFIG_MAP, LEASE
 from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.engine.transports import FencedTransport

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
+
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
@@ -14,7 +16,7 @@ from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, NO_NODE, SimulatedNode, Stage
+from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport

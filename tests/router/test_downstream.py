@@ -1,9 +1,11 @@
 from __future__ import annotations
 
 import asyncio
-import pytest_asyncio
 import socket
 from collections.abc import AsyncIterator
+
+import pytest_asyncio
+
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.destination import Destination

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import aiohttp
 import asyncio
-import pytest
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
+
+import aiohttp
+import pytest
+from yarl import URL
+
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
@@ -21,13 +25,11 @@ from sandpool.kube.errors import Invalid, NotFound
 from sandpool.kube.pod_access import LogQuery, PodAccessError
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.router.gateway_api import GATEWAY, GATEWAY_CLASS, HTTP_ROUTE
-from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, RouterRegistration, SERVICE_NAME
+from sandpool.router.registration import NAMESPACES, POD_NAME, PORT, SERVICE_NAME, RouterRegistration
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference, pod, pod_template
 from sandpool.testing.waiting import until
-from typing import Any
-from yarl import URL
 
 
 @asynccontextmanager

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from random import Random
+from typing import Any
+
+import pytest
+
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.router.destination import Destination, RequestRejected
@@ -11,7 +14,6 @@ from sandpool.router.targets import SandboxResolver, Target
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from tests.support.sandbox_objects import pod_status, sandbox, sandbox_pod, stored
-from typing import Any
 
 OWN = "10.231.0.5"
 OTHERS = "10.231.0.6"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Controller, Result
 from sandpool.explain.audit import Asked
 from sandpool.testing.world import World
-from typing import Any
 
 CONTROLLERS = "controllers"
 

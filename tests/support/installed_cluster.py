@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from random import Random
+from typing import Final
+
 from sandpool.api.kinds import SERVICE_ACCOUNT
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.engine.clock import SystemClock
@@ -17,7 +19,6 @@ from sandpool.kube.client import Client
 from sandpool.node.simulated import SimulatedNode
 from tests.support.api_access import HttpDoor
 from tests.support.control_plane import ControlPlane
-from typing import Final
 
 # The user that the controllers are, as audit logs have it.
 ACCOUNT: Final = f"system:serviceaccount:{names.NAMESPACE}:{names.CONTROLLER}"

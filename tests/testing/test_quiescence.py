@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
+
 from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.kube.client import Client

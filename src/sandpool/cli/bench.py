@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-import click
 import json
 import shlex
 import sys
 import tempfile
-import uvloop
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import click
+import uvloop
+
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.clusters import on_cluster
 from sandpool.bench.comparison import compare, together
 from sandpool.bench.environments import NAMES, place
 from sandpool.bench.html_report import page
 from sandpool.bench.report import document, tables, verdict
-from sandpool.bench.scenarios import ALIASES, Bursts, SCENARIOS, Scenario, Stream, scenario_named
+from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
 from sandpool.cli.interruption import interruptible
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.kube.client import Client
-from typing import Any
 
 FILE = click.Path(path_type=Path, dir_okay=False)
 #: Runs forever and needs nothing; every cluster has it at hand.

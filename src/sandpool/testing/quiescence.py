@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Any
+
 from sandpool.api.resource import ResourceType
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.kube.client import Client
@@ -17,7 +19,6 @@ from sandpool.testing import settling
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.waiting import WITHIN
-from typing import Any
 
 Caches = Iterable[tuple[ResourceType, Cache[Any]]]
 

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from random import Random
+from typing import Any, TypeVar
+
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
@@ -30,7 +32,6 @@ from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod_template
 from sandpool.testing.quiescence import Quiescence
 from sandpool.testing.waiting import WITHIN, until
-from typing import Any, TypeVar
 
 NAMESPACE = "default"
 WRITES = ("POST", "PATCH", "DELETE", "PUT")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
+
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import CLAIM_FIRST_READY_AT, LAUNCH_TYPE, LAUNCH_WARM, SAFE_TO_EVICT, SANDBOX_NAME
 from sandpool.api.resource import Object

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+
 import pytest
+
 from sandpool.api import metrics as known
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import EVENT, POD, SANDBOX_CLAIM

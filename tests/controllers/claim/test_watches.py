@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+
 from sandpool.api.labels import SANDBOX_NAME
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Key
-from sandpool.engine.controller import Controller, DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.testing.clock import ManualClock
 from tests.support.claim_objects import claim
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
+
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object

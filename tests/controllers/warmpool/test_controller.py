@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from random import Random
+from typing import Any
+
 from sandpool.api.kinds import CONFIG_MAP, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE
 from sandpool.api.names import generate_name
@@ -27,7 +29,6 @@ from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
 from tests.support.claim_objects import warm_pool
 from tests.support.sandbox_objects import template
-from typing import Any
 
 
 def image_of(box: Object) -> str:

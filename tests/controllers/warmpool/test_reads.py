@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from copy import deepcopy
 from random import Random
+from typing import Any
+
+import pytest
+
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Object
@@ -27,7 +30,6 @@ from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
 from tests.support.claim_objects import pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import template
-from typing import Any
 
 NEWER = "900"
 

@@ -6,15 +6,17 @@ The world beyond the machine is a network namespace with a public address and pr
 from __future__ import annotations
 
 import ast
-import orjson
 import os
-import pytest
-import pytest_asyncio
 import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+
+import orjson
+import pytest
+import pytest_asyncio
+
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import NAMESPACE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
 from tests.support.fake_runtime import pod_sandbox
-from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
-import pytest_asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+
+import pytest
+import pytest_asyncio
+
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Key

@@ -8,13 +8,14 @@ again whenever fewer than a few claims are being looked at, and a pool that is s
 from __future__ import annotations
 
 from random import Random
+from typing import Final
+
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.testing.simulation.invariants import Violation
 from sandpool.testing.simulation.network_faults import Weather
 from sandpool.testing.simulation.object_facts import is_deleting, owner_uid, uid_of
 from sandpool.testing.simulation.simulation import Scenario
 from sandpool.testing.simulation.world import World
-from typing import Final
 
 #: Seconds within which a pool that is short gets a member: the patience of the gate, a few requests, and a rest.
 BOUND: Final = 4.0

@@ -11,13 +11,14 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 from contextvars import Context
+from typing import Any, cast
+
 from sandpool.engine.logging import _context
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.simulation.api import WRITER
 from sandpool.testing.simulation.network_faults import Fate, Weather
 from sandpool.testing.simulation.trace import Trace
-from typing import Any, cast
 
 
 class SimulatedWire:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.manager import ControllerManager

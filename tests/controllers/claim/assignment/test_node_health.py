@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from random import Random
+from typing import Any
+
+import pytest
+
 from sandpool.api.kinds import NODE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views import NodeView, SandboxView
 from sandpool.controllers.claim.assignment.assigner import Assigner
-from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, NodeHealth, SUSPECT, has_failed
+from sandpool.controllers.claim.assignment.node_health import CLEARED, HALF_LIFE, SUSPECT, NodeHealth, has_failed
 from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 from sandpool.controllers.claim.offering import CandidateFeed
 from sandpool.controllers.informers import Caches
@@ -21,7 +24,6 @@ from sandpool.testing.objects import new
 from sandpool.testing.world import NAMESPACE, World
 from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import sandbox, stored, template
-from typing import Any
 
 POOL = warm_pool()
 
