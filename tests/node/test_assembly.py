@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
-
-import pytest
-
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.node.assembly import Node
-from sandpool.node.network.routed import Network
+from sandpool.node.network.routed import RoutedNetwork
 from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
@@ -77,10 +75,10 @@ async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkey
         await rig.node.stop()
         before = traces(rig)
 
-        def fail(self: Network) -> None:
+        def fail(self: RoutedNetwork) -> None:
             raise OSError("the port is taken")
 
-        monkeypatch.setattr(Network, "_dns_sockets", fail)
+        monkeypatch.setattr(RoutedNetwork, "_dns_sockets", fail)
         with pytest.raises(OSError, match="the port is taken"):
             await another(rig).start()
         assert traces(rig) == before

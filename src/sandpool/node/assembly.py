@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
-from typing import Any, Final
-
 from sandpool.api.kinds import SECRET
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
@@ -32,12 +30,12 @@ from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.manager import LogManager
 from sandpool.node.machine import read_machine
-from sandpool.node.network import routed as networks
+from sandpool.node.network import routed
 from sandpool.node.network.dns import name_servers
 from sandpool.node.network.informers import NetworkInformers
 from sandpool.node.network.isolated import IsolatedNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
-from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check, choose
+from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check_pod_cidr, choose_pod_cidr
 from sandpool.node.network.rootless import RootlessNetwork
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.pods import interfaces
@@ -49,13 +47,14 @@ from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
-from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
+from sandpool.node.runtimes.process import PROCESS, ProcessRuntime, WARNING
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
+from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
@@ -306,7 +305,7 @@ class Node:
             found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))
         return found
 
-    async def _network(self) -> networks.Network | IsolatedNetwork | LoopbackNetwork | RootlessNetwork:
+    async def _network(self) -> routed.RoutedNetwork | IsolatedNetwork | LoopbackNetwork | RootlessNetwork:
         settings = self.settings
         if self._is_unprivileged:
             place = settings.directory / "addresses"
@@ -320,13 +319,13 @@ class Node:
         chosen = settings.addresses
         try:
             if chosen is None:
-                chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
+                chosen = await asyncio.to_thread(choose_pod_cidr, settings.directory, settings.host)
             else:
-                await asyncio.to_thread(check, chosen, settings.host, networks.interface(settings.instance))
+                await asyncio.to_thread(check_pod_cidr, chosen, settings.host, routed.uplink_name(settings.instance))
         except NoPodCidrAvailable as error:
             return await self._alone(str(error))
-        connected = networks.Network(
-            networks.Settings(
+        connected = routed.RoutedNetwork(
+            routed.RoutedNetworkOptions(
                 directory,
                 chosen,
                 settings.instance,
@@ -340,9 +339,9 @@ class Node:
         )
         try:
             await connected.start()
-        except networks.NetworkUnavailable as error:
+        except routed.NetworkUnavailable as error:
             return await self._alone(str(error))
-        around.tell(connected.enforcer)
+        around.report_labels(connected.enforcer)
         return connected
 
     async def _alone(self, why: str) -> IsolatedNetwork:

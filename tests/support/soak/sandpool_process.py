@@ -15,8 +15,6 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
-
 from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SERVICE
 from sandpool.api.resource import ResourceType
 from sandpool.bench.server_process import ServerProcess
@@ -30,6 +28,7 @@ from sandpool.node.cgroups.mounts import discover
 from sandpool.node.network.netns import NetworkNamespace
 from tests.support.soak.command_log import Broken
 from tests.support.soak.sandbox_requests import Router
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 
@@ -135,7 +134,7 @@ class Town:
         for directory in node.iterdir():
             if directory.name != _IMAGES:
                 found[f"files in {directory.name}"] = sum(1 for _ in directory.rglob("*"))
-        yard = NetworkNamespace(node / "network" / "switchyard")
+        yard = NetworkNamespace(node / "network" / "router")
         if self.server.process.running:
             found["interfaces"] = len(yard.call(socket.if_nameindex))
             found["rules"] = len(yard.call(_ruleset).split())
