@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+
 import pytest
+
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.node.network.enforcer import Enforcer

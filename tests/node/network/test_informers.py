@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import pytest_asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+
+import pytest_asyncio
+
 from sandpool.api.kinds import NETWORK_POLICY, POD, SERVICE
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pytest
-import pytest_asyncio
 import re
 import shutil
 import socket
@@ -14,8 +12,13 @@ import subprocess
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
-from dnslib import DNSRecord
 from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from dnslib import DNSRecord
+
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import SystemClock
@@ -23,7 +26,6 @@ from sandpool.node.network import links
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.network.routed import NetworkUnavailable, RoutedNetwork, RoutedNetworkOptions
 from sandpool.testing.waiting import until
-from typing import Any
 
 pytestmark = pytest.mark.isolation
 

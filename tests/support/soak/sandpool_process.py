@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Final, TypeVar
+
 from sandpool.api.kinds import NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SERVICE
 from sandpool.api.resource import ResourceType
 from sandpool.bench.server_process import ServerProcess
@@ -28,7 +30,6 @@ from sandpool.node.cgroups.mounts import discover
 from sandpool.node.network.netns import NetworkNamespace
 from tests.support.soak.command_log import Broken
 from tests.support.soak.sandbox_requests import Router
-from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
 

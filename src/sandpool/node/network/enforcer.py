@@ -11,6 +11,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
+from typing import Final
+
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
@@ -18,7 +20,6 @@ from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK
 from sandpool.node.network.policy import EMPTY_FIREWALL, Firewall, PodEndpoint, PolicyCompiler, selectors
-from typing import Final
 
 _log = logging.getLogger(__name__)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from random import Random
+from typing import Any
+
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import NAMESPACE, NETWORK_POLICY, POD, SERVICE
 from sandpool.api.resource import Object
@@ -14,7 +16,6 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.node.network.cluster_dns import DnsPod, DnsService, resolve
 from sandpool.node.network.enforcer import Enforcer
-from typing import Any
 
 
 class NetworkInformers:

@@ -20,6 +20,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
+from typing import Final, TypeVar
+
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
@@ -31,7 +33,6 @@ from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.pod_cidr import CANDIDATES
 from sandpool.node.network.policy import PodEndpoint, Port
 from sandpool.node.pods.interfaces import Attachment, NetworkFailure
-from typing import Final, TypeVar
 
 T = TypeVar("T")
 
