@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
-
-import pytest
-
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden
@@ -96,7 +94,7 @@ async def test_a_node_that_stopped_leaves_nothing_mounted_and_goes_on_with_what_
     async with real_node(tmp_path) as rig:
         name = await rig.create("sh", "-c", script, container={"volumeMounts": mounts}, spec={"volumes": volumes})
         await rig.says(name, "2\n")
-        assert _mounted(rig) == 2
+        assert _mounted(rig) == 3, "two volumes and the termination messages"
         await rig.node.stop()
         assert _mounted(rig) == 0
         rig.node = another(rig)

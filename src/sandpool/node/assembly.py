@@ -10,12 +10,10 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
-from typing import Any, Final
-
 from sandpool.api.kinds import SECRET
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
@@ -49,13 +47,15 @@ from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
-from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
+from sandpool.node.runtimes.process import PROCESS, ProcessRuntime, WARNING
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
+from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
+from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
@@ -63,12 +63,17 @@ _log = logging.getLogger(__name__)
 _REFRESH: Final = 60.0
 # Which runtime runs pods that do not ask for one: the first of these that works.
 _PREFERRED: Final = ("bwrap", "crun")
+#: Bytes of an emptyDir that sets no sizeLimit. The file is sparse: only what is written takes up room.
+VOLUME_SIZE: Final = 10 << 30
 # What sandboxes lack that somebody else than root has made, by the type of the condition that says so.
 _WITHOUT_ROOT: Final = {
     "SandboxLimitsNotEnforced": "limits of CPU, memory and processes are not enforced: only root can set them",
     "SandboxUserShared": "all sandboxes are one user of this machine, the node's own: namespaces alone keep them apart",
 }
 _PLAIN: Final = "this node is not root and was told to run pods without isolation"
+# The type of the condition that says that volumes on disk have no size, and its message.
+_UNLIMITED: Final = "SandboxVolumesNotLimited"
+_UNLIMITED_WHY: Final = "sandboxes can use up the disk: sizes of volumes on disk are not enforced"
 # The type of the condition that says that a runtime is there which isolates nothing.
 _UNSAFE: Final = "SandboxesNotIsolated"
 
@@ -89,6 +94,7 @@ class NodeOptions:
     allow_host_paths: bool = False
     host: Path | None = None
     unsafe_processes: bool = False
+    volume_size: int = VOLUME_SIZE  # bytes of an emptyDir that sets no sizeLimit
     kubelet: kubelet.KubeletOptions | None = None  # None: whoever reaches into pods is in this process
 
 
@@ -131,7 +137,7 @@ class Node:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._ends.append(self._end_confinement)
-        self.runtimes = await self._runtimes()
+        self.runtimes = await self._with_volume_sizes(await self._runtimes())
         self._ends.append(self._end_work)
         self.network = await self._network()
         self._ends[-1:] = [lambda keep: self.network.stop(keep=keep), self._end_work]
@@ -148,6 +154,7 @@ class Node:
             self.clock,
             self.provisioner,
             host_paths=settings.allow_host_paths,
+            disk_size=settings.volume_size if _UNLIMITED not in self.runtimes.weaknesses else None,
         )
         images = Images(
             settings.directory / "images",
@@ -172,6 +179,7 @@ class Node:
         if settings.kubelet is not None:
             await self._open_door(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
+        self._ends.append(self._end_volumes)
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
         await self.agent.start()
         self._begin(self._refresh(), "volumes that follow the API")
@@ -226,6 +234,10 @@ class Node:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.logs.close()
 
+    async def _end_volumes(self, keep: bool) -> None:
+        if not keep:
+            await self.volumes.close()
+
     async def _end_confinement(self, keep: bool) -> None:
         for runtime in self.runtimes.every.values():
             await runtime.close()
@@ -275,6 +287,14 @@ class Node:
             _log.warning("%s", WARNING)
             weaknesses[_UNSAFE] = WARNING
         return Runtimes(with_aliases(available), default, with_unsupported(available, unavailable), weaknesses, failed)
+
+    async def _with_volume_sizes(self, runtimes: Runtimes) -> Runtimes:
+        """Record as a weakness that volumes on disk cannot be given a size here."""
+        why = await asyncio.to_thread(disk.unavailable, self.settings.directory)
+        if not why:
+            return runtimes
+        _log.warning("%s: %s", _UNLIMITED_WHY, why)
+        return replace(runtimes, weaknesses={**runtimes.weaknesses, _UNLIMITED: f"{_UNLIMITED_WHY} ({why})"})
 
     @property
     def _is_unprivileged(self) -> bool:

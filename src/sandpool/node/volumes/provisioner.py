@@ -6,8 +6,8 @@ first. When a claim is gone its volume is, as the class says, kept or removed wi
 mounted is removed after the pod.
 
 A claim for something else than an empty directory (a block device, a copy of another volume) stays without one, and an
-event says why. The size of a claim is what it may ask for, not a limit: nothing here keeps a sandbox from writing more.
-(An emptyDir with a size has one, see ``disk``.)
+event says why. The size of a claim is enforced by a file system of its own, made when the first pod mounts the volume
+(``disk``), except on a machine that cannot mount one: its Node has the condition ``SandboxVolumesNotLimited``.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ import contextlib
 import shutil
 from pathlib import Path
 from random import Random
-from typing import Final
-
-from sandpool.api.events import WARNING, Happening
+from sandpool.api.events import Happening, WARNING
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Result
+from sandpool.engine.controller import Controller, DONE, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
+from sandpool.node.volumes import disk
+from typing import Final
 
 PROVISIONER: Final = "sandpool.dev/local"
 CLASS: Final = "sandpool-local"
@@ -259,5 +259,6 @@ def _is_made_by_us(volume: Object) -> bool:
 
 def _remove(directory: Path) -> None:
     """All of it, whatever a sandbox has put there. ``rmtree`` follows no links."""
+    disk.remove(directory)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(directory)
