@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import pytest
 from collections.abc import AsyncIterator
 from pathlib import Path
 from random import Random
+
+import pytest
+
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden

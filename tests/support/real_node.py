@@ -13,13 +13,15 @@ from contextlib import asynccontextmanager, suppress
 from glob import glob
 from pathlib import Path
 from random import Random
+from typing import Any
+
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.node.assembly import Node, NodeOptions, VOLUME_SIZE
+from sandpool.node.assembly import VOLUME_SIZE, Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Container
@@ -27,7 +29,6 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.http.server import AuditSink
 from sandpool.testing.objects import pod
 from sandpool.testing.waiting import until
-from typing import Any
 
 IMAGE = "sandpool.local/python"
 # Every process that makes sandboxes has its own users: pytest-xdist runs several.

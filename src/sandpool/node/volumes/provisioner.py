@@ -17,18 +17,19 @@ import contextlib
 import shutil
 from pathlib import Path
 from random import Random
-from sandpool.api.events import Happening, WARNING
+from typing import Final
+
+from sandpool.api.events import WARNING, Happening
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import Controller, DONE, Result
+from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.node.volumes import disk
-from typing import Final
 
 PROVISIONER: Final = "sandpool.dev/local"
 CLASS: Final = "sandpool-local"
