@@ -12,10 +12,10 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from sandpool.testing.real_node import RealNode, real_node
 
 from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM
 from sandpool.testing.objects import new
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 
