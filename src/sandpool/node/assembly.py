@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
-from typing import Any, Final
-
 from sandpool.api.kinds import SECRET
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
@@ -27,7 +25,7 @@ from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.manager import LogManager
@@ -49,7 +47,7 @@ from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
-from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
+from sandpool.node.runtimes.process import PROCESS, ProcessRuntime, WARNING
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
@@ -57,6 +55,7 @@ from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
+from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
@@ -157,7 +156,7 @@ class Node:
             host_paths=settings.allow_host_paths,
             disk_size=settings.volume_size if _UNLIMITED not in self.runtimes.weaknesses else None,
         )
-        images = Images(
+        images = ImageResolver(
             settings.directory / "images",
             used=lambda: recorded_roots(self.agent.context.settings.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
@@ -345,7 +344,7 @@ class Node:
             else:
                 await asyncio.to_thread(check_pod_cidr, chosen, settings.host, routed.uplink_name(settings.instance))
         except NoPodCidrAvailable as error:
-            return await self._alone(str(error))
+            return await self._isolated_network(str(error))
         connected = routed.RoutedNetwork(
             routed.RoutedNetworkOptions(
                 directory,
@@ -362,11 +361,11 @@ class Node:
         try:
             await connected.start()
         except routed.NetworkUnavailable as error:
-            return await self._alone(str(error))
+            return await self._isolated_network(str(error))
         around.report_labels(connected.enforcer)
         return connected
 
-    async def _alone(self, why: str) -> IsolatedNetwork:
+    async def _isolated_network(self, why: str) -> IsolatedNetwork:
         _log.warning("%s", why)
         lonely = IsolatedNetwork(self.settings.directory / "namespaces", why)
         await lonely.start()
