@@ -135,9 +135,7 @@ async def test_a_registry_that_asks_for_a_password(
         settings.parent.mkdir(parents=True)
         settings.write_text(f'[[registry]]\nlocation = "{host}"\ninsecure = true\n')
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
-        secrets = FakeSecrets(
-            pull_secret("mine", {host: {"auth": password}}), pull_secret("wrong", {host: ONE})
-        )
+        secrets = FakeSecrets(pull_secret("mine", {host: {"auth": password}}), pull_secret("wrong", {host: ONE}))
         images = ImageResolver(tmp_path / "images", set, secrets)
         for pod in (pulling_pod(), pulling_pod("wrong"), pulling_pod("gone")):
             with pytest.raises(ImageFailure, match="could not be pulled: skopeo: ") as failure:
