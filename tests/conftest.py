@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import hypothesis
 import os
+import pytest
 import signal
 from collections.abc import Generator, Iterator
-from typing import Any
-
-import hypothesis
-import pytest
-
+from sandpool.kube import mutation_detector
 from tests.support.assets import Assets, MissingAssets, find_assets
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT
 from tests.support.permissions import use_of
 from tests.support.users import USERS, WRITERS
+from typing import Any
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
 # new ones. How long an example takes to make or to try says more about the machine than about the code.
@@ -32,6 +31,22 @@ NO_ISOLATION = "real sandboxes are made by root only"
 def pytest_configure() -> None:
     """Being told to end is like Ctrl-C: fixtures get to stop the processes they started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    mutation_detector.enable()
+
+
+@pytest.fixture(autouse=True)
+def no_shared_object_was_changed() -> Iterator[None]:
+    """Fail a test in which any code changed an object that it shares with a cache or with the in-process API."""
+    yield
+    assert not (violations := mutation_detector.verify_all()), "\n".join(violations)
+
+
+@pytest.fixture
+def without_mutation_detector() -> Iterator[None]:
+    """Caches as they are in production, for tests that measure memory or time."""
+    mutation_detector.disable()
+    yield
+    mutation_detector.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-
 from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
 from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
@@ -17,6 +14,7 @@ from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
+from typing import Any
 
 HASH = name_hash("box")
 READY = ("True", "DependenciesReady", "Pod is Ready")
@@ -184,7 +182,7 @@ async def test_a_pod_that_the_cache_does_not_show_is_found_by_its_name(
     """Rule 7: the create is answered by 409, and what is there is used."""
     box = await world.sandbox(operatingMode="Suspended")
     with monkeypatch.context() as patching:
-        patching.setattr(world.controllers.caches.pods, "saw", lambda pod: None)
+        patching.setattr(world.controllers.caches.pods, "observe", lambda pod: None)
         metadata = {"labels": {SANDBOX_NAME_HASH: HASH}, "ownerReferences": [owner_reference(box, controller=True)]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "box", **metadata}, **pod_template()}
         made = await world.client.create(POD, body, world.namespace)
