@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import hypothesis
 import os
-import pytest
 import signal
 from collections.abc import Generator, Iterator
+from typing import Any
+
+import hypothesis
+import pytest
+
 from sandpool.kube import mutation_detector
 from tests.support.assets import Assets, MissingAssets, find_assets
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT
 from tests.support.permissions import use_of
 from tests.support.users import USERS, WRITERS
-from typing import Any
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
 # new ones. How long an example takes to make or to try says more about the machine than about the code.

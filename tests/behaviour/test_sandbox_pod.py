@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+
 from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
 from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
@@ -14,7 +17,6 @@ from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
-from typing import Any
 
 HASH = name_hash("box")
 READY = ("True", "DependenciesReady", "Pod is Ready")
