@@ -67,18 +67,18 @@ async def router(
         guard = ScopedTokenAuthorizer(
             scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock
         )
-    nodes = server.door
+    nodes = server.pod_access
     agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
     made = EmbeddedRouter(server.client(ROUTER, name="router"), agent, server.clock, Random(), metrics, guard=guard)
     try:
         await made.start(where[0] or "0.0.0.0", where[1])
     except OSError as error:
         raise click.ClickException(f"the router cannot listen at {router_bind_address}: {error.strerror}") from None
-    server.door = made.door(nodes)
+    server.pod_access = made.door(nodes)
     try:
         yield made
     finally:
-        server.door = nodes
+        server.pod_access = nodes
         await made.stop()
 
 
