@@ -188,6 +188,17 @@ def set_condition(
     return [after if condition is before else condition for condition in conditions]
 
 
+def observe_generation(conditions: list[Condition], types: Collection[str], generation: int) -> list[Condition]:
+    """Return the list with the conditions of these types at a generation, the very same list if they are there.
+
+    For conditions that a controller keeps as they are. Without this, clients that wait until ``observedGeneration``
+    has caught up (kstatus, Argo CD, Flux) would wait for ever. Conditions of other controllers are left alone.
+    """
+    if all(each.get("observedGeneration") == generation for each in conditions if each["type"] in types):
+        return conditions
+    return [{**each, "observedGeneration": generation} if each["type"] in types else each for each in conditions]
+
+
 def remove_condition(conditions: list[Condition], type: str) -> list[Condition]:
     """The list without a condition, the very same list if it has none of that type."""
     kept = [condition for condition in conditions if condition["type"] != type]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, SANDBOX_EXPIRED, remove_condition, set_condition
+from sandpool.api.conditions import FALSE, FINISHED, POD_SCHEDULED, READY, SANDBOX_EXPIRED, SUSPENDED, observe_generation, remove_condition, set_condition
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
@@ -49,8 +49,10 @@ def time_to_expiry(sandbox: SandboxView, now: datetime) -> timedelta | None:
 
 
 def mark(sandbox: SandboxView, status: SandboxStatus, now: str) -> SandboxStatus:
-    """A status that says so. Whether the pod had finished, and whether it was suspended, is still worth knowing."""
+    """The status with Ready=False because of expiry. Suspended and Finished keep what they show of the time before,
+    at the generation that was observed now."""
     conditions = remove_condition(status.conditions, POD_SCHEDULED)
+    conditions = observe_generation(conditions, (SUSPENDED, FINISHED), sandbox.generation)
     conditions = set_condition(
         conditions, READY, FALSE, *SANDBOX_EXPIRED, observed_generation=sandbox.generation, now=now
     )
