@@ -33,12 +33,12 @@ HISTOGRAMS = (
 
 def observed(world: World, metric: Metric) -> dict[tuple[str, ...], tuple[int, float]]:
     """How often something was observed and what it sums up to, by labels."""
-    series = world.controllers.metrics.distribution(metric).copy().series
+    series = world.controllers.metrics.histogram(metric).copy().series
     return {values: (sum(counts), total) for values, counts, total in series}
 
 
 def counted(world: World) -> Mapping[tuple[str, ...], float]:
-    return dict(world.controllers.metrics.count(CLAIM_CREATIONS).copy().samples)
+    return dict(world.controllers.metrics.counter(CLAIM_CREATIONS).copy().samples)
 
 
 def nano(moment: datetime) -> str:

@@ -26,7 +26,7 @@ from sandpool.api.labels import LAUNCH_TYPE, SANDBOX_NAME, TEMPLATE_HASH, TEMPLA
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request

@@ -45,7 +45,7 @@ def failures(world: World) -> int:
 
 def observations(controllers: ControllerManager, metric: Metric) -> int:
     """How many values a histogram has been told."""
-    return sum(sum(counts) for _, counts, _ in controllers.metrics.distribution(metric).copy().series)
+    return sum(sum(counts) for _, counts, _ in controllers.metrics.histogram(metric).copy().series)
 
 
 async def test_r30_a_writer_of_labels_costs_no_back_off(world: World) -> None:
@@ -266,7 +266,7 @@ async def test_r40_a_claim_is_measured_once_however_often_it_loses_and_regains_r
         CREATION_LATENCY,
     ):
         assert sum(observations(each, metric) for each in all_controllers) == 2, metric.name
-    counted = [sample for each in all_controllers for sample in each.metrics.count(CLAIM_CREATIONS).copy().samples]
+    counted = [sample for each in all_controllers for sample in each.metrics.counter(CLAIM_CREATIONS).copy().samples]
     assert sum(count for _, count in counted) == 2
 
 
@@ -296,7 +296,7 @@ async def test_r40_a_status_that_was_refused_is_not_measured_twice(world: World)
 
     assert len(lost) == 4
     assert observations(world.controllers, CLAIM_CONTROLLER_STARTUP_LATENCY) <= 1
-    assert sum(count for _, count in world.controllers.metrics.count(CLAIM_CREATIONS).copy().samples) == 1
+    assert sum(count for _, count in world.controllers.metrics.counter(CLAIM_CREATIONS).copy().samples) == 1
     assert len([each for each in world.wire.requests if is_adoption(each)]) == 1
 
 

@@ -13,7 +13,7 @@ from sandpool.api.metrics import CLAIM_CREATIONS
 from sandpool.api.resource import Object
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request
@@ -314,7 +314,7 @@ async def test_r29_pools_of_one_template_are_counted_apart(world: World) -> None
     await world.wait(1)
 
     counted = Counter[str]()
-    for values, count in world.controllers.metrics.count(CLAIM_CREATIONS).copy().samples:
+    for values, count in world.controllers.metrics.counter(CLAIM_CREATIONS).copy().samples:
         counted[dict(zip(CLAIM_CREATIONS.labels, values, strict=True))["warmpool_name"]] += int(count)
     assert counted == {"mine": 2}
     for pool, replicas in (("mine", 2), ("theirs", 3)):

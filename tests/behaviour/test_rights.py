@@ -8,7 +8,7 @@ from sandpool.api.events import claim_expired
 from sandpool.api.kinds import EVENT, NETWORK_POLICY, PERSISTENT_VOLUME_CLAIM, SERVICE
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.events import ObjectReference
 from sandpool.testing.objects import new
 from sandpool.testing.world import World
 
@@ -39,7 +39,7 @@ async def test_what_the_cache_does_not_show_is_asked_for(
 
 
 async def test_an_event_that_repeats_is_counted(world: World) -> None:
-    about = Reference.to(await world.sandbox())
+    about = ObjectReference.to(await world.sandbox())
     for _ in range(2):
         world.controllers.recorder.event(about, claim_expired())
         await world.wait(60)

@@ -28,7 +28,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.testing.home import InProcessHome
 from sandpool.testing.world import World
 
@@ -120,8 +120,8 @@ async def join(world: QuietWorld, mould: Mould, first: int, count: int) -> None:
     """Into the caches of the controllers. The API knows nothing of them, and is never asked about them."""
     caches = world.controllers.caches
     for sandbox, pod in mould.cast(first, count, dying=True):
-        caches[SANDBOX].wrote(sandbox)
-        caches[POD].wrote(pod)
+        caches[SANDBOX].record_write(sandbox)
+        caches[POD].record_write(pod)
     for controller in (world.controllers.sandboxes.controller, world.controllers.claims.controller):
         await controller.queue.settled()
     gc.collect()
@@ -182,8 +182,8 @@ async def test_a_sandbox_with_its_pod_takes_six_kibibytes_in_the_caches(world: Q
 
     def fill(first: int, count: int) -> int:
         for sandbox, pod in mould.cast(first, count):
-            caches[SANDBOX].wrote(sandbox)
-            caches[POD].wrote(pod)
+            caches[SANDBOX].record_write(sandbox)
+            caches[POD].record_write(pod)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

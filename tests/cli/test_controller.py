@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from sandpool.cli.controller import Options, controller
 from sandpool.cli.foreign import WITHOUT_EFFECT
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.lease import LeaseLost, Terms
+from sandpool.engine.leaderelection import LeaseLost, LeaseTiming
 from sandpool.testing.component import Component
 from sandpool.testing.server_process import ServerProcess
 
@@ -72,7 +72,7 @@ def test_defaults(kubeconfig: Path, understood: list[tuple[Options, ControllerOp
     [(options, settings)] = understood
     assert (options.metrics_address, options.health_address) == (":8080", ":8081")
     assert (options.qps, options.burst, options.tracing) == (-1, 10, False)
-    assert options.terms == Terms(15, 10, 2)
+    assert options.terms == LeaseTiming(15, 10, 2)
     assert options.election_namespace == "ours"
     expected = ControllerOptions(instance=socket.gethostname())
     assert settings == expected, "the flags' defaults are those of the settings"

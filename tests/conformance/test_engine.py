@@ -8,17 +8,16 @@ from functools import partial
 from sandpool.api.events import claim_expired
 from sandpool.api.kinds import CONFIG_MAP, EVENT, LEASE
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election, Terms
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
 from sandpool.kube.client import Client
 from sandpool.testing.objects import new
 from sandpool.testing.watching import until
 
 
 async def test_leadership_passes_on(client: Client, namespace: str) -> None:
-    terms = Terms(duration=4, deadline=3, retry=0.2)
-    one, two = (Election(client, "lease", namespace, name, SystemClock(), terms=terms) for name in ("one", "two"))
+    terms = LeaseTiming(duration=4, deadline=3, retry=0.2)
+    one, two = (LeaderElector(client, "lease", namespace, name, SystemClock(), terms=terms) for name in ("one", "two"))
     leading, followed = asyncio.Event(), asyncio.Event()
 
     async def is_renewed() -> bool:
@@ -50,8 +49,8 @@ async def test_leadership_passes_on(client: Client, namespace: str) -> None:
 
 
 async def test_events_are_counted(client: Client, namespace: str) -> None:
-    regarding = Reference.to(await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace))
-    recorder = Recorder(client, SystemClock(), "host", spacing=0.1)
+    regarding = ObjectReference.to(await client.create(CONFIG_MAP, new(CONFIG_MAP, "a"), namespace))
+    recorder = EventRecorder(client, SystemClock(), "host", spacing=0.1)
     recorder.start()
 
     async def is_written(count: int) -> bool:

@@ -10,7 +10,7 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.controllers.informers import Caches, InformerSet, key_of
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
@@ -21,10 +21,10 @@ def test_sandboxes_are_found_by_owner_and_pool() -> None:
     caches = Caches()
     pool = stored(SANDBOX_WARM_POOL, "warm")
     labels = {WARM_POOL: name_hash("warm")}
-    caches.sandboxes.saw(sandbox("member", owner=pool, metadata={"labels": labels}))
-    caches.sandboxes.saw(sandbox("orphan", metadata={"labels": labels}))
-    caches.sandboxes.saw(sandbox("elsewhere", metadata={"labels": labels, "namespace": "other"}))
-    caches.sandboxes.saw(sandbox("plain"))
+    caches.sandboxes.observe(sandbox("member", owner=pool, metadata={"labels": labels}))
+    caches.sandboxes.observe(sandbox("orphan", metadata={"labels": labels}))
+    caches.sandboxes.observe(sandbox("elsewhere", metadata={"labels": labels, "namespace": "other"}))
+    caches.sandboxes.observe(sandbox("plain"))
 
     assert [each.name for each in caches.owned_sandboxes(pool["metadata"]["uid"])] == ["member"]
     assert {each.name for each in caches.pool_sandboxes("default", "warm")} == {"member", "orphan"}
@@ -33,8 +33,8 @@ def test_sandboxes_are_found_by_owner_and_pool() -> None:
 def test_pods_are_found_by_owner() -> None:
     caches = Caches()
     box = sandbox("box")
-    caches.sandboxes.saw(box)
-    caches.pods.saw(sandbox_pod(box))
+    caches.sandboxes.observe(box)
+    caches.pods.observe(sandbox_pod(box))
     view = caches.sandboxes.get(Key("default", "box"))
     assert view is not None
     pods = caches.owned_pods(view.uid)
@@ -42,22 +42,22 @@ def test_pods_are_found_by_owner() -> None:
     assert [key_of(each) for each in pods] == [Key("default", "box")]
     assert caches.pod_of(view) is pods[0]
 
-    caches.pods.saw(sandbox_pod(box, "second"))
+    caches.pods.observe(sandbox_pod(box, "second"))
     assert caches.pod_of(view) is None, "nobody chooses between two"
 
 
 def test_sandboxes_are_found_by_a_pod_that_they_name() -> None:
     caches = Caches()
-    caches.sandboxes.saw(sandbox("box", metadata={"annotations": {POD_NAME: "prepared"}}))
-    caches.sandboxes.saw(sandbox("plain", metadata={"annotations": {POD_NAME: "plain"}}))
+    caches.sandboxes.observe(sandbox("box", metadata={"annotations": {POD_NAME: "prepared"}}))
+    caches.sandboxes.observe(sandbox("plain", metadata={"annotations": {POD_NAME: "plain"}}))
     assert [each.name for each in caches.sandboxes_naming("default", "prepared")] == ["box"]
     assert not caches.sandboxes_naming("default", "plain"), "that is found by its own name"
 
 
 def test_claims_are_found_by_pool_and_pools_by_template() -> None:
     caches = Caches()
-    caches.claims.saw(stored(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "warm"}}))
-    caches.pools.saw(stored(SANDBOX_WARM_POOL, "warm", spec={"sandboxTemplateRef": {"name": "python"}}))
+    caches.claims.observe(stored(SANDBOX_CLAIM, "mine", spec={"warmPoolRef": {"name": "warm"}}))
+    caches.pools.observe(stored(SANDBOX_WARM_POOL, "warm", spec={"sandboxTemplateRef": {"name": "python"}}))
 
     assert [each.name for each in caches.pool_claims("default", "warm")] == ["mine"]
     assert [each.name for each in caches.template_pools("default", "python")] == ["warm"]

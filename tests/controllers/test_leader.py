@@ -17,8 +17,8 @@ from sandpool.api.kinds import LEASE, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_W
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ProcessOptions
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election, LeaseLost
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
+from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
@@ -47,7 +47,7 @@ class Replica:
         self.clock = clock
         self.wire = Wire(server.client(name=name).transport)
         self.voting = Wire(server.client(name=name).transport)
-        election = Election(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
+        election = LeaderElector(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
         self.process = ControllerProcess(self.wire, clock, Random(1), election=election)
 
     def works(self) -> bool:
@@ -239,7 +239,7 @@ async def test_a_failure_that_is_not_about_one_object_ends_it(server: ApiServer)
 
 
 async def test_passes_are_noted_if_anybody_wants_to_know(server: ApiServer, tmp_path: Path) -> None:
-    log = LineLog(tmp_path / "passes.log")
+    log = JsonlWriter(tmp_path / "passes.log")
     clock = SystemClock()
     process = ControllerProcess(server.client(name="controllers").transport, clock, Random(1), passes=log)
     node = asyncio.create_task(SimulatedNode(server.client(), clock).run())

@@ -11,7 +11,7 @@ import pytest
 from sandpool.api.kinds import EVENT, POD
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.reflector import Reflector
+from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
 from sandpool.testing.objects import pod

@@ -14,8 +14,8 @@ from sandpool.api.labels import CREATED_BY, LAUNCH_TYPE, TEMPLATE_REF
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
 from sandpool.controllers.metrics import SandboxCounts
-from sandpool.engine.cache import Cache
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.cache.store import Cache
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.testing.sandboxes import sandbox, stored
 
 CONDITION = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": "", "observedGeneration": 1}
@@ -33,7 +33,7 @@ WARM = {
 }
 
 
-async def shown(metrics: Metrics) -> list[str]:
+async def shown(metrics: MetricsRegistry) -> list[str]:
     text, _ = await metrics.render()
     return [line for line in text.decode().splitlines() if line.startswith("agent_sandboxes{")]
 
@@ -66,22 +66,22 @@ def line(**labels: str) -> str:
     ],
 )
 async def test_how_a_sandbox_is_counted(object: Object, expected: str) -> None:
-    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     SandboxCounts(cache, metrics)
-    cache.saw(object)
+    cache.observe(object)
     assert await shown(metrics) == [f"{expected} 1.0"]
 
 
 async def test_changes_are_counted_and_what_is_gone_is_not_shown() -> None:
-    cache, metrics = Cache(SandboxView.from_object), Metrics()
-    cache.saw(sandbox("before"))
+    cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
+    cache.observe(sandbox("before"))
     SandboxCounts(cache, metrics)
-    cache.saw(sandbox("after"))
+    cache.observe(sandbox("after"))
     assert await shown(metrics) == [f"{line()} 2.0"]
     ready = sandbox("after", metadata={"resourceVersion": "2"}, status=condition("True"))
-    cache.saw(ready)
+    cache.observe(ready)
     assert await shown(metrics) == [f"{line()} 1.0", f"{line(ready_condition='true')} 1.0"]
-    cache.saw_deletion(sandbox("before", metadata={"resourceVersion": "3"}))
+    cache.observe_deletion(sandbox("before", metadata={"resourceVersion": "3"}))
     assert await shown(metrics) == [f"{line(ready_condition='true')} 1.0"]
 
 
@@ -96,16 +96,16 @@ STATES: tuple[dict[str, Any], ...] = (
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from([None, *range(len(STATES))])), max_size=60))
 def test_what_was_counted_change_by_change_is_what_a_count_of_all_gives(steps: list[tuple[int, int | None]]) -> None:
-    cache, metrics = Cache(SandboxView.from_object), Metrics()
+    cache, metrics = Cache(SandboxView.from_object), MetricsRegistry()
     counted = SandboxCounts(cache, metrics)
     for version, (number, state) in enumerate(steps, start=1):
         fields: Any = {**STATES[state or 0]}
         fields["metadata"] = {**fields.get("metadata", {}), "resourceVersion": str(version)}
         object = sandbox(f"box-{number}", **fields)
         if state is None:
-            cache.saw_deletion(object)
+            cache.observe_deletion(object)
         else:
-            cache.saw(object)
-    anew = SandboxCounts(cache, Metrics())
+            cache.observe(object)
+    anew = SandboxCounts(cache, MetricsRegistry())
     assert counted._collect() == anew._collect()
     assert sum(counted._collect().values()) == len(cache)

@@ -15,9 +15,9 @@ import orjson
 import pytest
 
 from sandpool.controllers.middleware import with_reconcile_log
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
 from sandpool.testing.clock import ManualClock
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
@@ -92,7 +92,7 @@ BOX = Key("ns", "box")
 
 
 async def note(path: Path, ends: Result | Exception) -> Any:
-    clock, log = ManualClock(), LineLog(path)
+    clock, log = ManualClock(), JsonlWriter(path)
 
     async def reconcile(key: Key) -> Result:
         assert key == BOX

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sandpool.controllers.own_writes import OwnWriteFilter
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 BOX, OTHER = Key("default", "box"), Key("default", "other")
 

@@ -28,8 +28,8 @@ from sandpool.api.sandbox import SUSPENDED
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.preflight import OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, find_missing
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_transport import REQUESTS, MeasuredTransport
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.transports import REQUESTS, MeasuredTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 from sandpool.server.api_server import ApiServer
@@ -153,7 +153,7 @@ async def test_an_api_that_cannot_be_asked(server: ApiServer, fault: Fault | Exc
 
 async def test_controllers_work_with_exactly_these_permissions(server: ApiServer) -> None:
     await grant(server, rules())
-    clock, metrics, client = SystemClock(), Metrics(), server.client()
+    clock, metrics, client = SystemClock(), MetricsRegistry(), server.client()
     robot = Client(MeasuredTransport(server.client(ROBOT).transport, metrics, clock, "api"))
     assert await find_missing(robot) == ""
     process = ControllerProcess(robot.transport, clock, Random(1), metrics=metrics)
@@ -196,6 +196,6 @@ async def test_controllers_work_with_exactly_these_permissions(server: ApiServer
     await process.stop()
     node.cancel()
     await asyncio.gather(node, return_exceptions=True)
-    counted = dict(metrics.count(REQUESTS).copy().samples)
+    counted = dict(metrics.counter(REQUESTS).copy().samples)
     assert {method for code, method, _ in counted} == {"GET", "POST", "PATCH", "DELETE"}
     assert [labels for labels in counted if labels[0] == "403"] == []

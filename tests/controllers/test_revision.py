@@ -271,9 +271,9 @@ def test_there_is_none_without_template(revisions: TemplateRevisions) -> None:
 
 
 def test_it_is_made_once(caches: Caches, revisions: TemplateRevisions) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     made = revisions.of(NAMESPACE, "python")
-    caches.templates.saw(version(2, labels={"color": "red"}))
+    caches.templates.observe(version(2, labels={"color": "red"}))
 
     assert made is not None
     assert revisions.of(NAMESPACE, "python") is made
@@ -283,18 +283,18 @@ def test_it_is_made_once(caches: Caches, revisions: TemplateRevisions) -> None:
     "change", [{"generation": 2}, {"generation": 1, "uid": "another"}], ids=["changed", "replaced"]
 )
 def test_it_is_made_again(caches: Caches, revisions: TemplateRevisions, change: dict[str, object]) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     made = revisions.of(NAMESPACE, "python")
-    caches.templates.saw(template(metadata={"resourceVersion": "2", **change}))
+    caches.templates.observe(template(metadata={"resourceVersion": "2", **change}))
 
     again = revisions.of(NAMESPACE, "python")
     assert again is not None and again is not made
 
 
 def test_it_goes_with_its_template(caches: Caches, revisions: TemplateRevisions) -> None:
-    caches.templates.saw(version(1))
+    caches.templates.observe(version(1))
     revisions.of(NAMESPACE, "python")
-    caches.templates.saw_deletion(version(2))
+    caches.templates.observe_deletion(version(2))
 
     assert revisions.of(NAMESPACE, "python") is None
 

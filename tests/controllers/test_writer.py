@@ -15,7 +15,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.writer import ApiWriter, Create, Delete, OwnerLivenessCheck, Patch
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.api_server import ApiServer
@@ -171,7 +171,7 @@ async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path:
     people, wire, caches = server.client(), Wire(server.client().transport), Caches()
     owners = OwnerLivenessCheck(SANDBOX_TEMPLATE, ApiWriter(Client(wire), caches))
     first = await made(people)
-    caches.templates.saw(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
+    caches.templates.observe(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))
 
     assert await owners.may_create_for(first)
     assert wire.requests == [], "the first time costs nothing"

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from sandpool.api.kinds import POD
-from sandpool.engine.controller import DONE, NEWS, Controller, Result, Unfinished
-from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
-from sandpool.engine.queue import WorkQueue
+from sandpool.engine.controller import DEFAULT_PRIORITY, DONE, Controller, ReconcileIncomplete, Result
+from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
 from sandpool.server.controllers.namespaces import check_create
 from sandpool.testing.clock import ManualClock
@@ -204,7 +204,7 @@ async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_eac
 
 async def test_what_people_were_told_of_is_tried_again_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
     async def look(key: str) -> Result:
-        raise Unfinished("the pod is somebody else's")
+        raise ReconcileIncomplete("the pod is somebody else's")
 
     passes = Passes(look)
     async with running(controller_of(passes)) as controller:
@@ -226,7 +226,7 @@ async def test_a_namespace_that_goes_is_waited_for_without_a_word(
         try:
             check_create({"status": {"phase": "Terminating"}}, "team", POD, key)
         except Forbidden as error:
-            raise Unfinished(str(error)) if wrapped else error from None
+            raise ReconcileIncomplete(str(error)) if wrapped else error from None
         return DONE
 
     passes = Passes(refused)
@@ -526,7 +526,7 @@ async def test_r24_what_was_there_before_waits_for_what_is_new() -> None:
     controller = controller_of(passes)
     for number in range(3):
         controller.enqueue(f"old-{number}")
-    controller.enqueue("waiting", NEWS)
+    controller.enqueue("waiting", DEFAULT_PRIORITY)
     async with running(controller):
         await passes.clock.settle()
     assert passes.keys == ["waiting", "old-0", "old-1", "old-2"]
@@ -566,7 +566,7 @@ async def test_backlog_that_is_due_again_is_news(fails: bool) -> None:
 
 async def test_a_pass_that_is_unfinished_waits_as_long_as_the_api_asked() -> None:
     async def look(key: str) -> Result:
-        raise Unfinished("too many requests", retry_after=7.0)
+        raise ReconcileIncomplete("too many requests", retry_after=7.0)
 
     passes = Passes(look)
     async with running(controller_of(passes)) as controller:

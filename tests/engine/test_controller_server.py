@@ -13,10 +13,10 @@ import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
@@ -46,7 +46,7 @@ class Copier:
         self.controller = Controller("copier", self.reconcile, clock, random, workers=50)
         self.passes: Counter[str] = Counter()
         self.writes = 0
-        self.cache.subscribe(lambda key, old, new: self.controller.enqueue(key), reads=lambda view: view.value)
+        self.cache.subscribe(lambda key, old, new: self.controller.enqueue(key), on_change_of=lambda view: view.value)
 
     async def reconcile(self, key: Key) -> Result:
         self.passes[key.name] += 1
@@ -54,7 +54,7 @@ class Copier:
         if view is not None and view.copy != view.value:
             self.writes += 1
             patch = MergePatch({"data": {"copy": view.value}})
-            self.cache.wrote(await self.client.patch(CONFIG_MAP, key.name, patch, key.namespace))
+            self.cache.record_write(await self.client.patch(CONFIG_MAP, key.name, patch, key.namespace))
         return DONE
 
     async def write(self, name: str, value: str) -> None:

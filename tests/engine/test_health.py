@@ -12,7 +12,7 @@ from aiohttp import web
 
 from sandpool.api.metrics import Metric
 from sandpool.engine.health import Answer, Checks, Endpoint, Page, metrics_page, parse_address
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 
 
 class Visitor:
@@ -79,8 +79,8 @@ async def test_checks_may_be_added_while_serving() -> None:
 
 
 async def test_metrics() -> None:
-    metrics = Metrics()
-    metrics.count(Metric("things_total", "counter", (), "Things.")).add()
+    metrics = MetricsRegistry()
+    metrics.counter(Metric("things_total", "counter", (), "Things.")).add()
     async with visitor(metrics_page(metrics)) as me:
         status, text = await me.get("/metrics")
         assert status == 200
@@ -90,7 +90,7 @@ async def test_metrics() -> None:
 
 
 async def test_one_address_for_everything() -> None:
-    pages = {**metrics_page(Metrics()), **Checks("healthz").pages(), **Checks("readyz").pages()}
+    pages = {**metrics_page(MetricsRegistry()), **Checks("healthz").pages(), **Checks("readyz").pages()}
     async with visitor(pages) as me:
         for path in ("/metrics", "/healthz", "/readyz"):
             assert (await me.get(path))[0] == 200

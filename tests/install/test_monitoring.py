@@ -10,16 +10,19 @@ import pytest
 from sandpool.api import metrics as api_metrics
 from sandpool.api.metrics import Metric
 from sandpool.api.resource import Object
-from sandpool.engine import metrics_controller, metrics_engine, metrics_queue, metrics_transport
+from sandpool.engine import transports
+from sandpool.engine.metrics import controller as controller_metrics
+from sandpool.engine.metrics import process as process_metrics
+from sandpool.engine.workqueue import metrics as queue_metrics
 from sandpool.install import grafana, manifests, monitoring
 from sandpool.router import metrics as router_metrics
 
 MODULES: tuple[ModuleType, ...] = (
     api_metrics,
-    metrics_controller,
-    metrics_engine,
-    metrics_queue,
-    metrics_transport,
+    controller_metrics,
+    process_metrics,
+    queue_metrics,
+    transports,
     router_metrics,
 )
 ALERTS = [*monitoring.alerts(), *monitoring.router_alerts()]

@@ -14,7 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.dialer import connect
 from sandpool.router.metrics import RouterMetrics
@@ -107,7 +107,7 @@ class Stage:
 
         self.server = await loop.create_server(made, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
-        self.router = Router(self, self.dial, SystemClock(), RouterMetrics(Metrics()), longest=20.0)
+        self.router = Router(self, self.dial, SystemClock(), RouterMetrics(MetricsRegistry()), longest=20.0)
         await self.router.listen("127.0.0.1", 0)
 
     async def stop(self) -> None:

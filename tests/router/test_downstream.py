@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.destination import Destination
 from sandpool.router.dialer import connect
 from sandpool.router.downstream import Downstream
@@ -59,7 +59,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 @pytest_asyncio.fixture
 async def router(sandbox: Sandbox) -> AsyncIterator[Router]:
-    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()))
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()))
     await router.listen("127.0.0.1", 0)
     yield router
     await router.stop(0)

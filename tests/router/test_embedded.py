@@ -17,9 +17,9 @@ from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.kube.pod_access import LogQuery, PodAccessError
@@ -35,7 +35,7 @@ from sandpool.testing.watching import until
 
 @asynccontextmanager
 async def routed(server: ApiServer) -> AsyncIterator[EmbeddedRouter]:
-    router = EmbeddedRouter(server.client(name="router"), None, SystemClock(), Random(0), Metrics())
+    router = EmbeddedRouter(server.client(name="router"), None, SystemClock(), Random(0), MetricsRegistry())
     await router.start("127.0.0.1", 0)
     try:
         yield router

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from sandpool.engine.clock import Clock, SystemClock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.dialer import connect
 from sandpool.router.metrics import RouterMetrics
@@ -31,7 +31,7 @@ class Sandbox:
         self.talk = talk
         self.connections = 0
         self.port = 0
-        self.router = Router(self, self.dial, clock, RouterMetrics(Metrics()))
+        self.router = Router(self, self.dial, clock, RouterMetrics(MetricsRegistry()))
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1

@@ -12,7 +12,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.metrics import RouterMetrics
@@ -72,7 +72,7 @@ async def sandbox() -> AsyncIterator[Sandbox]:
 
 @pytest_asyncio.fixture
 async def router(sandbox: Sandbox) -> AsyncIterator[Router]:
-    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()))
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()))
     await router.listen("127.0.0.1", 0)
     yield router
     await router.stop(0)
@@ -373,7 +373,7 @@ async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
     tokens = TokenSigner(b"x" * 32)
 
     guard = ScopedTokenAuthorizer(tokens, SystemClock())
-    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(Metrics()), guard=guard)
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), guard=guard)
     await router.listen("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{router.ports[0]}", headers=BOX) as session:
@@ -403,7 +403,7 @@ async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbo
             raise ConnectionRefusedError(111, "Connection refused")
         return await sandbox.dial(target, port)
 
-    router = Router(sandbox, dial, SystemClock(), RouterMetrics(Metrics()), pauses=(0.0, 0.0))
+    router = Router(sandbox, dial, SystemClock(), RouterMetrics(MetricsRegistry()), pauses=(0.0, 0.0))
     await router.listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{router.ports[0]}"
     async with aiohttp.ClientSession(url, headers=BOX) as session, session.post("/", data=b"once") as answer:
@@ -422,7 +422,7 @@ async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandb
                 raise RequestRejected(404, "It is gone.")
             return TARGET
 
-    router = Router(Going(), sandbox.dial, SystemClock(), RouterMetrics(Metrics()), pauses=(0.0,) * 100)
+    router = Router(Going(), sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), pauses=(0.0,) * 100)
     await router.listen("127.0.0.1", 0)
     url, headers = f"http://127.0.0.1:{router.ports[0]}", {**BOX, "X-Sandbox-Port": "9"}
     async with aiohttp.ClientSession(url, headers=headers) as session, session.get("/") as answer:

@@ -32,9 +32,9 @@ def targets(server: ApiServer) -> SandboxResolver:
 
 
 def saw(targets: SandboxResolver, box: Object, pod: Object | None = None) -> None:
-    targets.sandboxes.saw(box)
+    targets.sandboxes.observe(box)
     if pod is not None:
-        targets.pods.saw(pod)
+        targets.pods.observe(pod)
 
 
 def ready_pod(box: Object, address: str, **metadata: Any) -> Object:
@@ -116,38 +116,38 @@ def test_another_of_the_same_name_is_another(targets: SandboxResolver) -> None:
 def test_a_pod_of_its_name_that_is_not_its_own(targets: SandboxResolver) -> None:
     box = sandbox("box")
     foreign = ready_pod(box, OWN, uid="foreign", resourceVersion="7", ownerReferences=[])
-    targets.pods.saw(foreign)
+    targets.pods.observe(foreign)
     assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")
 
 
 def test_one_that_is_going_or_not_ready(targets: SandboxResolver) -> None:
     box = sandbox("box")
     going = ready_pod(box, OWN, resourceVersion="7", deletionTimestamp="2026-01-01T00:00:00Z")
-    targets.pods.saw(going)
+    targets.pods.observe(going)
     assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")
     other = sandbox("other")
     starting = sandbox_pod(other, status=pod_status("Running", ips=[OTHERS]))
-    targets.pods.saw({**starting, "metadata": {**starting["metadata"], "resourceVersion": "8"}})
+    targets.pods.observe({**starting, "metadata": {**starting["metadata"], "resourceVersion": "8"}})
     assert refused(targets, wanted("other")) == (503, "Sandbox other is not ready.")
 
 
 def test_one_that_is_suspended(targets: SandboxResolver) -> None:
     box = sandbox("box", spec={"operatingMode": "Suspended"})
     box["metadata"]["resourceVersion"] = "8"
-    targets.sandboxes.saw(box)
+    targets.sandboxes.observe(box)
     assert targets.find(wanted()).address == OWN  # until its pod goes
-    targets.pods.saw(ready_pod(box, OWN, resourceVersion="9", deletionTimestamp="2026-01-01T00:00:00Z"))
+    targets.pods.observe(ready_pod(box, OWN, resourceVersion="9", deletionTimestamp="2026-01-01T00:00:00Z"))
     assert refused(targets, wanted()) == (409, "Sandbox box is suspended.")
     box = sandbox("box")
     box["metadata"]["resourceVersion"] = "10"
-    targets.sandboxes.saw(box)
+    targets.sandboxes.observe(box)
     assert refused(targets, wanted()) == (503, "Sandbox box has no running pod.")  # it will have one
-    targets.pods.saw(ready_pod(box, "10.231.0.9", uid="another", resourceVersion="11"))
+    targets.pods.observe(ready_pod(box, "10.231.0.9", uid="another", resourceVersion="11"))
     # Clients keep the address that they know through an answer like that.
     assert targets.find(wanted(hint=OWN)).address == "10.231.0.9"
 
 
 def test_what_is_gone_is_gone(targets: SandboxResolver) -> None:
     box = sandbox("box")
-    targets.sandboxes.saw_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})
+    targets.sandboxes.observe_deletion({**box, "metadata": {**box["metadata"], "resourceVersion": "9"}})
     assert refused(targets, wanted()) == (404, "Sandbox box not found in namespace default.")

@@ -30,9 +30,9 @@ from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.ledger import Ledger
 from sandpool.controllers.writer import OwnerLivenessCheck
-from sandpool.engine import reflector
-from sandpool.engine.cache import Cache, version_of
-from sandpool.engine.turnstile import Turnstile
+from sandpool.engine.background import BackgroundGate
+from sandpool.engine.cache import reflector
+from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.progress import steady_load
 from sandpool.testing.simulation.simulation import Scenario
@@ -199,12 +199,12 @@ def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
 
 def refilling_waits_for_a_pause(patch: Patch) -> None:
     """However long claims come without one."""
-    original = Turnstile.__init__
+    original = BackgroundGate.__init__
 
-    def patient(self: Turnstile, clock: Any, **options: Any) -> None:
+    def patient(self: BackgroundGate, clock: Any, **options: Any) -> None:
         original(self, clock, patience=1e9)
 
-    patch.setattr(Turnstile, "__init__", patient)
+    patch.setattr(BackgroundGate, "__init__", patient)
 
 
 def of(theme: Theme) -> Worlds:

@@ -12,7 +12,7 @@ from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
 from sandpool.api.views.pod import SUCCEEDED
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.transport import Request
@@ -73,7 +73,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
 
 async def test_what_it_hears_when_it_is_being_stopped_is_for_the_next_one(rig: Rig) -> None:
     await rig.stop()
-    rig.node.pods.wrote(await rig.client.create(POD, pod("late"), "default"))
+    rig.node.pods.record_write(await rig.client.create(POD, pod("late"), "default"))
     assert "nodeName" not in (await rig.get("late"))["spec"]
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP, POD
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.kube.client import Client
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
@@ -51,18 +51,18 @@ async def test_a_write_that_a_cache_has_not_heard_of_is_waited_for(scene: Scene)
     made = await scene.client.create(POD, pod("box"), "default")
     reached = await scene.looked()
     assert not reached.done()
-    scene.pods.saw(made)
+    scene.pods.observe(made)
     await reached
 
 
 async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
     made = await scene.client.create(POD, pod("box"), "default")
-    scene.pods.saw(made)
+    scene.pods.observe(made)
     await scene.standstill.reached()
     await scene.client.delete(POD, "box", "default", grace_period_seconds=0)
     reached = await scene.looked()
     assert not reached.done()
-    scene.pods.deleted(Key("default", "box"), made["metadata"]["uid"], None)
+    scene.pods.record_deletion(Key("default", "box"), made["metadata"]["uid"], None)
     await reached
 
 
@@ -77,7 +77,7 @@ async def test_what_happens_in_time_happens_while_it_passes(scene: Scene) -> Non
     async def writer() -> None:
         for number in range(3):
             await scene.clock.sleep(10)
-            scene.pods.saw(await scene.client.create(POD, pod(f"box-{number}"), "default"))
+            scene.pods.observe(await scene.client.create(POD, pod(f"box-{number}"), "default"))
 
     writing = asyncio.create_task(writer())
     await scene.standstill.passed(25)

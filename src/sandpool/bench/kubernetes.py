@@ -31,8 +31,8 @@ from sandpool.bench.report import document, stored_figures, tables
 from sandpool.bench.restart import Restart, count, restart
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.bench.targets import Measured, failures, figures
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.install.manifests import DEFAULT_PROFILE
 
 # Seconds after which a claim that was not served counts as lost. On a busy machine the last may wait for minutes.
@@ -91,7 +91,7 @@ def options() -> argparse.ArgumentParser:
 
 def main() -> None:
     given = options().parse_args()
-    logs.configure(logs.TEXT)
+    configure_logging(TEXT)
     command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
         try:

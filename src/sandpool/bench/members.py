@@ -15,8 +15,7 @@ from sandpool.api.kinds import SANDBOX
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
+from sandpool.engine.clock import Clock, within
 from sandpool.kube.client import Client
 from sandpool.kube.transport import WatchEvent
 

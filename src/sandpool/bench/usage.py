@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sandpool.engine.metrics_controller import RECONCILES
+from sandpool.engine.metrics.controller import RECONCILES
 
 N = TypeVar("N", int, float)
 

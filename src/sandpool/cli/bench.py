@@ -24,8 +24,8 @@ from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
 from sandpool.cli.interruption import interruptible
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.kube.client import Client
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -89,7 +89,7 @@ def claims(
     and all of the first four if none is named. In a cluster, everything happens in a new namespace that is removed at
     the end. In a burst, 0 claims per second means all at once. The options change what the scenarios say.
     """
-    logs.configure(logs.TEXT)
+    configure_logging(TEXT)
     there = kubeconfig is not None or context is not None
     if there and homes:
         raise click.UsageError("a load is put on a home of its own or on a cluster, not on both: drop --home")

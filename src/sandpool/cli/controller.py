@@ -20,12 +20,12 @@ from sandpool.cli.flags import duration, switch
 from sandpool.cli.foreign import foreign_flags, warn
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election, LeaseLost, Terms, unique_identity
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_transport import MeasuredTransport
-from sandpool.engine.throttle import Rate
+from sandpool.engine.leaderelection import LeaderElector, LeaseLost, LeaseTiming, unique_identity
+from sandpool.engine.logging import JSON
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.ratelimit import RateLimiter
+from sandpool.engine.transports import MeasuredTransport
 from sandpool.install.names import LEASE
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
@@ -45,7 +45,7 @@ class Options:
     health_address: str
     qps: float  # not positive: no limit
     burst: int
-    terms: Terms | None  # None: work without asking anybody
+    terms: LeaseTiming | None  # None: work without asking anybody
     election_namespace: str
     tracing: bool
     pass_log: Path | None
@@ -72,7 +72,7 @@ class Options:
 @tuning.tuning_flags
 @telling.trace_option
 @telling.pass_option
-@telling.log_options(logs.JSON)
+@telling.log_options(JSON)
 @foreign_flags
 @click.version_option(__version__, prog_name="sandpool")
 def controller(
@@ -122,11 +122,11 @@ def controller(
         raise click.ClickException(str(error)) from None
 
 
-def _terms(duration: float, deadline: float, retry: float) -> Terms:
+def _terms(duration: float, deadline: float, retry: float) -> LeaseTiming:
     if duration != int(duration):
         raise ValueError("--leader-elect-lease-duration should be whole seconds: that is what a Lease can say")
     try:
-        return Terms(int(duration), deadline, retry)
+        return LeaseTiming(int(duration), deadline, retry)
     except ValueError:
         raise ValueError(
             "--leader-elect-lease-duration should be more than --leader-elect-renew-deadline, "
@@ -146,7 +146,7 @@ def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
 
 
 async def _control(options: Options, settings: ControllerOptions, stopping: asyncio.Event) -> None:
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), MetricsRegistry()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     # Of its own, so that a renewal never waits behind a burst of writes.
@@ -155,13 +155,13 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     passes = telling.passes(options.pass_log)
     election = None
     if options.terms is not None:
-        election = Election(
+        election = LeaderElector(
             Client(voting), LEASE, options.election_namespace, unique_identity(), clock, terms=options.terms
         )
     process_options = ProcessOptions(
         metrics_address=options.metrics_address,
         health_address=options.health_address,
-        rate=Rate(options.qps, options.burst, clock) if options.qps > 0 else None,
+        rate=RateLimiter(options.qps, options.burst, clock) if options.qps > 0 else None,
     )
     process = ControllerProcess(
         transport,

@@ -16,8 +16,8 @@ from sandpool.cli import foreground, kubelets, telling
 from sandpool.cli.flags import switch
 from sandpool.cli.marks import Mark
 from sandpool.cli.nodes import node_options
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
+from sandpool.engine.logging import TEXT
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
@@ -48,7 +48,7 @@ _STATE = Path("/var/lib/sandpool/node")
 @switch("--schedule", False, "Bind pods to nodes, in a cluster that has no scheduler.")
 @kubelets.kubelet_options
 @node_options
-@telling.log_options(logs.TEXT)
+@telling.log_options(TEXT)
 def node(
     kubeconfig: Path | None,
     context: str | None,

@@ -18,12 +18,12 @@ from sandpool.cli import foreground, telling
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.routing import scoped_tokens
-from sandpool.engine import logs
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.health import Checks, Endpoint, metrics_page, parse_address
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_engine import show_build
-from sandpool.engine.metrics_transport import MeasuredTransport
+from sandpool.engine.logging import JSON
+from sandpool.engine.metrics.process import export_build_info
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.transports import MeasuredTransport
 from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
@@ -107,7 +107,7 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 )
 @duration("--upstream-retry-initial-delay", "20ms", "Before the first of these; each is twice the one before.")
 @duration("--upstream-retry-max-delay", "800ms", "But no longer than this.")
-@telling.log_options(logs.JSON)
+@telling.log_options(JSON)
 @click.version_option(__version__, prog_name="sandpool")
 def router(
     kubeconfig: Path | None,
@@ -180,7 +180,7 @@ def _tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> 
 
 
 async def _route(options: Options, stopping: asyncio.Event) -> None:
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), MetricsRegistry()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
     client = Client(transport, field_manager="sandpool-router")
@@ -194,7 +194,7 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
         longest=options.longest,
         pauses=options.pauses,
     )
-    show_build(metrics)
+    export_build_info(metrics)
 
     def unready() -> str:
         if stopping.is_set():

@@ -13,7 +13,7 @@ import click
 from sandpool.cli.addresses import address
 from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.embedded import EmbeddedRouter
@@ -55,7 +55,7 @@ def scoped_tokens(option: str, file: Path) -> TokenSigner:
 
 @asynccontextmanager
 async def router(
-    server: ApiServer, metrics: Metrics, router_bind_address: str, router_token_secret_file: Path | None
+    server: ApiServer, metrics: MetricsRegistry, router_bind_address: str, router_token_secret_file: Path | None
 ) -> AsyncIterator[EmbeddedRouter | None]:
     """For the length of the block; None if there is to be none. The server's door leads to it too."""
     where = parse_address(address("--router-bind-address", router_bind_address))

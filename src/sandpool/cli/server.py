@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from sandpool.cli import foreground, serving, telling
-from sandpool.engine import logs
+from sandpool.engine.logging import TEXT
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 
 @click.command()
 @serving.server_options
-@telling.log_options(logs.TEXT)
+@telling.log_options(TEXT)
 def server(log_format: str, log_level: str, **options: Any) -> None:
     """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
     telling.begin(log_format, log_level)

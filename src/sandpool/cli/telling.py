@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 import click
 
 from sandpool.cli.flags import switch
-from sandpool.engine import logs
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
+from sandpool.engine.logging import FORMATS, configure_logging
 from sandpool.engine.tracing import Tracing, open_tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -21,7 +21,7 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def log_options(form: str) -> Callable[[F], F]:
-    """``--log-format``, ``form`` unless given, and ``--log-level``: the arguments of ``logs.configure``."""
+    """``--log-format``, ``form`` unless given, and ``--log-level``: the arguments of ``configure_logging``."""
 
     def decorate(command: F) -> F:
         level = click.option(
@@ -29,7 +29,7 @@ def log_options(form: str) -> Callable[[F], F]:
         )
         format = click.option(
             "--log-format",
-            type=click.Choice(logs.FORMATS),
+            type=click.Choice(FORMATS),
             default=form,
             show_default=True,
             help="Form of the log, on standard error.",
@@ -40,7 +40,7 @@ def log_options(form: str) -> Callable[[F], F]:
 
 
 def begin(log_format: str, log_level: str) -> None:
-    logs.configure(log_format, log_level.upper())
+    configure_logging(log_format, log_level.upper())
 
 
 def pass_option(command: F) -> F:
@@ -52,9 +52,9 @@ def pass_option(command: F) -> F:
     )(command)
 
 
-def passes(path: Path | None) -> LineLog | None:
+def passes(path: Path | None) -> JsonlWriter | None:
     """Raises ``OSError`` if it cannot be written."""
-    return LineLog(path) if path is not None else None
+    return JsonlWriter(path) if path is not None else None
 
 
 def trace_option(command: F) -> F:

@@ -18,12 +18,12 @@ from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
-from sandpool.engine import logs
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.health import Endpoint
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_transport import MeasuredTransport
+from sandpool.engine.logging import TEXT
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
+from sandpool.engine.transports import MeasuredTransport
 from sandpool.router.embedded import EmbeddedRouter
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
@@ -52,7 +52,7 @@ _LOCAL = "127.0.0.1:0"
 @routing.router_options
 @tuning.tuning_flags
 @telling.trace_option
-@telling.log_options(logs.TEXT)
+@telling.log_options(TEXT)
 def up(
     metrics_bind_address: str,
     health_probe_bind_address: str,
@@ -90,7 +90,7 @@ async def _up(
     way_in: Mapping[str, Any],
     stopping: asyncio.Event,
 ) -> None:
-    clock, metrics = SystemClock(), Metrics()
+    clock, metrics = SystemClock(), MetricsRegistry()
     daemon = Daemon(replace(server, nodeless=nodeless(choice)), clock)
     with serving.complaints(server):
         await daemon.start()

@@ -40,9 +40,9 @@ from sandpool.api.views import (
     VolumeClaimView,
     WarmPoolView,
 )
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
 
 # Names of indexes. All but the owner's are within a namespace.
@@ -89,19 +89,19 @@ class Caches:
 
     def owned_sandboxes(self, owner_uid: str) -> tuple[SandboxView, ...]:
         """Those whose controller is the pool or claim of this UID."""
-        return self.sandboxes.by(_OWNER, owner_uid)
+        return self.sandboxes.by_index(_OWNER, owner_uid)
 
     def pool_sandboxes(self, namespace: str, pool: str) -> tuple[SandboxView, ...]:
         """Those with the label of a pool, whoever owns them: members, orphans, and what others have labelled so."""
-        return self.sandboxes.by(_POOL, (namespace, name_hash(pool)))
+        return self.sandboxes.by_index(_POOL, (namespace, name_hash(pool)))
 
     def sandboxes_naming(self, namespace: str, pod: str) -> tuple[SandboxView, ...]:
         """Those whose annotation names a pod that does not bear their own name."""
-        return self.sandboxes.by(_POD, (namespace, pod))
+        return self.sandboxes.by_index(_POD, (namespace, pod))
 
     def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
         """Those whose controller is the sandbox of this UID."""
-        return self.pods.by(_OWNER, sandbox_uid)
+        return self.pods.by_index(_OWNER, sandbox_uid)
 
     def pod_of(self, sandbox: SandboxView) -> PodView | None:
         """The pod a sandbox controls; None if there is none, or more than one to choose from."""
@@ -110,11 +110,11 @@ class Caches:
 
     def pool_claims(self, namespace: str, pool: str) -> tuple[ClaimView, ...]:
         """Claims that refer to a pool."""
-        return self.claims.by(_POOL, (namespace, pool))
+        return self.claims.by_index(_POOL, (namespace, pool))
 
     def template_pools(self, namespace: str, template: str) -> tuple[WarmPoolView, ...]:
         """Pools that refer to a template."""
-        return self.pools.by(_TEMPLATE, (namespace, template))
+        return self.pools.by_index(_TEMPLATE, (namespace, template))
 
     def _add(self, type: ResourceType, project: Callable[[Object], V]) -> Cache[V]:
         cache = self._by_type[type] = Cache(project, name=type.plural)

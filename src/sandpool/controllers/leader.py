@@ -23,17 +23,16 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.controllers.preflight import find_missing
-from sandpool.engine.backoff import Backoff
 from sandpool.engine.clock import Clock
+from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, Endpoint, metrics_page
-from sandpool.engine.lease import Election
-from sandpool.engine.lease_fence import FencedTransport
-from sandpool.engine.line_log import LineLog
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_engine import show_build, show_events, show_leadership, show_news
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.throttle import ThrottledTransport
+from sandpool.engine.jsonl import JsonlWriter
+from sandpool.engine.leaderelection import LeaderElector
+from sandpool.engine.metrics.process import export_build_info, export_event_counts, export_leadership, export_watch_age
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
+from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 
@@ -55,17 +54,17 @@ class ControllerProcess:
         settings: ControllerOptions | None = None,
         process_options: ProcessOptions | None = None,
         *,
-        metrics: Metrics | None = None,
-        election: Election | None = None,
+        metrics: MetricsRegistry | None = None,
+        election: LeaderElector | None = None,
         tracing: Tracing | None = None,
-        passes: LineLog | None = None,
+        passes: JsonlWriter | None = None,
     ) -> None:
         """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
         self.clock = clock
         self.random = random
         self.settings = settings = settings or ControllerOptions()
         self.process_options = process_options = process_options or ProcessOptions()
-        self.metrics = metrics = metrics or Metrics()
+        self.metrics = metrics = metrics or MetricsRegistry()
         self.election = election
         self.tracing = tracing
         self.passes = passes
@@ -84,7 +83,7 @@ class ControllerProcess:
         )
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
-        self.recorder = Recorder(Client(self._limited(telling)), clock, settings.instance)
+        self.recorder = EventRecorder(Client(self._limited(telling)), clock, settings.instance)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
@@ -145,7 +144,7 @@ class ControllerProcess:
             if missing != self._missing:
                 _log.warning("waiting: %s", missing)
                 self._missing = missing
-            await self.clock.sleep(pauses.pause(None))
+            await self.clock.sleep(pauses.next_delay(None))
         self._missing = ""
 
     async def _work(self) -> None:
@@ -181,15 +180,15 @@ class ControllerProcess:
         return f"not seen yet: {', '.join(missing)}" if missing else ""
 
     def _show(self) -> None:
-        show_build(self.metrics)
-        show_events(self.metrics, self.recorder)
+        export_build_info(self.metrics)
+        export_event_counts(self.metrics, self.recorder)
         if self.election is not None:
-            show_leadership(self.metrics, self.election)
+            export_leadership(self.metrics, self.election)
         for reflector in self.informers.reflectors:
-            show_news(self.metrics, reflector.type.plural, reflector.age)
+            export_watch_age(self.metrics, reflector.type.plural, reflector.age)
 
 
-def _note_passes(controllers: ControllerManager, log: LineLog, clock: Clock) -> None:
+def _note_passes(controllers: ControllerManager, log: JsonlWriter, clock: Clock) -> None:
     claims, pools = controllers.claims, controllers.warm_pools
     for each in (
         claims.controller,

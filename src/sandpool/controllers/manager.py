@@ -25,22 +25,22 @@ from sandpool.controllers.sandbox.controller import SandboxController
 from sandpool.controllers.template.controller import TemplateController
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Controller
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_controller import ControllerMetrics
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.metrics.controller import ControllerMetrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.turnstile import CourteousTransport, Turnstile
+from sandpool.engine.transports import BackgroundTransport
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.client import Client
 
 
-class DiscardingRecorder(Recorder):
+class DiscardingRecorder(EventRecorder):
     """For those of whom nothing is to be told."""
 
-    def event(self, regarding: Reference, happening: Happening) -> None:
+    def event(self, regarding: ObjectReference, happening: Happening) -> None:
         pass
 
 
@@ -56,14 +56,14 @@ class ControllerManager:
         clock: Clock,
         random: Random,
         settings: ControllerOptions | None = None,
-        metrics: Metrics | None = None,
+        metrics: MetricsRegistry | None = None,
         *,
         informers: InformerSet | None = None,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings = settings or ControllerOptions()
-        self.metrics = metrics = metrics or Metrics()
+        self.metrics = metrics = metrics or MetricsRegistry()
         self.clock = clock
         self._own_reflection, self._own_recorder = informers is None, recorder is None
         self.informers = informers or InformerSet(
@@ -75,12 +75,12 @@ class ControllerManager:
             labelled=settings.cache_label_selectors,
         )
         self.caches = self.informers.caches
-        self.recorder = recorder or Recorder(client, clock, settings.instance)
+        self.recorder = recorder or EventRecorder(client, clock, settings.instance)
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
-        self.turnstile = turnstile = Turnstile(clock)
-        background = Client(CourteousTransport(client.transport, turnstile), field_manager=client.field_manager)
+        self.gate = gate = BackgroundGate(clock)
+        background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder.turn = turnstile.turn
+        self.recorder.turn = gate.turn
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -92,7 +92,7 @@ class ControllerManager:
             workers=settings.sandbox_workers,
             observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
             queue=MeasuredQueue("sandbox", metrics, clock),
-            turnstile=turnstile,
+            gate=gate,
             tracing=tracing,
         )
         self.templates = TemplateController(
@@ -113,14 +113,14 @@ class ControllerManager:
             *measured,
             settings.warm_pool,
             workers=settings.warm_pool_workers,
-            turnstile=turnstile,
+            gate=gate,
             direct_writer=writer,
         )
         noting = self.recorder if settings.claim_events else DiscardingRecorder(client, clock, settings.instance)
         self.claims = ClaimController(
             self.caches, revisions, writer, background_writer, noting, *measured, settings.claim, tracing=tracing
         )
-        turnstile.give_way_to(self.claims.controller.queue)
+        gate.yield_to(self.claims.controller.queue)
         self.population = SandboxCounts(self.caches.sandboxes, metrics)
         # In the order in which they stop: who serves people first, and what serves nobody last.
         self._controllers: tuple[Controller[Any], ...] = (

@@ -13,8 +13,8 @@ from sandpool.api.conditions import READY, SANDBOX_EXPIRED
 from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.metrics import OWNED_BY_NOBODY, SANDBOXES, UNKNOWN_TEMPLATE
 from sandpool.api.views import SandboxView
-from sandpool.engine.cache import Cache, Key
-from sandpool.engine.metrics import Labels, Metrics, Samples
+from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.metrics.registry import Labels, MetricsRegistry, Samples
 
 _EXPIRED: Final = SANDBOX_EXPIRED[0]
 
@@ -22,10 +22,10 @@ _EXPIRED: Final = SANDBOX_EXPIRED[0]
 class SandboxCounts:
     """The sandboxes of a cache."""
 
-    def __init__(self, sandboxes: Cache[SandboxView], metrics: Metrics) -> None:
+    def __init__(self, sandboxes: Cache[SandboxView], metrics: MetricsRegistry) -> None:
         self._counts: Counter[Labels] = Counter()  # by the labels of the metric; none is 0
         metrics.collect(SANDBOXES, self._collect)
-        sandboxes.subscribe(self._changed, reads=_labels)
+        sandboxes.subscribe(self._changed, on_change_of=_labels)
 
     def _changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is not None:

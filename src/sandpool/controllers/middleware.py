@@ -6,11 +6,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sandpool.api.labels import TRACE_CONTEXT
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import Result
-from sandpool.engine.line_log import LineLog
-from sandpool.engine.passes import Pass
+from sandpool.engine.jsonl import JsonlWriter, ReconcileRecord
 from sandpool.engine.tracing import Tracing
 
 Reconcile = Callable[[Key], Awaitable[Result]]
@@ -28,7 +27,7 @@ def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tr
     return traced_reconcile
 
 
-def with_reconcile_log(reconcile: Reconcile, controller: str, log: LineLog, clock: Clock) -> Reconcile:
+def with_reconcile_log(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:
     """A pass that is cancelled is not noted: nobody knows how it would have ended."""
 
     async def noted_reconcile(key: Key) -> Result:
@@ -37,9 +36,9 @@ def with_reconcile_log(reconcile: Reconcile, controller: str, log: LineLog, cloc
             result = await reconcile(key)
         except Exception as error:
             problem = str(error) or type(error).__name__
-            log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
+            log.note(ReconcileRecord(controller, *key, clock.now(), clock.monotonic() - begin, None, problem))
             raise
-        log.note(Pass(controller, *key, clock.now(), clock.monotonic() - begin, result.requeue_after, ""))
+        log.note(ReconcileRecord(controller, *key, clock.now(), clock.monotonic() - begin, result.requeue_after, ""))
         return result
 
     return noted_reconcile

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Final
 
 from sandpool.api.names import DEFAULT_CLUSTER_DOMAIN
-from sandpool.engine.throttle import Rate
+from sandpool.engine.ratelimit import RateLimiter
 
 #: Claims may pass on labels and annotations of these domains.
 DEFAULT_LABEL_DOMAINS: Final = ("sandbox.users.io",)
@@ -75,5 +75,5 @@ class ProcessOptions:
 
     metrics_address: str = "0"
     health_address: str = "0"
-    rate: Rate | None = None  # limit on requests to the API; None: no limit
+    rate: RateLimiter | None = None  # limit on requests to the API; None: no limit
     grace: float = 15.0  # seconds that a stopping process gives running reconciles to finish

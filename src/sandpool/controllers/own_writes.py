@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 class OwnWriteFilter:

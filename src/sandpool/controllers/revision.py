@@ -31,7 +31,7 @@ from sandpool.api.schema import core
 from sandpool.api.schema.shape import Shape
 from sandpool.api.views import SandboxView, TemplateView
 from sandpool.controllers.informers import Caches
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 #: Resolvers outside the cluster. The default network policy does not let a sandbox talk to the cluster's own.
 PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")

@@ -1,7 +1,7 @@
 """Performs what a plan asks for: one request per write, and its answer goes into the cache before anybody goes on.
 
 So the next look at the cache, by the same pass or another controller, includes the write, and the event that the watch
-brings later is old news (see ``engine.cache``). What a failure means:
+brings later is old news (see ``engine.cache.store``). What a failure means:
 
 * **Create**, ``AlreadyExists``: there is one that the cache did not show. It is read into the cache and the error is
   raised: plan again, with it.
@@ -31,7 +31,7 @@ from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import View
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
@@ -72,7 +72,7 @@ class ApiWriter:
         except AlreadyExists:
             await self.refresh(write.type, write.object["metadata"]["name"], namespace)
             raise
-        self.caches[write.type].wrote(answer)
+        self.caches[write.type].record_write(answer)
         return answer
 
     async def refresh(self, type: ResourceType, name: str, namespace: str) -> bool:
@@ -81,7 +81,7 @@ class ApiWriter:
             answer = await self.client.get(type, name, namespace)
         except NotFound:
             return False
-        self.caches[type].wrote(answer)
+        self.caches[type].record_write(answer)
         return Key(namespace, name) in self.caches[type]
 
     async def patch(self, write: Patch, namespace: str) -> Object:
@@ -98,9 +98,9 @@ class ApiWriter:
             )
         except NotFound:
             if known is not None:
-                cache.deleted(key, known.uid)
+                cache.record_deletion(key, known.uid)
             raise
-        cache.wrote(answer)
+        cache.record_write(answer)
         return answer
 
     async def patch_if_there(self, write: Patch, namespace: str) -> Object | None:
@@ -124,7 +124,7 @@ class ApiWriter:
             )
         except NotFound:
             answer = None
-        self.caches[write.type].deleted(Key(namespace, write.name), write.uid, answer)
+        self.caches[write.type].record_deletion(Key(namespace, write.name), write.uid, answer)
 
 
 def is_ambiguous(error: Exception) -> bool:
@@ -192,9 +192,9 @@ class OwnerLivenessCheck:
         try:
             answer = await self.writer.client.get(self.type, owner.name, owner.namespace)
         except NotFound:
-            cache.deleted(key, owner.uid)
+            cache.record_deletion(key, owner.uid)
             return False
-        cache.wrote(answer)
+        cache.record_write(answer)
         metadata = answer["metadata"]
         return metadata["uid"] == owner.uid and "deletionTimestamp" not in metadata
 

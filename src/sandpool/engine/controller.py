@@ -27,14 +27,12 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, Generic, Protocol, TypeVar
 
-from sandpool.engine import logs
-from sandpool.engine.backoff import Backoff
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
-from sandpool.engine.delays import Delays
-from sandpool.engine.metrics_controller import ERROR, REQUEUE_AFTER, SUCCESS
-from sandpool.engine.pace import Pace
-from sandpool.engine.queue import ShutDown, WorkQueue
+from sandpool.engine.clock import Clock, within
+from sandpool.engine.logging import log_context
+from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.ratelimit import Backoff, PerKeyRateLimit
+from sandpool.engine.workqueue.delaying import DelayedAdds
+from sandpool.engine.workqueue.queue import ShutDown, WorkQueue
 from sandpool.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
@@ -43,8 +41,8 @@ K = TypeVar("K", bound=Hashable)
 
 
 #: The priority of what has just changed, or is due; and of what was there when the controller began to work.
-NEWS: Final = 0
-BACKLOG: Final = -100
+DEFAULT_PRIORITY: Final = 0
+LOW_PRIORITY: Final = -100
 
 
 #: What every API says of a namespace that is being deleted, where the reason of a failure is told in words.
@@ -54,7 +52,7 @@ _GOING: Final = re.compile(rf"namespace (\S+) {TERMINATING}")
 _UNTIL_GONE: Final = 300.0
 
 
-class Unfinished(Exception):
+class ReconcileIncomplete(Exception):
     """Something keeps a pass from doing all it should, and people have been told where they look for it. It is tried
     again like any failure, not before ``retry_after`` seconds if the API asked for that, and is not a bug."""
 
@@ -64,22 +62,22 @@ class Unfinished(Exception):
 
 
 # Failures that are part of life. Anything else is a bug and worth a traceback.
-_EXPECTED = (ApiError, ConnectionError, TimeoutError, Unfinished)
+_EXPECTED = (ApiError, ConnectionError, TimeoutError, ReconcileIncomplete)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
     """The end of a pass; look again after so many seconds even if nothing changes, or only if something does, and not
-    before ``rest`` seconds whatever happens: the pass was a lot of work."""
+    before ``cooldown`` seconds whatever happens: the pass was a lot of work."""
 
     requeue_after: float | None = None
-    rest: float = 0.0
+    cooldown: float = 0.0
 
 
 DONE: Final = Result()
 
 
-class Observer(Protocol):
+class ReconcileObserver(Protocol):
     """Whoever wants to know of every pass, such as ``ControllerMetrics``, whose words for a result are used."""
 
     def began(self) -> None: ...
@@ -95,7 +93,7 @@ class _Nobody:
 
 class Controller(Generic[K]):
     """``name`` is what metrics and log lines call it; ``retried`` is called whenever a failure sends a key back;
-    ``per_second`` is how often one key may be looked at, see ``pace``."""
+    ``per_second`` is how often one key may be looked at, see ``PerKeyRateLimit``."""
 
     def __init__(
         self,
@@ -106,7 +104,7 @@ class Controller(Generic[K]):
         *,
         workers: int = 1,
         queue: WorkQueue[K] | None = None,
-        observer: Observer | None = None,
+        observer: ReconcileObserver | None = None,
         retried: Callable[[], object] = lambda: None,
         per_second: int | None = None,
     ) -> None:
@@ -115,11 +113,11 @@ class Controller(Generic[K]):
         self.clock = clock
         self.workers = workers
         self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue()
-        self.observer: Observer = observer if observer is not None else _Nobody()
+        self.observer: ReconcileObserver = observer if observer is not None else _Nobody()
         self.retried = retried
         self.backoff: Backoff[K] = Backoff(random)
-        self.delays: Delays[K] = Delays(self.queue.add, clock)
-        self.pace: Pace[K] = Pace(clock, per_second)
+        self.delayed: DelayedAdds[K] = DelayedAdds(self.queue.add, clock)
+        self.per_key_limit: PerKeyRateLimit[K] = PerKeyRateLimit(clock, per_second)
         # A controller has keys of one kind, so these are what that kind has cost.
         self.reconciles = 0  # begun
         self.failures = 0
@@ -130,7 +128,7 @@ class Controller(Generic[K]):
     def enqueue(self, key: K, priority: int | None = None) -> None:
         """Have a key looked at. Unless a priority says otherwise it is news, or backlog if no worker has begun yet."""
         if priority is None:
-            priority = NEWS if self._tasks else BACKLOG
+            priority = DEFAULT_PRIORITY if self._tasks else LOW_PRIORITY
         self.queue.add(key, priority)
 
     def notice(self, key: K) -> None:
@@ -139,9 +137,9 @@ class Controller(Generic[K]):
         if not self.queue.is_processing(key):
             self.enqueue(key)
 
-    def enqueue_after(self, key: K, seconds: float, priority: int = NEWS) -> None:
+    def enqueue_after(self, key: K, seconds: float, priority: int = DEFAULT_PRIORITY) -> None:
         """Enqueue later, unless a pass over the key begins before: it will say itself when to look again."""
-        self.delays.add_after(key, seconds, priority)
+        self.delayed.add_after(key, seconds, priority)
 
     async def run(self) -> None:
         """Work until stopped. When cancelled, running passes are cancelled too."""
@@ -152,7 +150,7 @@ class Controller(Generic[K]):
                     for number in range(self.workers)
                 ]
         finally:
-            self.delays.close()
+            self.delayed.close()
 
     async def stop(self, grace: float) -> None:
         """Take no more keys. Returns when nothing runs any more: what has not finished after ``grace`` seconds is
@@ -167,7 +165,7 @@ class Controller(Generic[K]):
                 for task in self._tasks:
                     task.cancel()
                 await _all(self._tasks)
-        self.delays.close()
+        self.delayed.close()
 
     async def _work(self) -> None:
         while not self._stopping:
@@ -184,8 +182,8 @@ class Controller(Generic[K]):
             await self.clock.sleep(0)
 
     async def _pass(self, key: K) -> None:
-        self.delays.forget(key)
-        if wait := self.pace.wait(key):
+        self.delayed.forget(key)
+        if wait := self.per_key_limit.acquire(key):
             self._come_back(key, wait)
             return
         self.reconciles += 1
@@ -193,7 +191,7 @@ class Controller(Generic[K]):
         self.observer.began()
         outcome = ERROR
         try:
-            with logs.about(controller=self.name, key=str(key)):
+            with log_context(controller=self.name, key=str(key)):
                 outcome = await self._outcome(key)
         finally:
             self.observer.ended(outcome, self.clock.monotonic() - begin)
@@ -201,7 +199,7 @@ class Controller(Generic[K]):
     async def _outcome(self, key: K) -> str:
         try:
             result = await self.reconcile(key)
-            after, rest = result.requeue_after, result.rest
+            after, cooldown = result.requeue_after, result.cooldown
         except asyncio.CancelledError as cancelled:
             if _is_being_cancelled():
                 raise
@@ -212,8 +210,8 @@ class Controller(Generic[K]):
             self._failed(key, error)
             return ERROR
         self.backoff.forget(key)
-        if rest:
-            self.pace.rest(key, rest)
+        if cooldown:
+            self.per_key_limit.cool_down(key, cooldown)
         if after is None:
             return SUCCESS
         self._come_back(key, after)
@@ -225,8 +223,8 @@ class Controller(Generic[K]):
             self._tell_once(_GOING.search(text), key)
             self._come_back(key, _UNTIL_GONE)
             return
-        asked = error.retry_after if isinstance(error, ApiError | Unfinished) else None
-        pause = max(self.backoff.pause(key), asked or 0.0)
+        asked = error.retry_after if isinstance(error, ApiError | ReconcileIncomplete) else None
+        pause = max(self.backoff.next_delay(key), asked or 0.0)
         expected = isinstance(error, _EXPECTED)
         _log.log(
             logging.WARNING if expected else logging.ERROR,
@@ -250,7 +248,7 @@ class Controller(Generic[K]):
 
     def _come_back(self, key: K, after: float) -> None:
         """What is due is news, also if it was backlog: else a busy queue would never come to it."""
-        self.delays.add_after(key, after, max(NEWS, self.queue.priority(key)))
+        self.delayed.add_after(key, after, max(DEFAULT_PRIORITY, self.queue.priority(key)))
 
 
 async def _all(tasks: list[asyncio.Task[None]]) -> None:

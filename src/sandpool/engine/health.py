@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +78,7 @@ class Checks:
         return not complaint
 
 
-def metrics_page(metrics: Metrics) -> dict[str, Page]:
+def metrics_page(metrics: MetricsRegistry) -> dict[str, Page]:
     async def show(request: web.BaseRequest) -> Answer:
         return Answer(*await metrics.render(request.headers.get("Accept", "")))
 

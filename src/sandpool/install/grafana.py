@@ -13,10 +13,10 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.resource import Object
-from sandpool.engine.metrics_controller import RECONCILE_ERRORS, RECONCILE_TIME, RECONCILES
-from sandpool.engine.metrics_engine import LEADING, SECONDS_SINCE_NEWS
-from sandpool.engine.metrics_queue import DEPTH, WAITED
-from sandpool.engine.metrics_transport import REQUEST_TIME, REQUESTS
+from sandpool.engine.metrics.controller import RECONCILE_ERRORS, RECONCILE_TIME, RECONCILES
+from sandpool.engine.metrics.process import LEADING, SECONDS_SINCE_NEWS
+from sandpool.engine.transports import REQUEST_TIME, REQUESTS
+from sandpool.engine.workqueue.metrics import QUEUE_DEPTH, QUEUE_DURATION
 from sandpool.install.names import CONTROLLER, ROUTER_METRICS_SERVICE
 from sandpool.router import metrics as router
 
@@ -67,8 +67,8 @@ PANELS: Final[tuple[Panel, ...]] = (
     ),
     ("Passes that fail", "ops", [(f"sum by (controller) (rate({RECONCILE_ERRORS.name}{_RATE}))", "{{controller}}")]),
     ("How long passes take", "s", _quantiles(RECONCILE_TIME, "controller")),
-    ("Keys that wait", "short", [(f"sum by (name) ({DEPTH.name})", "{{name}}")]),
-    ("How long keys wait", "s", _quantiles(WAITED, "name")),
+    ("Keys that wait", "short", [(f"sum by (name) ({QUEUE_DEPTH.name})", "{{name}}")]),
+    ("How long keys wait", "s", _quantiles(QUEUE_DURATION, "name")),
     (
         "Requests to the API",
         "reqps",

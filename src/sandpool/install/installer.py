@@ -19,8 +19,7 @@ from sandpool.api.kinds import (
     SERVICE,
 )
 from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
+from sandpool.engine.clock import Clock, within
 from sandpool.install import definitions, names
 from sandpool.install.errors import InstallError
 from sandpool.install.fit import check_fit

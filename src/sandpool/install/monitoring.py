@@ -6,9 +6,9 @@ from typing import Final
 
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS
 from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.metrics_controller import RECONCILE_ERRORS
-from sandpool.engine.metrics_engine import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
-from sandpool.engine.metrics_queue import WAITED
+from sandpool.engine.metrics.controller import RECONCILE_ERRORS
+from sandpool.engine.metrics.process import EVENTS_DROPPED, LEADING, SECONDS_SINCE_NEWS
+from sandpool.engine.workqueue.metrics import QUEUE_DURATION
 from sandpool.install.names import (
     CONTROLLER,
     CONTROLLER_LABELS,
@@ -107,7 +107,7 @@ def alerts() -> list[Object]:
         ),
         _alert(
             "SandpoolQueueWaits",
-            f"histogram_quantile(0.99, sum by (le, name) (rate({WAITED.name}_bucket[10m]))) > 5",
+            f"histogram_quantile(0.99, sum by (le, name) (rate({QUEUE_DURATION.name}_bucket[10m]))) > 5",
             "15m",
             "warning",
             "Keys wait more than 5 s in the queue {{ $labels.name }}.",

@@ -12,8 +12,7 @@ from typing import Final
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, NAMESPACE, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.kinds import SANDBOX_WARM_POOL as POOL
 from sandpool.api.resource import Object, ResourceType
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
+from sandpool.engine.clock import Clock, within
 from sandpool.install.errors import InstallError
 from sandpool.install.installer import Say, title, type_of
 from sandpool.kube.client import Client

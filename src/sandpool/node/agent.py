@@ -21,12 +21,11 @@ from typing import Any, Final
 from sandpool.api.kinds import POD, RUNTIME_CLASS, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import ServiceView
-from sandpool.engine.cache import Cache, Key
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.reflector import Reflector
-from sandpool.engine.turnstile import Turnstile
+from sandpool.engine.background import BackgroundGate
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
+from sandpool.engine.clock import Clock, within
+from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.heartbeat import Heartbeat
@@ -99,7 +98,7 @@ class NodeAgent:
         self.services = Cache(ServiceView.from_object, name="services")
         self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
-        self.recorder = Recorder(client, clock, self.name)
+        self.recorder = EventRecorder(client, clock, self.name)
         self.workers: dict[str, PodWorker] = {}  # by UID of the pod; none of them has ended
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
         self._running: list[asyncio.Task[Any]] = []  # what ends only when it is stopped
@@ -191,8 +190,8 @@ class NodeAgent:
             amounts,
             self._service_links,
             lambda name: self.classes.get(Key("", name)),
-            self.pods.wrote,
-            Turnstile(self.clock).turn,
+            self.pods.record_write,
+            BackgroundGate(self.clock).turn,
         )
 
     async def _reflect(self) -> None:
@@ -283,7 +282,7 @@ class NodeAgent:
 
     def _service_links(self, namespace: str, enabled: bool) -> Mapping[str, str]:
         api = self.services.get(_API_SERVICE)
-        found = list(self.services.by(_NAMESPACE, namespace)) if enabled else []
+        found = list(self.services.by_index(_NAMESPACE, namespace)) if enabled else []
         if api is not None and api not in found:
             found.append(api)
         return service_links(found, namespace, enabled)

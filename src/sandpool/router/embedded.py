@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from sandpool.engine.clock import Clock
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client
 from sandpool.kube.pod_access import PodAccess
 from sandpool.node.agent import NodeAgent
@@ -31,7 +31,7 @@ class EmbeddedRouter:
         agent: NodeAgent | None,
         clock: Clock,
         random: Random,
-        metrics: Metrics,
+        metrics: MetricsRegistry,
         *,
         guard: Authorizer = allow_all,
     ) -> None:
@@ -59,7 +59,7 @@ class EmbeddedRouter:
         self._address = (host, self.router.ports[0])
         self._begin(self.targets.run(), "what the router knows")
         await self.targets.synced()
-        self.targets.pods.subscribe(self.presence.saw, reads=lambda pod: (pod.uid, pod.deleting))
+        self.targets.pods.subscribe(self.presence.saw, on_change_of=lambda pod: (pod.uid, pod.deleting))
         await self.presence.show()
         self._keeping.append(asyncio.create_task(self.presence.keep(), name="presence of the router"))
         self._begin(self.gateways.run(), "gateways")

@@ -18,9 +18,9 @@ from typing import Any, Final
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.times import timestamp
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.router.destination import Destination, RequestRejected
@@ -107,9 +107,11 @@ class Gateways:
         self._news = asyncio.Event()
         self._listening: dict[int, GatewayPortRouter] = {}
         self._refused: dict[int, str] = {}  # why a port is not listened on
-        self.wishes.subscribe(lambda key, old, new: self._news.set(), reads=lambda wish: (wish.ports, wish.generation))
+        self.wishes.subscribe(
+            lambda key, old, new: self._news.set(), on_change_of=lambda wish: (wish.ports, wish.generation)
+        )
         self.routes.subscribe(
-            lambda key, old, new: self._news.set(), reads=lambda route: (route.generation, route.parents)
+            lambda key, old, new: self._news.set(), on_change_of=lambda route: (route.generation, route.parents)
         )
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from sandpool.api.metrics import Metric
-from sandpool.engine.metrics import Metrics
+from sandpool.engine.metrics.registry import MetricsRegistry
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0)
 
@@ -33,12 +33,12 @@ _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELET
 
 
 class RouterMetrics:
-    def __init__(self, metrics: Metrics) -> None:
-        self._requests = metrics.count(REQUESTS)
-        self._durations = metrics.distribution(DURATION)
-        self._errors = metrics.count(UPSTREAM_ERRORS)
-        self._retries = metrics.count(UPSTREAM_RETRIES)
-        self._decisions = metrics.count(DECISIONS)
+    def __init__(self, metrics: MetricsRegistry) -> None:
+        self._requests = metrics.counter(REQUESTS)
+        self._durations = metrics.histogram(DURATION)
+        self._errors = metrics.counter(UPSTREAM_ERRORS)
+        self._retries = metrics.counter(UPSTREAM_RETRIES)
+        self._decisions = metrics.counter(DECISIONS)
 
     def answered(self, method: bytes, status: int, seconds: float, namespace: str) -> None:
         """``namespace`` is empty for requests that went nowhere: anybody can name any."""

@@ -19,9 +19,9 @@ from typing import Any, Final
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import POD_NAME
 from sandpool.api.views import PodView, SandboxView
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
 from sandpool.router.destination import Destination, RequestRejected, invalid_address
 
@@ -46,8 +46,8 @@ class SandboxResolver:
         self.sandboxes = Cache(SandboxView.from_object, name="sandboxes of the router")
         self.pods = Cache(PodView.from_object, name="pods of the router")
         self._known: dict[str, deque[str]] = {}  # by UID of the sandbox: the addresses it has had, the newest last
-        self.pods.subscribe(self._pod_changed, reads=lambda pod: pod.ips)
-        self.sandboxes.subscribe(self._sandbox_changed, reads=lambda sandbox: sandbox.uid)
+        self.pods.subscribe(self._pod_changed, on_change_of=lambda pod: pod.ips)
+        self.sandboxes.subscribe(self._sandbox_changed, on_change_of=lambda sandbox: sandbox.uid)
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, SANDBOX, self.sandboxes, clock, random, namespace=namespace),
             Reflector(client, POD, self.pods, clock, random, namespace=namespace),

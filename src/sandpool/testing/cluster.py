@@ -12,7 +12,7 @@ from typing import Final
 from sandpool.api.kinds import SERVICE_ACCOUNT
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.engine.clock import SystemClock
-from sandpool.engine.lease import Election
+from sandpool.engine.leaderelection import LeaderElector
 from sandpool.install import names
 from sandpool.kube.client import Client
 from sandpool.testing.audit import Audit
@@ -55,7 +55,7 @@ class Cluster:
         namespace."""
         clock, door = SystemClock(), HttpDoor(self.plane.url, self.plane.ca, {_ROBOT: await self.token()})
         robot = door.client_for(_ROBOT)
-        election = Election(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock)
+        election = LeaderElector(robot, names.LEASE, names.NAMESPACE, _ROBOT, clock)
         process = ControllerProcess(robot.transport, clock, Random(1), election=election)
         node = asyncio.create_task(SimulatedNode(self.client, clock, namespace=namespace).run())
         await process.start()

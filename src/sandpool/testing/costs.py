@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Controller, Result
 from sandpool.testing.audit import Asked
 from sandpool.testing.world import World

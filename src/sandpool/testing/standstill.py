@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sandpool.api.resource import ResourceType
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request
 from sandpool.testing import settling

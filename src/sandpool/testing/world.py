@@ -19,7 +19,7 @@ from sandpool.api.kinds import EVENT, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound

@@ -32,10 +32,10 @@ def counted(world: World) -> dict[str, float]:
     """How much there is in each metric about claims, all series together."""
     metrics = world.controllers.metrics
     found = {
-        metric.name: float(sum(sum(counts) for _, counts, _ in metrics.distribution(metric).copy().series))
+        metric.name: float(sum(sum(counts) for _, counts, _ in metrics.histogram(metric).copy().series))
         for metric in HISTOGRAMS
     }
-    total = metrics.count(known.CLAIM_CREATIONS).copy().samples
+    total = metrics.counter(known.CLAIM_CREATIONS).copy().samples
     return {**found, known.CLAIM_CREATIONS.name: sum(value for _, value in total)}
 
 
@@ -98,7 +98,7 @@ async def test_r40_how_a_claim_was_served_is_told_apart(world: World) -> None:
     await world.claim("warm")
     await world.claim("cold", warmPoolRef={"name": "empty"})
     await world.served(2)
-    assert dict(world.controllers.metrics.count(known.CLAIM_CREATIONS).copy().samples) == {
+    assert dict(world.controllers.metrics.counter(known.CLAIM_CREATIONS).copy().samples) == {
         (NAMESPACE, "python", "warm", "pool", "ready", "unknown"): 1.0,
         (NAMESPACE, "python", "cold", "empty", "not_ready", "unknown"): 1.0,
     }
@@ -145,7 +145,7 @@ async def test_r40_a_sandbox_that_was_given_without_an_answer_is_counted_and_tol
     await world.served(1)
     await noted(world)
     assert lost
-    assert sum(value for _, value in world.controllers.metrics.count(known.CLAIM_CREATIONS).copy().samples) == 1
+    assert sum(value for _, value in world.controllers.metrics.counter(known.CLAIM_CREATIONS).copy().samples) == 1
 
     async def told() -> list[str]:
         events = (await world.client.list(EVENT, NAMESPACE))["items"]

@@ -8,7 +8,7 @@ from random import Random
 from sandpool.api.labels import SANDBOX_NAME
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.testing.claims import claim
 from sandpool.testing.clock import ManualClock
@@ -21,12 +21,12 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
     async def look(key: Key) -> Result:
         looked_at.append(key.name)
         if len(looked_at) == 10:
-            caches.claims.saw(claim("new", metadata={"resourceVersion": "20000"}))
+            caches.claims.observe(claim("new", metadata={"resourceVersion": "20000"}))
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
     ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
-    listing = caches.claims.listing(10_000)
+    listing = caches.claims.begin_list(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
         listing.add(claim(f"served-{number}", status=served, metadata={"resourceVersion": str(number + 1)}))
@@ -51,17 +51,17 @@ async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
     async def look(key: Key) -> Result:
         looked_at.append(key.name)
         if len(looked_at) == 1:  # our own write, and its answer
-            caches.claims.wrote(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
+            caches.claims.record_write(claim(status={"sandbox": {"name": "a"}}, metadata={"resourceVersion": "2"}))
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
     ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
     task = asyncio.create_task(controller.run())
-    caches.claims.saw(claim())
+    caches.claims.observe(claim())
     await clock.settle()
     assert looked_at == ["claim"]
 
-    caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata={"resourceVersion": "3"}))
+    caches.claims.observe(claim(status={"sandbox": {"name": "b"}}, metadata={"resourceVersion": "3"}))
     await clock.settle()
     assert looked_at == ["claim", "claim"]
     task.cancel()
@@ -74,7 +74,7 @@ async def test_a_note_of_another_sandbox_than_the_claim_has_is_looked_at() -> No
 
     def saw(version: str, note: str) -> None:
         metadata = {"resourceVersion": version, "annotations": {SANDBOX_NAME: note} if note else {}}
-        caches.claims.saw(claim(status={"sandbox": {"name": "b"}}, metadata=metadata))
+        caches.claims.observe(claim(status={"sandbox": {"name": "b"}}, metadata=metadata))
 
     saw("1", "")
     ClaimWatches(caches, lambda key, priority=None: None, lambda key: looked_at.append(key.name), binding={})

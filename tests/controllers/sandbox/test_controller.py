@@ -28,10 +28,10 @@ from sandpool.api.views import SandboxView
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.events import EventRecorder
 from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
@@ -59,7 +59,7 @@ class Rig:
         self.events_wire = Wire(server.client(name="events").transport)
         self.node = SimulatedNode(Client(self.node_wire), clock, name="node-1")
         self.caches = Caches()
-        self.recorder = Recorder(Client(self.events_wire), clock, "test")
+        self.recorder = EventRecorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
         self.informers = InformerSet(self.caches, controller, clock, Random(0))
         self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
@@ -597,13 +597,13 @@ async def test_what_is_collected_with_its_sandbox_is_not_made_on_and_on(rig: Rig
         await rig.wait(1)
     rig.writes()
     caches, key = Caches(), Key("default", "box")
-    caches.sandboxes.saw(box)
+    caches.sandboxes.observe(box)
     lagging = SandboxController(Client(rig.wire), caches, rig.recorder, rig.clock, Random(0))
     await lagging.reconcile(key)
     assert rig.writes() == ["POST pods", "POST services"]
     for cache in (caches.pods, caches.services):
         [child] = list(cache)
-        cache.deleted(key, child.uid)
+        cache.record_deletion(key, child.uid)
 
     await lagging.reconcile(key)
     assert rig.writes() == []

@@ -11,8 +11,8 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.api.resource import Object
 from sandpool.controllers.options import ControllerOptions
-from sandpool.engine.queue import WorkQueue
-from sandpool.engine.turnstile import PATIENCE
+from sandpool.engine.background import PATIENCE
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.home import InProcessHome
 from sandpool.testing.objects import owner_reference
@@ -33,7 +33,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     pool = await world.get(SANDBOX_WARM_POOL, "pool")
     claims: WorkQueue[str] = WorkQueue()
     claims.add("never done with")
-    world.controllers.turnstile.give_way_to(claims)
+    world.controllers.gate.yield_to(claims)
     for name in KEPT:
         await world.sandbox(name, metadata=_kept_warm(pool))
     yield world

@@ -16,9 +16,9 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.cache import Key
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.cache.store import Key
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
@@ -294,19 +294,19 @@ class Deaf:
 async def test_r38_a_status_that_cannot_be_written_is_tried_less_and_less_often() -> None:
     clock, api, caches = ManualClock(), Deaf(), Caches()
     client = Client(api)
-    caches.templates.saw(template())
+    caches.templates.observe(template())
     pools = WarmPoolController(
         caches,
         TemplateRevisions(caches),
         ApiWriter(client, caches),
-        Recorder(client, clock, "test"),
-        Metrics(),
+        EventRecorder(client, clock, "test"),
+        MetricsRegistry(),
         clock,
         Random(0),
     )
     empty = warm_pool()
     empty["spec"]["replicas"] = 0
-    caches.pools.saw(empty)
+    caches.pools.observe(empty)
     task = asyncio.create_task(pools.controller.run())
     await clock.advance(900)
     task.cancel()

@@ -18,10 +18,11 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.cache import Key
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.turnstile import CourteousTransport, Turnstile
+from sandpool.engine.background import BackgroundGate
+from sandpool.engine.cache.store import Key
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.transports import BackgroundTransport
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
@@ -50,7 +51,7 @@ class Refusing:
         pass
 
 
-class Delay(Turnstile):
+class Delay(BackgroundGate):
     """Something happens while whoever comes second waits: after the beginning of the pass that is a delete."""
 
     def __init__(self, clock: ManualClock, happens: Callable[[], object]) -> None:
@@ -81,28 +82,28 @@ class Scenery:
         self.member = pool_member(pool=self.pool, status=ready_status())
         self.member["spec"] = deepcopy(self.template["spec"])
         self.member["spec"]["podTemplate"]["spec"]["containers"][0]["image"] = "example.com/former"
-        self.caches.templates.saw(self.template)
-        self.caches.pools.saw(self.pool)
-        self.caches.sandboxes.saw(self.member)
+        self.caches.templates.observe(self.template)
+        self.caches.pools.observe(self.pool)
+        self.caches.sandboxes.observe(self.member)
 
     async def deletes(self, meanwhile: Callable[[], object]) -> list[Request]:
         """What a pass asks to be deleted if something happens while it waits."""
         clock, api = ManualClock(), Refusing()
-        turnstile = Delay(clock, meanwhile)
+        gate = Delay(clock, meanwhile)
         pools = WarmPoolController(
             self.caches,
             TemplateRevisions(self.caches),
-            ApiWriter(Client(CourteousTransport(api, turnstile)), self.caches),
-            Recorder(Client(api), clock, "test"),
-            Metrics(),
+            ApiWriter(Client(BackgroundTransport(api, gate)), self.caches),
+            EventRecorder(Client(api), clock, "test"),
+            MetricsRegistry(),
             clock,
             Random(0),
-            turnstile=turnstile,
+            gate=gate,
             direct_writer=ApiWriter(Client(api), self.caches),
         )
         with suppress(ServiceUnavailable):
             await pools.reconcile(Key(self.pool["metadata"]["namespace"], "pool"))
-        assert turnstile.came >= 2, "something was to happen"
+        assert gate.came >= 2, "something was to happen"
         return [request for request in api.requests if request.method == "DELETE"]
 
 
@@ -124,50 +125,50 @@ async def test_what_has_not_changed_is_deleted(scenery: Scenery) -> None:
 async def test_a_change_that_no_plan_reads_is_no_reason_to_be_refused(scenery: Scenery) -> None:
     newer = changed(scenery.member)
     newer["status"] = {**newer["status"], "nodeName": "node-2"}
-    (delete,) = await scenery.deletes(lambda: scenery.caches.sandboxes.saw(newer))
+    (delete,) = await scenery.deletes(lambda: scenery.caches.sandboxes.observe(newer))
     assert precondition(delete) == NEWER
 
 
 def claimed(scenery: Scenery) -> None:
     owner = new(CONFIG_MAP, "other", metadata={"uid": "other"})
-    scenery.caches.sandboxes.saw(changed(scenery.member, ownerReferences=[owner_reference(owner, controller=True)]))
+    scenery.caches.sandboxes.observe(changed(scenery.member, ownerReferences=[owner_reference(owner, controller=True)]))
 
 
 def given_away(scenery: Scenery) -> None:
     labels = {key: value for key, value in scenery.member["metadata"]["labels"].items() if key != WARM_POOL}
-    scenery.caches.sandboxes.saw(changed(scenery.member, labels=labels))
+    scenery.caches.sandboxes.observe(changed(scenery.member, labels=labels))
 
 
 def on_its_way_out(scenery: Scenery) -> None:
-    scenery.caches.sandboxes.saw(changed(scenery.member, deletionTimestamp="2026-11-01T12:00:00Z"))
+    scenery.caches.sandboxes.observe(changed(scenery.member, deletionTimestamp="2026-11-01T12:00:00Z"))
 
 
 def made_again(scenery: Scenery) -> None:
-    scenery.caches.sandboxes.saw(changed(scenery.member, uid="another"))
+    scenery.caches.sandboxes.observe(changed(scenery.member, uid="another"))
 
 
 def gone(scenery: Scenery) -> None:
     metadata = scenery.member["metadata"]
-    scenery.caches.sandboxes.deleted(Key(metadata["namespace"], metadata["name"]), metadata["uid"])
+    scenery.caches.sandboxes.record_deletion(Key(metadata["namespace"], metadata["name"]), metadata["uid"])
 
 
 def not_ready_any_more(scenery: Scenery) -> None:
-    scenery.caches.sandboxes.saw({**changed(scenery.member), "status": ready_status(status="False")})
+    scenery.caches.sandboxes.observe({**changed(scenery.member), "status": ready_status(status="False")})
 
 
 def of_the_current_template(scenery: Scenery) -> None:
     back = changed(scenery.template, generation=2)
     back["spec"] = scenery.member["spec"]
-    scenery.caches.templates.saw(back)
+    scenery.caches.templates.observe(back)
 
 
 def of_a_pool_that_has_changed(scenery: Scenery) -> None:
-    scenery.caches.pools.saw(changed(scenery.pool, generation=2))
+    scenery.caches.pools.observe(changed(scenery.pool, generation=2))
 
 
 def of_a_pool_that_has_gone(scenery: Scenery) -> None:
     metadata = scenery.pool["metadata"]
-    scenery.caches.pools.deleted(Key(metadata["namespace"], metadata["name"]), metadata["uid"])
+    scenery.caches.pools.record_deletion(Key(metadata["namespace"], metadata["name"]), metadata["uid"])
 
 
 @pytest.mark.parametrize(

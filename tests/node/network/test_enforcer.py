@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.policy import OPEN, Endpoint
 from sandpool.testing.clock import ManualClock
@@ -90,7 +90,7 @@ async def test_after_a_failure_everything_is_written_again(enforcer: Enforcer, k
 
 async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, kernel: Kernel) -> None:
     await enforcer.add("1", endpoint(1))
-    enforcer.policies.wrote(policy(1))
+    enforcer.policies.record_write(policy(1))
     await enforcer.enforce()
     assert enforcer.enforced.ingress["10.0.0.1"] != OPEN
     await enforcer.close()
@@ -98,7 +98,7 @@ async def test_a_policy_that_changes_is_enforced_by_itself(enforcer: Enforcer, k
 
 async def test_nothing_is_written_before_somebody_begins(kernel: Kernel) -> None:
     policies: Cache[Object] = Cache(lambda obj: obj)
-    policies.wrote(policy(1))
+    policies.record_write(policy(1))
     enforcer = Enforcer(kernel.run, policies, Cache(lambda obj: obj), ManualClock())
     await asyncio.sleep(0)
     assert kernel.scripts == []
@@ -111,7 +111,7 @@ async def test_labels_that_no_policy_asks_for_change_nothing(enforcer: Enforcer,
     chosen = policy(1)
     chosen["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
     chosen["spec"]["ingress"] = [{"from": [{"podSelector": {"matchLabels": {"app": "friend"}}}]}]
-    enforcer.policies.wrote(chosen)
+    enforcer.policies.record_write(chosen)
     await enforcer.enforce()
     compiled = kernel.scripts.copy()
     enforcer.relabel("1", {"claim": "x"})
@@ -130,7 +130,7 @@ async def test_what_is_refused_is_tried_again_and_said_meanwhile(
 ) -> None:
     await enforcer.add("1", endpoint(1))
     kernel.broken = why
-    enforcer.policies.wrote(policy(1))
+    enforcer.policies.record_write(policy(1))
     await clock.settle()
     assert enforcer.failure == "nft: no"
     assert enforcer.behind > 0
@@ -159,7 +159,7 @@ async def test_labels_that_change_while_a_pod_is_connected_are_not_missed(enforc
     """It was somebody nobody knew when they were told."""
     restriction = policy(1)
     restriction["spec"]["podSelector"] = {"matchLabels": {"app": "closed"}}
-    enforcer.policies.wrote(restriction)
+    enforcer.policies.record_write(restriction)
     known = {"1": {"app": "closed"}}
     enforcer.labels_of = lambda uid, key: known.get(uid)
     enforcer.relabel("1", known["1"])

@@ -20,7 +20,7 @@ import pytest_asyncio
 from dnslib import DNSRecord
 
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.netns import NetworkNamespace
@@ -46,7 +46,7 @@ class Yard:
         self.listening: list[socket.socket] = []
         self.addresses: dict[str, str] = {}
         for name in ("default", "other"):
-            self.namespaces.wrote(named("Namespace", name, "", labels={"kubernetes.io/metadata.name": name}))
+            self.namespaces.record_write(named("Namespace", name, "", labels={"kubernetes.io/metadata.name": name}))
 
     def new_network(self) -> Network:
         settings = Settings(
@@ -71,7 +71,7 @@ class Yard:
         return source.call(lambda: dial(target, port))
 
     async def policy(self, name: str, spec: Object) -> None:
-        self.policies.wrote({**named("NetworkPolicy", name, "default"), "spec": spec})
+        self.policies.record_write({**named("NetworkPolicy", name, "default"), "spec": spec})
         await self.network.enforcer.enforce()
 
 
@@ -163,7 +163,7 @@ async def test_a_policy_opens_exactly_what_it_says(yard: Yard) -> None:
     assert yard.dial(friend, target) == OPEN
     assert yard.dial(friend, target, PORT + 1) == REFUSED
     assert yard.dial(stranger, target) == REFUSED
-    yard.policies.deleted(Key("default", "some"), "some")
+    yard.policies.record_deletion(Key("default", "some"), "some")
     await yard.network.enforcer.enforce()
     assert yard.dial(stranger, target) == OPEN
 
@@ -325,7 +325,7 @@ async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_i
 
     enforcer.run = refuse
     closed = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    yard.policies.wrote({**named("NetworkPolicy", "closed", "default"), "spec": closed})
+    yard.policies.record_write({**named("NetworkPolicy", "closed", "default"), "spec": closed})
     await refused.wait()
     assert yard.dial(one, yard.address("two")) == OPEN, "what was in force is"
     message = "network policies are not in force as they are written: nft: no"

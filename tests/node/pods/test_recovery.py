@@ -47,10 +47,10 @@ async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
     ids=["meanwhile", "before it began", "in the future"],
 )
 async def test_an_end_is_told_with_its_time(rig: NodeRig, seconds: int, finished: str) -> None:
-    start_time = rig.clock.now().timestamp()
+    began = rig.clock.now().timestamp()
     await rig.create(spec={"restartPolicy": "Never"})
     await rig.stop()
-    rig.container().end(5, ended_at=start_time + seconds)
+    rig.container().end(5, ended_at=began + seconds)
     await rig.passes(300)
     rig.agent = rig.new_agent()
     await rig.start()

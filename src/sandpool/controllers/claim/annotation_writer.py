@@ -13,7 +13,7 @@ from random import Random
 from typing import NamedTuple
 
 from sandpool.controllers.writer import ApiWriter, Patch
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.kube.errors import Conflict, Invalid

@@ -17,7 +17,7 @@ from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.plan import adopt
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.errors import Conflict, NotFound
 
 # How often a sandbox is tried that others keep writing.
@@ -69,9 +69,9 @@ class Binder:
         try:
             answer = await self.writer.client.get(SANDBOX, sandbox.name, sandbox.namespace)
         except NotFound:
-            self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
+            self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
             return None
-        self.caches.sandboxes.wrote(answer)
+        self.caches.sandboxes.record_write(answer)
         return SandboxView.from_object(answer)
 
 

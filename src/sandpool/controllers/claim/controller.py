@@ -52,15 +52,15 @@ from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import ClaimOptions
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, is_ambiguous
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_controller import ControllerMetrics
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.pace import PASSES_PER_SECOND
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.metrics.controller import ControllerMetrics
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Tracing
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.errors import AlreadyExists, ApiError
 
 _log = logging.getLogger(__name__)
@@ -73,8 +73,8 @@ class ClaimController:
         revisions: TemplateRevisions,
         writer: ApiWriter,
         background_writer: ApiWriter,
-        recorder: Recorder,
-        metrics: Metrics,
+        recorder: EventRecorder,
+        metrics: MetricsRegistry,
         clock: Clock,
         random: Random,
         settings: ClaimOptions | None = None,
@@ -100,7 +100,7 @@ class ClaimController:
             queue=queue,
             observer=ControllerMetrics(queue.name, settings.workers, metrics),
             retried=queue.retried,
-            per_second=PASSES_PER_SECOND,
+            per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)
         # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
@@ -115,7 +115,7 @@ class ClaimController:
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
         CandidateFeed(caches, revisions, self.assigner, self.node_health)
         ClaimWatches(caches, self.controller.enqueue, self.controller.notice, self._binding)
-        caches.claims.subscribe(self._claim_changed, reads=lambda claim: claim.uid)
+        caches.claims.subscribe(self._claim_changed, on_change_of=lambda claim: claim.uid)
 
     @property
     def annotations(self) -> Controller[Key]:

@@ -38,7 +38,7 @@ class Syncer:
             try:
                 answer = await self.writer.patch(decision.patch, sandbox.namespace)
             except NotFound:
-                self.caches.sandboxes.deleted(key_of(sandbox), sandbox.uid)
+                self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
                 return _AGAIN
             except ApiError as api_error:
                 if not is_refusal(api_error):
@@ -57,7 +57,7 @@ class Syncer:
             answer = await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
         except NotFound:
             return True
-        self.caches.claims.wrote(answer)
+        self.caches.claims.record_write(answer)
         deletes = duplicate_deletions(claim, ClaimView.from_object(answer), stays, duplicates)
         for delete in deletes:
             try:

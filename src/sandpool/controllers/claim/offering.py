@@ -10,7 +10,7 @@ from sandpool.controllers.claim.assignment.candidates import candidate_of
 from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevisions
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 class CandidateFeed:
@@ -23,9 +23,9 @@ class CandidateFeed:
         self.revisions = revisions
         self.assigner = assigner
         self.node_health = node_health
-        caches.nodes.subscribe(self._node_changed, reads=lambda node: node.fit)
-        caches.pools.subscribe(self._pool_changed, reads=predicates.pool_spec)
-        caches.templates.subscribe(self._template_changed, reads=predicates.template_spec)
+        caches.nodes.subscribe(self._node_changed, on_change_of=lambda node: node.fit)
+        caches.pools.subscribe(self._pool_changed, on_change_of=predicates.pool_spec)
+        caches.templates.subscribe(self._template_changed, on_change_of=predicates.template_spec)
         caches.sandboxes.subscribe(self._sandbox_changed)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:

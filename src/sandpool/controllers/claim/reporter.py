@@ -19,12 +19,11 @@ from sandpool.controllers.claim.metrics import Sample
 from sandpool.controllers.claim.settling import compute_status, finish
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.writer import ApiWriter
-from sandpool.engine.backoff import Backoff
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Result
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.ratelimit import Backoff
 from sandpool.kube.errors import Conflict, NotFound
 
 _AGAIN: Final = Result(0.0)
@@ -42,8 +41,8 @@ class StatusReporter:
         self,
         caches: Caches,
         writer: ApiWriter,
-        recorder: Recorder,
-        metrics: Metrics,
+        recorder: EventRecorder,
+        metrics: MetricsRegistry,
         annotation_writer: AnnotationWriter,
         random: Random,
     ) -> None:
@@ -88,7 +87,7 @@ class StatusReporter:
             if conclusion.patch is not None:
                 self.annotation_writer.put(key, claim.uid, name, conclusion.patch)
         if update.is_failure:
-            pause = self._pauses.pause(key)
+            pause = self._pauses.next_delay(key)
             return Result(pause if update.requeue_after is None else min(pause, update.requeue_after))
         self._pauses.forget(key)
         return Result(update.requeue_after)
@@ -96,7 +95,7 @@ class StatusReporter:
     async def _look_again(self, claim: ClaimView) -> Result:
         """Somebody has written the claim since we looked, perhaps something that would not have woken us."""
         try:
-            self.caches.claims.wrote(await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
+            self.caches.claims.record_write(await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace))
         except NotFound:
             return DONE
         return _AGAIN
@@ -117,15 +116,17 @@ class StatusReporter:
     def record_event(self, claim: ClaimView, happening: Happening) -> None:
         type = SANDBOX_CLAIM
         self.recorder.event(
-            Reference(type.api_version, type.kind, claim.name, claim.namespace, claim.uid, claim.resource_version),
+            ObjectReference(
+                type.api_version, type.kind, claim.name, claim.namespace, claim.uid, claim.resource_version
+            ),
             happening,
         )
 
     def record_sample(self, sample: Sample) -> None:
         if sample.metric.kind == "counter":
-            self.metrics.count(sample.metric).add(*sample.labels, amount=sample.value)
+            self.metrics.counter(sample.metric).add(*sample.labels, amount=sample.value)
         else:
-            self.metrics.distribution(sample.metric).observe(sample.value, *sample.labels)
+            self.metrics.histogram(sample.metric).observe(sample.value, *sample.labels)
 
     def forget(self, claim: Key) -> None:
         """The claim is gone."""

@@ -12,8 +12,8 @@ from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim import predicates
 from sandpool.controllers.informers import Caches, key_of
-from sandpool.engine.cache import Key
-from sandpool.engine.controller import NEWS
+from sandpool.engine.cache.store import Key
+from sandpool.engine.controller import DEFAULT_PRIORITY
 
 
 class Enqueue(Protocol):
@@ -31,16 +31,16 @@ class ClaimWatches:
         self.enqueue = enqueue
         self.notice = notice
         self.binding = binding
-        caches.pools.subscribe(self._pool_changed, reads=predicates.pool_spec)
-        caches.templates.subscribe(self._template_changed, reads=predicates.template_spec)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=predicates.sandbox_state)
-        caches.sandboxes.subscribe(self._owner_changed, reads=lambda sandbox: sandbox.owner)
-        caches.claims.subscribe(self._claim_changed, reads=predicates.claim_spec)
-        caches.claims.subscribe(self._status_changed, reads=predicates.claim_status)
-        caches.claims.subscribe(self._note_changed, reads=predicates.wrong_reference)
+        caches.pools.subscribe(self._pool_changed, on_change_of=predicates.pool_spec)
+        caches.templates.subscribe(self._template_changed, on_change_of=predicates.template_spec)
+        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=predicates.sandbox_state)
+        caches.sandboxes.subscribe(self._owner_changed, on_change_of=lambda sandbox: sandbox.owner)
+        caches.claims.subscribe(self._claim_changed, on_change_of=predicates.claim_spec)
+        caches.claims.subscribe(self._status_changed, on_change_of=predicates.claim_status)
+        caches.claims.subscribe(self._note_changed, on_change_of=predicates.wrong_reference)
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        self.enqueue(key, NEWS if new is not None and not new.sandbox_name else None)
+        self.enqueue(key, DEFAULT_PRIORITY if new is not None and not new.sandbox_name else None)
 
     def _status_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         if old is not None and new is not None:

@@ -4,7 +4,7 @@
 
 **Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
 
-**Its turn.** Sandboxes that are kept warm are held back in the queue until a turnstile lets them through, so that
+**Its turn.** Sandboxes that are kept warm are held back in the queue until the background gate admits them, so that
 refilling a pool is never in the way of whoever waits for something. They take up no worker while they wait, and one
 that is claimed meanwhile waits no longer.
 
@@ -32,15 +32,14 @@ from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Pe
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.waking import Waking
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
-from sandpool.engine.cache import Key
+from sandpool.engine.background import BackgroundGate
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.pace import PASSES_PER_SECOND
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Span, Tracing
-from sandpool.engine.turnstile import Turnstile
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
@@ -68,15 +67,15 @@ class SandboxController:
         self,
         client: Client,
         caches: Caches,
-        recorder: Recorder,
+        recorder: EventRecorder,
         clock: Clock,
         random: Random,
         *,
         settings: SandboxOptions | None = None,
         workers: int = 100,
-        observer: Observer | None = None,
+        observer: ReconcileObserver | None = None,
         queue: MeasuredQueue[Key] | None = None,
-        turnstile: Turnstile | None = None,
+        gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.caches = caches
@@ -94,10 +93,10 @@ class SandboxController:
             queue=queue,
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
-            per_second=PASSES_PER_SECOND,
+            per_second=RECONCILES_PER_SECOND,
         )
-        turnstile = turnstile if turnstile is not None else Turnstile(clock)
-        self.controller.queue.hold_back(self._has_to_wait, turnstile.line_up)
+        gate = gate if gate is not None else BackgroundGate(clock)
+        self.controller.queue.hold_back(self._has_to_wait, gate.line_up)
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
@@ -248,7 +247,7 @@ class SandboxController:
         if conclusion.event is not None:
             self.recorder.event(_reference(sandbox), conclusion.event)
         if conclusion.errors:
-            raise Unfinished("; ".join(conclusion.errors), retry_after=conclusion.retry_after)
+            raise ReconcileIncomplete("; ".join(conclusion.errors), retry_after=conclusion.retry_after)
         return Result(_seconds(conclusion.requeue_after))
 
     async def _expire(self, sandbox: SandboxView, expiry: ExpiryPlan) -> Result:
@@ -258,7 +257,7 @@ class SandboxController:
         if expiry.sandbox is not None:
             await self.writer.delete(expiry.sandbox, sandbox.namespace)
         elif errors:
-            raise Unfinished("; ".join(errors), retry_after=max(each.retry_after for each in failures))
+            raise ReconcileIncomplete("; ".join(errors), retry_after=max(each.retry_after for each in failures))
         elif expiry.status_patch is not None:
             await self._say(sandbox, expiry.status_patch)
         return DONE
@@ -292,8 +291,8 @@ class _Unseen(Exception):
     """Something is there that the plan did not know of. It is in the cache now: plan again."""
 
 
-def _reference(sandbox: SandboxView) -> Reference:
-    return Reference(
+def _reference(sandbox: SandboxView) -> ObjectReference:
+    return ObjectReference(
         SANDBOX.api_version, SANDBOX.kind, sandbox.name, sandbox.namespace, sandbox.uid, sandbox.resource_version
     )
 

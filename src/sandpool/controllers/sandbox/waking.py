@@ -9,7 +9,7 @@ from sandpool.api.kinds import SANDBOX
 from sandpool.api.views import PodView, SandboxView, ServiceView, View
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 class Waking:
@@ -20,11 +20,11 @@ class Waking:
         self.caches = caches
         self.wake = wake
         self.wake_later = wake_later
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=sandbox_reads)
-        caches.pods.subscribe(self._pod_changed, reads=pod_reads_at_once)
-        caches.pods.subscribe(self._pod_moved_on, reads=pod_reads_later)
-        caches.services.subscribe(self._service_changed, reads=_service_reads)
-        caches.volume_claims.subscribe(self._volume_claim_changed, reads=_identity)
+        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=sandbox_reads)
+        caches.pods.subscribe(self._pod_changed, on_change_of=pod_reads_at_once)
+        caches.pods.subscribe(self._pod_moved_on, on_change_of=pod_reads_later)
+        caches.services.subscribe(self._service_changed, on_change_of=_service_reads)
+        caches.volume_claims.subscribe(self._volume_claim_changed, on_change_of=_identity)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         self.wake(key)

@@ -14,11 +14,11 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Write
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.controller import DONE, Controller, Observer, Result, Unfinished
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.pace import PASSES_PER_SECOND
+from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
+from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 
 _SUFFIX: Final = network_policy_name("")
 
@@ -34,7 +34,7 @@ class TemplateController:
         random: Random,
         *,
         workers: int = 1,
-        observer: Observer | None = None,
+        observer: ReconcileObserver | None = None,
         queue: MeasuredQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
@@ -48,12 +48,12 @@ class TemplateController:
             queue=queue,
             observer=observer,
             retried=queue.retried if queue is not None else lambda: None,
-            per_second=PASSES_PER_SECOND,
+            per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)
         self._echoes = OwnWriteFilter(self.controller.enqueue, self._has_work)
-        caches.templates.subscribe(self._template_changed, reads=_template_reads)
-        caches.network_policies.subscribe(self._policy_changed, reads=_policy_reads)
+        caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
+        caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
@@ -78,7 +78,7 @@ class TemplateController:
         if plan.policy is not None and await self._is_worth_it(plan.policy, key):
             await self.writer.perform(plan.policy, key.namespace)
         if plan.error:
-            raise Unfinished(plan.error)
+            raise ReconcileIncomplete(plan.error)
         return DONE
 
     async def _is_worth_it(self, write: Write, key: Key) -> bool:

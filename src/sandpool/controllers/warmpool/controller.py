@@ -29,15 +29,14 @@ from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
 from sandpool.controllers.warmpool.reads import Grounds, member_reads, pool_reads, template_reads
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
-from sandpool.engine.cache import Key
+from sandpool.engine.background import BackgroundGate
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.metrics import Metrics
-from sandpool.engine.metrics_controller import ControllerMetrics
-from sandpool.engine.metrics_queue import MeasuredQueue
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
-from sandpool.engine.turnstile import Turnstile
+from sandpool.engine.events import EventRecorder, ObjectReference
+from sandpool.engine.metrics.controller import ControllerMetrics
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.errors import Conflict
 
 # Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes;
@@ -55,14 +54,14 @@ class WarmPoolController:
         caches: Caches,
         revisions: TemplateRevisions,
         writer: ApiWriter,
-        recorder: Recorder,
-        metrics: Metrics,
+        recorder: EventRecorder,
+        metrics: MetricsRegistry,
         clock: Clock,
         random: Random,
         settings: WarmPoolOptions | None = None,
         *,
         workers: int = 4,
-        turnstile: Turnstile | None = None,
+        gate: BackgroundGate | None = None,
         direct_writer: ApiWriter | None = None,
     ) -> None:
         self.caches = caches
@@ -87,7 +86,7 @@ class WarmPoolController:
             observer=ControllerMetrics(queue.name, workers, metrics),
             retried=queue.retried,
         )
-        self._turnstile = turnstile if turnstile is not None else Turnstile(clock)
+        self._gate = gate if gate is not None else BackgroundGate(clock)
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
         self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, writer)
         # How many members pools have lost since it was known that they are there. These may have been collected with
@@ -95,10 +94,10 @@ class WarmPoolController:
         self._bereaved: Counter[Key] = Counter()
         # Pools by the label of their members, to find the pool of a sandbox that has no owner.
         self._labels: dict[tuple[str, str], Key] = {}
-        caches.pools.subscribe(self._pool_changed, reads=pool_reads)
-        caches.pools.subscribe(self._status_changed, reads=lambda pool: pool.status)
-        caches.templates.subscribe(self._template_changed, reads=template_reads)
-        caches.sandboxes.subscribe(self._sandbox_changed, reads=member_reads)
+        caches.pools.subscribe(self._pool_changed, on_change_of=pool_reads)
+        caches.pools.subscribe(self._status_changed, on_change_of=lambda pool: pool.status)
+        caches.templates.subscribe(self._template_changed, on_change_of=template_reads)
+        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=member_reads)
 
     # --- what wakes a pool -------------------------------------------------------------------------------------------
 
@@ -144,7 +143,7 @@ class WarmPoolController:
 
     async def reconcile(self, key: Key) -> Result:
         # A pass looks at every member. What happens to them until it is the pool's turn is looked at once.
-        await self._turnstile.turn()
+        await self._gate.turn()
         pool = await self._present(key)
         if pool is None:
             return DONE
@@ -166,7 +165,7 @@ class WarmPoolController:
         todo = plan(seen, self.settings, self._memories.get(pool.uid) or Memory.recalled(pool))
         self._memories[pool.uid] = todo.memory
         await self._perform(Grounds(self.caches, self.revisions, pool, revision, found), todo)
-        return Result(todo.requeue, rest=_rest(len(sandboxes)))
+        return Result(todo.requeue, cooldown=_rest(len(sandboxes)))
 
     async def _present(self, key: Key) -> WarmPoolView | None:
         """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
@@ -221,7 +220,9 @@ class WarmPoolController:
 
     def _tell(self, pool: WarmPoolView, happening: Happening) -> None:
         type = SANDBOX_WARM_POOL
-        reference = Reference(type.api_version, type.kind, pool.name, pool.namespace, pool.uid, pool.resource_version)
+        reference = ObjectReference(
+            type.api_version, type.kind, pool.name, pool.namespace, pool.uid, pool.resource_version
+        )
         self.recorder.event(reference, happening)
 
     # --- members -----------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ class WarmPoolController:
         self, grounds: Grounds, delete: Delete, by: Callable[[WarmPoolView, Delete], Awaitable[None]]
     ) -> None:
         """Delete a sandbox when it is the request's turn, if that is still right then."""
-        await self._turnstile.turn()
+        await self._gate.turn()
         confirmed = grounds.confirmed(delete)
         if confirmed is None:
             return

@@ -26,7 +26,7 @@ from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.refill import slow_start
 from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.expectations import Expectations
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
@@ -176,9 +176,9 @@ class Ledger:
     async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
         """Take a sandbox into the cache as the API has it now, and whether it has one."""
         try:
-            self.caches.sandboxes.wrote(await self.writer.client.get(SANDBOX, name, pool.namespace))
+            self.caches.sandboxes.record_write(await self.writer.client.get(SANDBOX, name, pool.namespace))
         except NotFound:
             if uid:
-                self.caches.sandboxes.deleted(Key(pool.namespace, name), uid)
+                self.caches.sandboxes.record_deletion(Key(pool.namespace, name), uid)
             return False
         return True

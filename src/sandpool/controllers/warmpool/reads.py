@@ -18,7 +18,7 @@ from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writer import Delete
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 
 def pool_reads(pool: WarmPoolView) -> tuple[object, ...]:

@@ -21,7 +21,7 @@ import stat
 from typing import Any, Final
 
 from sandpool.node.launcher.bundle import BUNDLE, NAME, STATE, oci_config
-from sandpool.node.launcher.root_directory import make_read_only
+from sandpool.node.launcher.root_directory import restrict_mount
 from sandpool.node.launcher.rootfs import SANDBOX, Rootfs
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 
@@ -65,7 +65,7 @@ def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[s
         config["process"]["rlimits"].append({"type": "RLIMIT_NPROC", "soft": most, "hard": most})
     if spec.read_only_root:
         # To gVisor it is one with what is mounted in it, which may be written to.
-        make_read_only(SANDBOX)
+        restrict_mount(SANDBOX, read_only=True)
         config["root"]["readonly"] = False
     config["mounts"].append(_temporary(spec))
     config["linux"]["seccomp"] = _refusals(config["linux"]["seccomp"])

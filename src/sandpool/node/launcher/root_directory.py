@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 
 from sandpool.node.launcher import syscalls
+from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 
@@ -54,9 +55,9 @@ class Root:
         point = self.place(target, directory=stat.S_ISDIR(os.fstat(source).st_mode))
         syscalls.mount(path_of(source), path_of(point), "", syscalls.MS_BIND)
         os.close(point)
-        if read_only:
+        if read_only or not is_unprivileged():
             mounted = syscalls.open_within(self.descriptor, target)
-            make_read_only(path_of(mounted))
+            restrict_mount(path_of(mounted), read_only=read_only)
             os.close(mounted)
 
     def exists(self, path: str) -> bool:
@@ -105,9 +106,13 @@ def make_below(top: int, path: str, uid: int, gid: int) -> None:
         at = f"{at}/{part}" if at else part
 
 
-def make_read_only(path: str) -> None:
-    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_RDONLY | syscalls.MS_NOSUID | syscalls.MS_NODEV
-    syscalls.mount("none", path, "", flags)
+def restrict_mount(path: str, *, read_only: bool) -> None:
+    """Remount a bind mount so that setuid bits and devices on it have no effect.
+
+    Without root the kernel refuses to change flags that the host has locked, so callers without root only do this where
+    it must be read-only; bwrap, the one runtime there, sets both flags itself."""
+    flags = syscalls.MS_REMOUNT | syscalls.MS_BIND | syscalls.MS_NOSUID | syscalls.MS_NODEV
+    syscalls.mount("none", path, "", flags | (syscalls.MS_RDONLY if read_only else 0))
 
 
 def path_of(descriptor: int) -> str:

@@ -26,7 +26,7 @@ from typing import Final
 
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.idmap import user_namespace
-from sandpool.node.launcher.root_directory import Root, make_below, make_read_only, path_of
+from sandpool.node.launcher.root_directory import Root, make_below, path_of, restrict_mount
 from sandpool.node.launcher.unprivileged import is_unprivileged
 from sandpool.node.runtimes.runtime import (
     Bind,
@@ -236,6 +236,8 @@ class Rootfs:
                 source = self._source(mount)
                 path = self._next(directory=stat.S_ISDIR(os.fstat(source).st_mode))
                 self._bind(source, path)
+                if not is_unprivileged():
+                    restrict_mount(path, read_only=False)
             case Tmpfs():
                 path = self._next(directory=True)
                 syscalls.mount(
@@ -280,7 +282,7 @@ class Rootfs:
     def _bind(self, source: int, target: str, *, read_only: bool = False, deep: bool = False) -> None:
         syscalls.mount(path_of(source), target, "", syscalls.MS_BIND | (syscalls.MS_REC if deep else 0))
         if read_only:
-            make_read_only(target)
+            restrict_mount(target, read_only=True)
 
     def _bind_mapped(self, source: int, target: str, owners: int) -> None:
         tree = syscalls.clone_mount(source)

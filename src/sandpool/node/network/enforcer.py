@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
@@ -55,7 +55,7 @@ class Enforcer:
         self._catching_up: asyncio.Task[None] | None = None
         self.failure = ""  # why what is in force is not what policies say; empty if it is, or will be at once
         policies.subscribe(self._changed)
-        namespaces.subscribe(self._changed, reads=_labels)
+        namespaces.subscribe(self._changed, on_change_of=_labels)
 
     @property
     def enforced(self) -> Firewall:

@@ -10,9 +10,9 @@ from typing import Any
 from sandpool.api.conditions import READY, TRUE, find_condition
 from sandpool.api.kinds import NAMESPACE, NETWORK_POLICY, POD, SERVICE
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
 from sandpool.node.network.cluster_dns import DnsPod, DnsService, resolve
 from sandpool.node.network.enforcer import Enforcer
@@ -51,7 +51,7 @@ class NetworkInformers:
                 enforcer.relabel(new[0], dict(new[1].labels))
 
         enforcer.labels_of = self._labels_of
-        self.pods.subscribe(changed, reads=lambda pod: pod[1].labels)
+        self.pods.subscribe(changed, on_change_of=lambda pod: pod[1].labels)
 
     def _labels_of(self, uid: str, key: Key) -> Mapping[str, str] | None:
         pod = self.pods.get(key)

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from sandpool.api.resource import Object
 from sandpool.kube.selectors import LabelSelector
+from sandpool.node.network.special_ranges import egress_exceptions
 
 INGRESS: Final = "Ingress"
 EGRESS: Final = "Egress"
@@ -198,7 +199,7 @@ class Compiler:
         everyone: list[Object | None] = [*peers] or [None]
         if numbered or not ports:
             for peer in everyone:
-                yield Rule(self._peer(namespace, peer), numbered)
+                yield Rule(self._peer(direction, namespace, peer), numbered)
         for protocol, name in named:  # the name is of the peer, and may be another port in each
             for peer in everyone:
                 yield from self._rules_by_name(namespace, peer, protocol, name)
@@ -216,11 +217,12 @@ class Compiler:
             self._port_sets[key] = frozenset(endpoint.address for endpoint in endpoints)
             yield Rule(key, (port,))
 
-    def _peer(self, namespace: str, peer: Object | None) -> Block | str | None:
+    def _peer(self, direction: str, namespace: str, peer: Object | None) -> Block | str | None:
         if peer is None:
             return None
         if (block := peer.get("ipBlock")) is not None:
-            return Block(block["cidr"], tuple(block.get("except") or ()))
+            cidr, excepted = block["cidr"], tuple(block.get("except") or ())
+            return Block(cidr, egress_exceptions(cidr, excepted) if direction == EGRESS else excepted)
         return self._choose(namespace, peer)
 
     def _choose(self, namespace: str, peer: Object) -> str:

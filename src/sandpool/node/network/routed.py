@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache
+from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
 from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
-from sandpool.node.network.dns import Address, DnsServer, Resolve
+from sandpool.node.network.dns import DnsServer, ResolveName, ServerAddress
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
 from sandpool.node.network.pod_cidr import RANGES
@@ -77,8 +77,8 @@ class Settings:
     instance: str = ""
     uid: int = 0  # whose processes on the node may connect to pods
     host: Path | None = None
-    resolve: Resolve | None = None  # names for pods; None: no DNS of our own
-    name_servers: tuple[Address, ...] = ()
+    resolve: ResolveName | None = None  # names for pods; None: no DNS of our own
+    name_servers: tuple[ServerAddress, ...] = ()
 
     @property
     def plan(self) -> links.Plan:

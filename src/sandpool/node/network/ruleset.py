@@ -15,6 +15,7 @@ from ipaddress import IPv4Network
 from itertools import groupby
 
 from sandpool.node.network.policy import OPEN, Block, Firewall, Port, Rule
+from sandpool.node.network.special_ranges import without_overlaps
 
 
 def whole(firewall: Firewall, table: str, uplink: str) -> str:
@@ -134,7 +135,7 @@ def _peer(end: str, rule: Rule) -> list[str]:
     if peer is None:
         return []
     if isinstance(peer, Block):
-        holes = [f"ip {end} != {{ {', '.join(peer.holes)} }}"] if peer.holes else []
+        holes = [f"ip {end} != {{ {', '.join(without_overlaps(peer.holes))} }}"] if peer.holes else []
         return [f"ip {end} {peer.cidr}", *holes]
     return [f"ip {end} @{peer}"]
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock
-from sandpool.engine.recorder import Recorder
+from sandpool.engine.events import EventRecorder
 from sandpool.kube.client import Client
 from sandpool.node.pods.host_users import HostUsers
 from sandpool.node.pods.interfaces import Images, Logs, Network, Volumes
@@ -82,7 +82,7 @@ class NodeContext:
     client: Client
     clock: Clock
     random: Random
-    recorder: Recorder
+    recorder: EventRecorder
     settings: PodOptions
     runtimes: Runtimes
     images: Images

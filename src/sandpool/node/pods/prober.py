@@ -13,8 +13,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from sandpool.api.resource import Object
-from sandpool.engine.clock import Clock
-from sandpool.engine.deadline import within
+from sandpool.engine.clock import Clock, within
 from sandpool.node.pods.interfaces import Network
 from sandpool.node.pods.spec import Container
 from sandpool.node.runtimes.runtime import Command, RuntimeFailure, Stdio

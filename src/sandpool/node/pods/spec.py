@@ -12,8 +12,8 @@ from sandpool.api.kinds import POD
 from sandpool.api.labels import WARM_POOL
 from sandpool.api.resource import Object
 from sandpool.api.views.times import parse_time
-from sandpool.engine.cache import Key
-from sandpool.engine.recorder_event import Reference
+from sandpool.engine.cache.store import Key
+from sandpool.engine.events import ObjectReference
 
 ALWAYS: Final = "Always"
 ON_FAILURE: Final = "OnFailure"
@@ -120,9 +120,9 @@ class Pod:
         )
 
     @property
-    def reference(self) -> Reference:
+    def reference(self) -> ObjectReference:
         """For events about it; objects in lists do not say what they are."""
-        return Reference(POD.api_version, POD.kind, self.key.name, self.key.namespace, self.uid)
+        return ObjectReference(POD.api_version, POD.kind, self.key.name, self.key.namespace, self.uid)
 
     @property
     def is_warm(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from sandpool.api.events import Happening
 from sandpool.api.resource import Object
-from sandpool.engine.deadline import within
+from sandpool.engine.clock import within
 from sandpool.kube.errors import ApiError
 from sandpool.node.pods import events
 from sandpool.node.pods.actions import (

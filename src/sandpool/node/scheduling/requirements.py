@@ -11,7 +11,7 @@ import orjson
 
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 
 PODS: Final = "pods"
 # Preferences are not demands; this scheduler has none of its own.

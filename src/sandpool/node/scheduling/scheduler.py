@@ -19,12 +19,11 @@ from sandpool.api.events import NORMAL, WARNING, Happening
 from sandpool.api.kinds import NODE, POD, RUNTIME_CLASS
 from sandpool.api.resource import Object
 from sandpool.api.views.pod import FAILED, SUCCEEDED
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
-from sandpool.engine.reflector import Reflector
+from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, StrategicPatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.node.scheduling.fit import NodeView, matches, message, none_of, unmet_requirements
@@ -113,7 +112,7 @@ class Scheduler:
         self.pods = Cache(QueuedPod.from_object, name="pods to be bound")
         self.nodes = Cache(NodeView.from_object, name="nodes")
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
-        self.recorder = Recorder(client, clock, instance)
+        self.recorder = EventRecorder(client, clock, instance)
         self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, random, workers=_AT_ONCE)
         self.claims = VolumeBindings(client, clock, random, self._claim_changed)
         self.waiting = UnschedulablePods()
@@ -177,7 +176,7 @@ class Scheduler:
         self._offer()
 
     def _claim_changed(self, claim: Key) -> None:
-        for pod in self.pods.by(_BY_CLAIM, claim):
+        for pod in self.pods.by_index(_BY_CLAIM, claim):
             if (key := Key(pod.namespace, pod.name)) in self.waiting:
                 self.controller.enqueue(key)
 
@@ -280,8 +279,8 @@ class Scheduler:
             answer = await self.client.patch(POD, pod.name, StrategicPatch(body), pod.namespace, subresource="status")
         except (NotFound, Conflict):
             return
-        self.pods.wrote(answer)
+        self.pods.record_write(answer)
 
 
-def _reference(pod: QueuedPod) -> Reference:
-    return Reference(POD.api_version, POD.kind, pod.name, pod.namespace, pod.uid)
+def _reference(pod: QueuedPod) -> ObjectReference:
+    return ObjectReference(POD.api_version, POD.kind, pod.name, pod.namespace, pod.uid)

@@ -18,9 +18,9 @@ import orjson
 
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
-from sandpool.engine.reflector import Reflector
 from sandpool.kube.client import Client
 from sandpool.node.volumes.provisioner import PROVISIONER
 
@@ -94,7 +94,7 @@ class VolumeBindings:
 
     def start(self) -> None:
         self.claims.subscribe(lambda key, old, new: self.changed(key))
-        self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by(_BY_VOLUME, key.name)))
+        self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by_index(_BY_VOLUME, key.name)))
         self.later.subscribe(lambda key, old, new: self._tell(self.claims))
 
     def _tell(self, claims: Iterable[VolumeClaimView]) -> None:

@@ -22,12 +22,11 @@ from typing import Final
 from sandpool.api.events import WARNING, Happening
 from sandpool.api.kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 from sandpool.api.resource import Object
-from sandpool.engine.cache import Cache, Key
+from sandpool.engine.cache.reflector import Reflector
+from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.engine.recorder import Recorder
-from sandpool.engine.recorder_event import Reference
-from sandpool.engine.reflector import Reflector
+from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 
@@ -70,7 +69,7 @@ class Provisioner:
         self.claims: Cache[Object] = Cache(lambda obj: obj, name="volume claims")
         self.volumes: Cache[Object] = Cache(lambda obj: obj, name="volumes")
         self.in_use: set[str] = set()  # names of volumes that pods have mounted
-        self.recorder = Recorder(client, clock, node, writers=1)
+        self.recorder = EventRecorder(client, clock, node, writers=1)
         self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, random, workers=4)
         self._reflectors = [
             Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
@@ -110,7 +109,7 @@ class Provisioner:
         ours = self._is_ours(claim)
         if why := _not_offered(claim["spec"]) if ours else await self._nobodys(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
-            about = Reference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
+            about = ObjectReference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
             self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
         if why or not ours:
             return DONE
@@ -184,7 +183,7 @@ class Provisioner:
             if node_of(made) != self.node:
                 with contextlib.suppress(OSError):  # another node was quicker; data that is here stays
                     path.rmdir()
-        self.volumes.wrote(made)
+        self.volumes.record_write(made)
         return made
 
     async def _bind(self, claim: Object, volume: Object) -> None:
@@ -193,7 +192,7 @@ class Provisioner:
         try:
             if (volume.get("status") or {}).get("phase") != "Bound":
                 bound = MergePatch({"status": {"phase": "Bound"}})
-                self.volumes.wrote(
+                self.volumes.record_write(
                     await self.client.patch(PERSISTENT_VOLUME, volume["metadata"]["name"], bound, subresource="status")
                 )
             if claim["spec"].get("volumeName") != volume["metadata"]["name"]:
@@ -213,7 +212,7 @@ class Provisioner:
                     namespace,
                     subresource="status",
                 )
-            self.claims.wrote(claim)
+            self.claims.record_write(claim)
         except (NotFound, Conflict):
             pass  # it is another one by now, or none; its own event is on the way
 
@@ -227,7 +226,7 @@ class Provisioner:
         await asyncio.to_thread(_remove, self.directory / name)
         with contextlib.suppress(NotFound):
             await self.client.delete(PERSISTENT_VOLUME, name, uid=volume["metadata"]["uid"])
-        self.volumes.deleted(Key("", name), volume["metadata"]["uid"])
+        self.volumes.record_deletion(Key("", name), volume["metadata"]["uid"])
         return Result(0.0)  # the claim may be there again
 
 

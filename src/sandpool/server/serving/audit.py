@@ -1,6 +1,6 @@
 """The audit log: one JSON line per request, for timelines and for whoever asks who did that.
 
-A request pays for noting a few references (see ``engine.line_log``). Other parts of the process may note what they did
+A request pays for noting a few references (see ``engine.jsonl``). Other parts of the process may note what they did
 in the same file, so that one file has the whole story.
 """
 
@@ -14,7 +14,7 @@ import orjson
 
 from sandpool.api.conditions import READY, find_condition
 from sandpool.engine.clock import Clock, SystemClock, micro_timestamp
-from sandpool.engine.line_log import LineLog
+from sandpool.engine.jsonl import JsonlWriter
 from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import parse
@@ -44,8 +44,8 @@ class _Record(NamedTuple):
         return _line(self)
 
 
-class AuditLog(LineLog):
-    """A ``LineLog`` that knows requests."""
+class AuditLog(JsonlWriter):
+    """A ``JsonlWriter`` that knows requests."""
 
     def __init__(
         self, path: Path, *, rotate_bytes: int = 100 * 1024 * 1024, keep: int = 5, clock: Clock | None = None

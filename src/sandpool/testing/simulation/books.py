@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
 from sandpool.controllers.manager import ControllerManager
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.server.store.store import Store
 from sandpool.testing.simulation.facts import is_deleting, is_ready, owner_uid, uid_of
 from sandpool.testing.simulation.laws import Violation
@@ -66,12 +66,12 @@ def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
 
 def observed(controllers: ControllerManager) -> int:
     """How many claims were told to have become ready."""
-    series = controllers.metrics.distribution(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
+    series = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
     return sum(sum(counts) for counts, _ in series.values())
 
 
 def counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
-    return sum(controllers.metrics.count(metric)._values.values())
+    return sum(controllers.metrics.counter(metric)._values.values())
 
 
 def reconciles(controllers: ControllerManager) -> int:

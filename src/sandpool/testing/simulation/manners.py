@@ -14,7 +14,7 @@ from collections.abc import Callable
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.warmpool import RECREATE
 from sandpool.controllers.manager import ControllerManager
-from sandpool.engine.cache import Key
+from sandpool.engine.cache.store import Key
 from sandpool.kube.transport import Request
 from sandpool.testing.simulation.laws import Violation
 

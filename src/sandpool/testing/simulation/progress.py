@@ -1,6 +1,6 @@
 """Claims that never pause, and the law that pools are refilled all the same.
 
-Refilling gives way to claims (``engine.turnstile``). A load that does not end would keep a pool empty for ever if it
+Refilling gives way to claims (``engine.background``). A load that does not end would keep a pool empty for ever if it
 did so without bounds, and in worlds that become quiet sooner or later nobody would notice. So here somebody claims
 again whenever fewer than a few claims are being looked at, and a pool that is short must get a member again and again.
 """
@@ -17,7 +17,7 @@ from sandpool.testing.simulation.simulation import Scenario
 from sandpool.testing.simulation.weather import Weather
 from sandpool.testing.simulation.world import World
 
-#: Seconds within which a pool that is short gets a member: the patience of the turnstile, a few requests, and a rest.
+#: Seconds within which a pool that is short gets a member: the patience of the gate, a few requests, and a rest.
 BOUND: Final = 4.0
 # Seconds for which somebody always claims.
 _LENGTH: Final = 12.0

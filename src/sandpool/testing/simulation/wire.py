@@ -13,7 +13,7 @@ from contextlib import aclosing
 from contextvars import Context
 from typing import Any, cast
 
-from sandpool.engine import logs
+from sandpool.engine.logging import _context
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.testing.simulation.api import WRITER
@@ -139,7 +139,7 @@ class SimulatedWire:
         self.cut()
 
     def _writer(self) -> str:
-        about = logs._about.get()
+        about = _context.get()
         return f"{about.get('controller')} {about.get('key')}" if about else self.owner
 
 

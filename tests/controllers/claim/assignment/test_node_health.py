@@ -191,20 +191,20 @@ class Scene:
         self.assigner = Assigner(lambda claim: None)
         self.node_health = NodeHealth(self.clock, self.assigner.deprioritize, self.assigner.restore)
         self._version = 10
-        self.caches.templates.saw(template())
-        self.caches.pools.saw(POOL)
+        self.caches.templates.observe(template())
+        self.caches.pools.observe(POOL)
         CandidateFeed(self.caches, TemplateRevisions(self.caches), self.assigner, self.node_health)
 
     def member(self, name: str, node: str, status: Object | None = None) -> None:
         self._version += 1
         member = pool_member(name, pool=POOL, status=status or ready_status(node=node))
         member["metadata"]["resourceVersion"] = str(self._version)
-        self.caches.sandboxes.saw(member)
+        self.caches.sandboxes.observe(member)
 
     def node(self, name: str, *, cordoned: bool) -> None:
         self._version += 1
         whole = new(NODE, name, spec={"unschedulable": cordoned}, metadata={"resourceVersion": str(self._version)})
-        self.caches.nodes.saw(whole)
+        self.caches.nodes.observe(whole)
 
     def take(self, *claims: str) -> list[str]:
         pool = ("default", "pool")

@@ -1,0 +1,303 @@
+"""Keeps a cache up to date: lists the objects of a type, then watches them, for ever.
+
+The classic failure of operators is a watch that has ended without anybody noticing: the process lives, answers its
+health checks, and does nothing. So everything here is about what happens when a watch does *not* work:
+
+* **It ends.** Servers end watches every few minutes. It is opened again from the last version seen, which bookmarks
+  keep fresh, and nothing is missed.
+* **It ends at once**, again and again. That is a failure like a lost connection, or it would be a busy loop.
+* **The connection is lost.** It is opened again from the last version, after a pause that grows.
+* **It goes silent**: half-open connections look exactly like quiet ones. A server sends bookmarks about once a minute,
+  so a watch (or a list) without any news for ``silence`` seconds is dead and replaced.
+* **410**: the version is too old. Asking again from the same version would get the same answer for ever, so the objects
+  are listed again. Everybody who watches is told so at the same moment, hence a random pause before.
+* **An event makes no sense**, or the watch has failed several times in a row from one version without a single event:
+  something there cannot be read, and only a new list gets past it.
+* **Our own code fails** on one object: that object keeps its last view, the others are not held up.
+
+No failure ends the task, only cancelling does, and every failure is counted and reported. ``age`` is the heartbeat: the
+seconds since the API last said anything. It stays below two minutes on a healthy connection, however quiet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Coroutine
+from contextlib import aclosing
+from random import Random
+from typing import Any, Generic, TypeVar, cast
+
+from sandpool.api.resource import Object, ResourceType
+from sandpool.engine.cache.store import Cache, Key, Listing, version_of
+from sandpool.engine.clock import Clock
+from sandpool.engine.ratelimit import Backoff
+from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError, Expired, Gone
+from sandpool.kube.transport import WatchEvent
+
+_log = logging.getLogger(__name__)
+
+V = TypeVar("V")
+
+# Two bookmarks of kube-apiserver, which come up to 75 s apart.
+SILENCE = 150.0
+# A watch that ends sooner than this has not worked.
+_AT_ONCE = 1.0
+# Watches in a row without a single event, after which the version is given up.
+_FRUITLESS = 3
+# Before a list that many may want at the same moment, up to so many seconds.
+_SPREAD = 1.0
+# Events taken in one go. A burst may be there all at once, and a claim must not wait until it is through.
+_TURN = 100
+
+
+class Unreadable(Exception):
+    """Something in a watch that is not an event of an object."""
+
+
+class Reflector(Generic[V]):
+    """Reflects the objects of a type, in one namespace or all, as far as they match the selectors.
+
+    ``run`` is to be started as a task of its own. ``synced`` is set once the first list is in the cache.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        type: ResourceType,
+        cache: Cache[V],
+        clock: Clock,
+        random: Random,
+        *,
+        namespace: str | None = None,
+        label_selector: str = "",
+        field_selector: str = "",
+        page_size: int = 500,
+        silence: float = SILENCE,
+    ) -> None:
+        self.client = client
+        self.type = type
+        self.cache = cache
+        self.clock = clock
+        self.random = random
+        self.namespace = namespace
+        self.label_selector = label_selector
+        self.field_selector = field_selector
+        self.page_size = page_size
+        self.silence = silence
+        self.synced = asyncio.Event()
+        self.lists = 0  # begun
+        self.watches = 0  # begun
+        self.unreadable = 0  # objects our own code failed on
+        self._streak = FailureLog(f"reflecting {type}", random, _log)
+        self._version: int | None = None  # the newest seen; None: list before watching
+        self._paged = True  # the next list may come in pages
+        self._fruitless = 0  # watches in a row that brought nothing
+        self._heard = clock.monotonic()  # when the API last said anything
+
+    @property
+    def failures(self) -> int:
+        """How often listing or watching has failed."""
+        return self._streak.total
+
+    def age(self) -> float:
+        """Seconds since the last news: a page of a list, an event or a bookmark."""
+        return self.clock.monotonic() - self._heard
+
+    async def run(self) -> None:
+        """List and watch until cancelled."""
+        while True:
+            try:
+                if self._version is None:
+                    await self._attended(self._list())
+                else:
+                    await self._attended(self._watch(self._version))
+            except Exception as error:  # noqa: BLE001 - whatever it is, the next attempt may work and must be made
+                await self._recover(error)
+
+    async def _attended(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do the work, unless it falls silent: then ``TimeoutError``, and the work has ended."""
+        task = asyncio.create_task(work, name=f"reflect {self.type}")
+        guard = asyncio.create_task(self._silence(), name=f"guard {self.type}")
+        try:
+            await asyncio.wait((task, guard), return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                raise TimeoutError(f"no news for {self.silence:g} s")
+            if task.cancelled():
+                raise ConnectionError("the transport has cancelled the request")
+            task.result()
+        finally:
+            task.cancel()
+            guard.cancel()
+            await asyncio.gather(task, guard, return_exceptions=True)
+
+    async def _silence(self) -> None:
+        """Return once there has been no news for too long, from now on."""
+        begin = self.clock.monotonic()
+        while (left := max(begin, self._heard) + self.silence - self.clock.monotonic()) > 0:
+            await self.clock.sleep(left)
+
+    # -- listing ---------------------------------------------------------------------------------------------------
+
+    async def _list(self) -> None:
+        self.lists += 1
+        page = await self._page(None)
+        version = version_of(page)
+        listing = self.cache.begin_list(version)
+        self._take_page(listing, page)
+        while token := page["metadata"].get("continue"):
+            page = await self._page(token)
+            self._take_page(listing, page)
+        listing.finish()
+        self._version = version
+        self._paged = True
+        self.synced.set()
+
+    async def _page(self, token: str | None) -> Object:
+        try:
+            page = await self.client.list(
+                self.type,
+                self.namespace,
+                label_selector=self.label_selector,
+                field_selector=self.field_selector,
+                limit=self.page_size if self._paged else None,
+                continue_token=token,
+            )
+        except Gone:
+            # The pages came too slowly for the history of the server. All at once is dearer, but cannot expire.
+            self._paged = False
+            raise
+        self._heard = self.clock.monotonic()
+        return page
+
+    def _take_page(self, listing: Listing[V], page: Object) -> None:
+        for object in page.get("items") or ():
+            try:
+                listing.add(object)
+            except Exception:  # noqa: BLE001 - one object must not keep all others from being known
+                self._could_not_read(object)
+
+    # -- watching --------------------------------------------------------------------------------------------------
+
+    async def _watch(self, version: int) -> None:
+        self.watches += 1
+        self._fruitless += 1
+        begin = self.clock.monotonic()
+        stream = self.client.watch(
+            self.type,
+            self.namespace,
+            label_selector=self.label_selector,
+            field_selector=self.field_selector,
+            resource_version=str(version),
+            timeout_seconds=int(300 + 300 * self.random.random()),
+        )
+        taken = 0
+        async with aclosing(cast(AsyncGenerator[WatchEvent, None], stream)) as events:
+            async for event in events:
+                self._heard = self.clock.monotonic()
+                self._take_event(event)
+                self._fruitless = 0
+                if self._heard - begin >= _AT_ONCE:
+                    self._streak.ended()
+                taken += 1
+                if taken % _TURN == 0:
+                    await self.clock.sleep(0)
+        if self.clock.monotonic() - begin < _AT_ONCE:
+            raise ConnectionError("the watch ended at once")
+        self._streak.ended()
+
+    def _take_event(self, event: WatchEvent) -> None:
+        object = event.object
+        try:
+            version = version_of(object)
+            if event.type != "BOOKMARK":
+                Key.of(object)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise Unreadable(f"the watch brought {event.type} of something that is not an object") from error
+        if event.type == "BOOKMARK":
+            if self._version is not None and version < self._version:
+                raise Expired(f"the server is at version {version}, before {self._version} which it told us of")
+            self.cache.observe_bookmark(version)
+        elif event.type in ("ADDED", "MODIFIED", "DELETED"):
+            self._take_object(event.type, object)
+        else:
+            raise Unreadable(f"the watch brought an event of type {event.type!r}")
+        self._version = max(version, self._version or 0)
+
+    def _take_object(self, type: str, object: Object) -> None:
+        try:
+            if type == "DELETED":
+                self.cache.observe_deletion(object)
+            else:
+                self.cache.observe(object)
+        except Exception:  # noqa: BLE001 - see _take_page
+            self._could_not_read(object)
+
+    def _could_not_read(self, object: Object) -> None:
+        self.unreadable += 1
+        metadata = object.get("metadata") or {}
+        _log.exception("one of %s, %s, could not be read and stays as it was", self.type, metadata.get("name"))
+
+    # -- recovering ------------------------------------------------------------------------------------------------
+
+    async def _recover(self, error: Exception) -> None:
+        if not _is_passing(error) or self._fruitless >= _FRUITLESS:
+            self._version = None
+            self._fruitless = 0
+        if self._version is None:
+            pause = self._streak.failed(error, "listing again") + _SPREAD * self.random.random()
+        else:
+            pause = self._streak.failed(error, f"watching again from version {self._version}")
+        await self.clock.sleep(pause)
+
+
+def _is_passing(error: Exception) -> bool:
+    """A failure that says nothing about the version we watched from."""
+    if isinstance(error, ApiError):
+        return error.code == 429 or error.code >= 500
+    return isinstance(error, ConnectionError | TimeoutError)
+
+
+# Failures that are part of life. Anything else is a mistake of ours and worth a traceback.
+_EXPECTED = (ApiError, ConnectionError, TimeoutError)
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 30.0
+
+
+class FailureLog:
+    """``subject`` is what fails, as the log calls it."""
+
+    def __init__(self, subject: str, random: Random, log: logging.Logger) -> None:
+        self.subject = subject
+        self.total = 0  # failures ever
+        self._log = log
+        # Half of a pause is left to chance, so that reflectors that lost their API together do not return together.
+        self._backoff: Backoff[None] = Backoff(random, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE, jitter=0.5)
+        self._reported: set[type[Exception]] = set()  # kinds of failures of this streak that were logged
+
+    def failed(self, error: Exception, then: str) -> float:
+        """Count a failure and report it if it is of a new kind; ``then`` says what comes next. Seconds to wait."""
+        self.total += 1
+        if type(error) not in self._reported:
+            self._reported.add(type(error))
+            expected = isinstance(error, _EXPECTED)
+            self._log.log(
+                logging.WARNING if expected else logging.ERROR,
+                "%s failed: %s; %s",
+                self.subject,
+                str(error) or type(error).__name__,
+                then,
+                exc_info=None if expected else error,
+            )
+        pause = self._backoff.next_delay(None)
+        asked = error.retry_after if isinstance(error, ApiError) else None
+        return max(pause, asked or 0.0)
+
+    def ended(self) -> None:
+        """It works again."""
+        failures = self._backoff.failures(None)
+        if failures:
+            self._log.info("%s works again after %d failures", self.subject, failures)
+            self._backoff.forget(None)
+            self._reported.clear()

@@ -1,0 +1,56 @@
+"""What is running, who leads, how old the news is, and what became of events: metrics about the engine itself."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from sandpool import __version__
+from sandpool.api.metrics import BUILD_INFO, Metric
+from sandpool.engine.events import EventRecorder
+from sandpool.engine.leaderelection import LeaderElector
+from sandpool.engine.metrics.registry import MetricsRegistry
+
+LEADING: Final = Metric(
+    "leader_election_master_status", "gauge", ("name",), "1 while this process holds the lease, 0 otherwise."
+)
+# A watch that died without a word looks like a quiet one, except for this.
+SECONDS_SINCE_NEWS: Final = Metric(
+    "sandpool_reflector_seconds_since_news",
+    "gauge",
+    ("resource",),
+    "Time since a watch last heard anything from the API, bookmarks included.",
+)
+EVENTS_WRITTEN: Final = Metric("sandpool_events_written_total", "counter", (), "Writes of Events.")
+EVENTS_DROPPED: Final = Metric(
+    "sandpool_events_dropped_total", "counter", (), "Things that happened of which no Event tells."
+)
+
+
+def export_build_info(metrics: MetricsRegistry, *, commit: str = "unknown", date: str = "unknown") -> None:
+    """The labels are those dashboards for this API have always joined on; where they say Go, we say Python."""
+    labels = (
+        __version__,
+        commit,
+        date,
+        f"python{platform.python_version()}",
+        sys.implementation.name,
+        f"{sys.platform}/{platform.machine()}",
+    )
+    metrics.collect(BUILD_INFO, lambda: {labels: 1})
+
+
+def export_leadership(metrics: MetricsRegistry, election: LeaderElector) -> None:
+    metrics.collect(LEADING, lambda: {(election.name,): float(election.held)})
+
+
+def export_watch_age(metrics: MetricsRegistry, resource: str, age: Callable[[], float]) -> None:
+    """``age`` gives the seconds since the watch of ``resource`` last heard anything."""
+    metrics.collect(SECONDS_SINCE_NEWS, lambda: {(resource,): age()})
+
+
+def export_event_counts(metrics: MetricsRegistry, recorder: EventRecorder) -> None:
+    metrics.collect(EVENTS_WRITTEN, lambda: {(): recorder.written})
+    metrics.collect(EVENTS_DROPPED, lambda: {(): recorder.dropped})

@@ -1,0 +1,125 @@
+"""Back-off, rate limits and per-key limits: the only implementations of them in the project.
+
+* ``Backoff`` and ``backoff_delay``: exponential pauses after failures, per item. The defaults are those of client-go's
+  per-item limiter: 5 ms, doubled per failure up to 1000 s. There is no limit on all items together, because a shared
+  budget makes the retries of healthy items wait behind those of broken ones.
+* ``RateLimiter``: a token bucket for requests. Callers wait in arrival order.
+* ``PerKeyRateLimit``: a ceiling on reconciles per key and second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from random import Random
+from typing import Final, Generic, TypeVar
+
+from sandpool.engine.clock import Clock
+
+#: Reconciles of one key per second. A launch takes three and a claim two, so a healthy key never reaches it.
+RECONCILES_PER_SECOND: Final = 10
+
+K = TypeVar("K", bound=Hashable)
+
+
+def backoff_delay(failures: int, *, first: float, longest: float) -> float:
+    """Seconds to wait after ``failures`` failures in a row: ``first``, then doubled each time, up to ``longest``."""
+    # The exponent is capped because a float overflows far beyond 2^64, and every pause is the longest before that.
+    delay: float = min(first * 2.0 ** min(failures - 1, 64), longest)
+    return delay
+
+
+class Backoff(Generic[K]):
+    """Counts failures per item and returns the pause before the next attempt.
+
+    ``jitter`` is the random share of a pause. It spreads the retries of items that failed together, and it only ever
+    shortens a pause.
+    """
+
+    def __init__(self, rng: Random, *, first: float = 0.005, longest: float = 1000.0, jitter: float = 0.1) -> None:
+        self.rng = rng
+        self.first = first
+        self.longest = longest
+        self.jitter = jitter
+        self._failures: dict[K, int] = {}  # in a row; holds only items that failed in their last attempt
+
+    def __len__(self) -> int:
+        """Number of items that are failing."""
+        return len(self._failures)
+
+    def failures(self, item: K) -> int:
+        """Failures of an item since its last success."""
+        return self._failures.get(item, 0)
+
+    def next_delay(self, item: K) -> float:
+        """Count a failure and return the seconds until the next attempt."""
+        failures = self._failures[item] = self._failures.get(item, 0) + 1
+        delay = backoff_delay(failures, first=self.first, longest=self.longest)
+        return delay * (1.0 - self.jitter * self.rng.random())
+
+    def forget(self, item: K) -> None:
+        """Reset an item after a success or its removal."""
+        self._failures.pop(item, None)
+
+
+class RateLimiter:
+    """Token bucket: ``per_second`` permits, of which up to ``burst`` accumulate while unused.
+
+    Several callers and several transports may share one limiter. The state is one number, so waiting costs O(1).
+    """
+
+    def __init__(self, per_second: float, burst: int, clock: Clock) -> None:
+        if per_second <= 0 or burst <= 0:
+            raise ValueError(f"rate limit must be positive: {per_second:g} per second, burst {burst}")
+        self.per_second = per_second
+        self.burst = burst
+        self.clock = clock
+        # The time at which the last permit was due if all permits had been evenly spread.
+        self._last = clock.monotonic() - burst / per_second
+
+    async def wait(self) -> None:
+        """Take a permit, after waiting for it if necessary."""
+        now = self.clock.monotonic()
+        self._last = max(self._last, now - self.burst / self.per_second) + 1 / self.per_second
+        if self._last > now:
+            await self.clock.sleep(self._last - now)
+
+
+class PerKeyRateLimit(Generic[K]):
+    """Per-key limit on reconciles per second, and a cooldown that a reconcile may ask for.
+
+    A reconcile may cause the next one: it creates what another controller deletes at once, because one of the two has
+    stale data. Each acts correctly on what it knows and no request fails, so back-off never applies. This limit breaks
+    such a loop whatever its cause.
+
+    All keys share one counter that is reset every second, so it holds no more keys than were reconciled in that second.
+    ``per_second`` None disables the limit.
+    """
+
+    def __init__(self, clock: Clock, per_second: int | None) -> None:
+        self.clock = clock
+        self.per_second = per_second
+        self._second = 0
+        self._reconciles: Counter[K] = Counter()  # in that second
+        self._cooldowns: dict[K, float] = {}  # monotonic end; removed by the first reconcile after it
+
+    def acquire(self, key: K) -> float:
+        """Count a reconcile and return 0, or return the seconds until the key may be reconciled."""
+        if key in self._cooldowns:
+            if (left := self._cooldowns[key] - self.clock.monotonic()) > 0:
+                return left
+            del self._cooldowns[key]
+        if self.per_second is None:
+            return 0.0
+        now = self.clock.monotonic()
+        if int(now) != self._second:
+            self._second = int(now)
+            self._reconciles.clear()
+        if self._reconciles[key] >= self.per_second:
+            return self._second + 1 - now
+        self._reconciles[key] += 1
+        return 0.0
+
+    def cool_down(self, key: K, seconds: float) -> None:
+        """Hold back all reconciles of a key for ``seconds``."""
+        self._cooldowns[key] = self.clock.monotonic() + seconds

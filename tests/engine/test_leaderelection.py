@@ -1,0 +1,555 @@
+"""Leader election: who leads, when that ends, and that there are never two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandpool.api.kinds import LEASE
+from sandpool.api.resource import Object
+from sandpool.engine.clock import Clock, SystemClock
+from sandpool.engine.leaderelection import LeaderElector, LeaseLost, LeaseTiming, unique_identity
+from sandpool.kube.client import Client, MergePatch
+from sandpool.kube.errors import already_exists, conflict, not_found
+from sandpool.kube.patches import merge_patch
+from sandpool.kube.transport import Request, WatchEvent
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.wire import Fault, Wire
+
+NAME, NAMESPACE = "controller", "default"
+
+
+async def forever() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+class Contender:
+    """A process that would lead, with a wire of its own. ``told`` is what it heard about leading, and when."""
+
+    def __init__(self, identity: str, server: ApiServer, clock: Clock) -> None:
+        self.wire = Wire(server.client().transport)
+        self.clock = clock
+        self.told: list[tuple[float, bool]] = []
+        self.election = LeaderElector(
+            Client(self.wire), NAME, NAMESPACE, identity, clock, on_change=self.hear, random=Random(1).random
+        )
+        self.worked = 0  # how often the work has begun
+        self.task: asyncio.Task[None] | None = None
+        self.tidying = 0.0  # seconds the work takes to stop
+
+    def hear(self, leading: bool) -> None:
+        self.told.append((self.clock.monotonic(), leading))
+
+    def start(self) -> asyncio.Task[None]:
+        self.task = asyncio.create_task(self.election.lead(self.work))
+        return self.task
+
+    async def work(self) -> None:
+        self.worked += 1
+        try:
+            await forever()
+        finally:
+            await self.clock.sleep(self.tidying)
+
+    def die(self) -> None:
+        """As with kill -9: nothing is said any more."""
+        self.wire.fault = lambda request: Fault.HOLD
+
+    @property
+    def leads(self) -> bool:
+        return self.election.held and self.worked > 0
+
+
+@dataclass
+class World:
+    server: ApiServer
+    clock: ManualClock = field(default_factory=ManualClock)
+    contenders: list[Contender] = field(default_factory=list)
+
+    def contender(self, identity: str, clock: Clock | None = None) -> Contender:
+        contender = Contender(identity, self.server, clock or self.clock)
+        self.contenders.append(contender)
+        return contender
+
+    async def settle(self) -> None:
+        """Let everybody do what can be done now, the server in its threads included."""
+        for _ in range(2):
+            await self.clock.settle()
+            for contender in self.contenders:
+                while contender.wire.busy:
+                    await contender.wire.quiet()
+                    await self.clock.settle()
+
+    async def passes(self, seconds: float) -> None:
+        end = self.clock.monotonic() + seconds
+        await self.settle()
+        while (alarm := self.clock.next_alarm) is not None and self.clock.monotonic() + alarm <= end:
+            await self.clock.jump()
+            await self.settle()
+            assert sum(contender.election.held for contender in self.contenders) <= 1
+        await self.clock.advance(end - self.clock.monotonic())
+
+    async def ends(self, task: asyncio.Task[None], limit: float = 60) -> float:
+        """Let time pass until a task has ended; gives the time it took."""
+        began = self.clock.monotonic()
+        await self.settle()
+        while not task.done():
+            assert await self.clock.jump()
+            await self.settle()
+            assert self.clock.monotonic() - began <= limit
+        return self.clock.monotonic() - began
+
+    async def spec(self) -> dict[str, Any]:
+        lease = await self.server.client().get(LEASE, NAME, NAMESPACE)
+        spec: dict[str, Any] = lease["spec"]
+        return spec
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    world = World(server)
+    yield world
+    for contender in world.contenders:
+        if contender.task is not None:
+            contender.wire.fault = lambda request: Fault.CUT
+            contender.tidying = 0.0
+            contender.task.cancel()
+            with suppress(asyncio.CancelledError, LeaseLost):
+                await contender.task
+    await server.stop()
+
+
+async def test_first_contender_writes_its_name(world: World) -> None:
+    one = world.contender("one")
+    one.start()
+    await world.settle()
+    assert one.leads
+    assert one.election.leader == "one"
+    assert await world.spec() == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": 15,
+        "leaseTransitions": 0,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:00.000000Z",
+    }
+
+
+async def test_leader_renews_every_two_seconds_with_one_request(world: World) -> None:
+    one = world.contender("one")
+    one.start()
+    await world.settle()
+    one.wire.requests.clear()
+    await world.passes(60)
+    assert one.leads
+    assert [request.method for request in one.wire.requests] == ["PATCH"] * 30
+    spec = await world.spec()
+    assert (spec["acquireTime"], spec["renewTime"]) == ("2026-01-01T00:00:00.000000Z", "2026-01-01T00:01:00.000000Z")
+    assert spec["leaseTransitions"] == 0
+
+
+async def test_second_contender_waits(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    one.start()
+    await world.settle()
+    two.start()
+    await world.passes(120)
+    assert one.leads
+    assert not two.worked
+    assert two.election.leader == "one"
+
+
+async def test_released_lease_is_taken_within_two_seconds(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    leading = one.start()
+    await world.settle()
+    two.start()
+    await world.passes(21.3)
+    leading.cancel()
+    await world.settle()
+    assert leading.cancelled()
+    released = world.clock.monotonic()
+    spec = await world.spec()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("", 1, 0)
+    await world.passes(2)
+    assert two.leads
+    assert two.told[0][0] - released <= 2
+    spec = await world.spec()
+    assert (spec["holderIdentity"], spec["leaseDurationSeconds"], spec["leaseTransitions"]) == ("two", 15, 1)
+
+
+async def test_lease_of_a_dead_leader_is_taken_when_it_has_run_out(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    one.start()
+    await world.settle()
+    two.start()
+    await world.passes(30)
+    one.die()
+    died = world.clock.monotonic()
+    await world.passes(15 + 2 * 2)
+    assert two.leads
+    # Its last renewal was seen up to one look later than it was made.
+    assert 15 <= two.told[0][0] - died <= 15 + 2 * 1.8
+    assert (await world.spec())["leaseTransitions"] == 1
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.HOLD])
+async def test_leader_stops_at_the_deadline_when_the_api_is_gone(world: World, fault: Fault) -> None:
+    one = world.contender("one")
+    leading = one.start()
+    await world.passes(20)
+    one.wire.fault = lambda request: fault
+    assert await world.ends(leading) == 10
+    with pytest.raises(LeaseLost, match="could not be renewed for 10 s"):
+        await leading
+    assert one.told == [(0, True), (30, False)]
+    assert not one.election.held
+
+
+@pytest.mark.parametrize("fault", [Fault.CUT, Fault.HOLD])
+async def test_leader_survives_a_short_outage(world: World, fault: Fault) -> None:
+    one = world.contender("one")
+    one.start()
+    await world.passes(20)
+    one.wire.fault = lambda request: fault
+    await world.passes(7.9)
+    one.wire.fault = lambda request: None
+    await world.passes(60)
+    assert one.leads
+    assert one.told == [(0, True)]
+
+
+async def test_lost_answers_do_no_harm(world: World) -> None:
+    one = world.contender("one")
+    writes = iter(range(1000))
+    one.wire.fault = lambda request: Fault.LOSE if request.method != "GET" and next(writes) % 2 == 0 else None
+    one.start()
+    await world.passes(120)
+    assert one.leads
+    assert one.worked == 1
+    assert (await world.spec())["leaseTransitions"] == 0
+
+
+async def test_others_may_annotate_the_lease(world: World) -> None:
+    one = world.contender("one")
+    one.start()
+    await world.passes(5)
+    await world.server.client().patch(LEASE, NAME, MergePatch({"metadata": {"labels": {"a": "b"}}}), NAMESPACE)
+    await world.passes(20)
+    assert one.leads
+    assert one.told == [(0, True)]
+
+
+async def test_another_name_in_the_lease_ends_leading_at_the_next_renewal(world: World) -> None:
+    one = world.contender("one")
+    leading = one.start()
+    await world.passes(5)
+    patch = MergePatch({"spec": {"holderIdentity": "usurper"}})
+    await world.server.client().patch(LEASE, NAME, patch, NAMESPACE)
+    assert await world.ends(leading) <= 2
+    with pytest.raises(LeaseLost, match="usurper holds the lease"):
+        await leading
+    assert (await world.spec())["holderIdentity"] == "usurper"
+
+
+async def test_deleted_lease_is_written_again(world: World) -> None:
+    one = world.contender("one")
+    one.start()
+    await world.passes(5)
+    await world.server.client().delete(LEASE, NAME, NAMESPACE)
+    await world.passes(5)
+    assert one.leads
+    assert (await world.spec())["holderIdentity"] == "one"
+
+
+async def test_lease_is_kept_while_the_work_stops(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    one.tidying = 30.0
+    leading = one.start()
+    await world.settle()
+    two.start()
+    await world.passes(5)
+    leading.cancel()
+    await world.passes(29)
+    assert one.election.held
+    assert not two.worked
+    await world.passes(4)
+    assert leading.cancelled()
+    assert two.leads
+
+
+async def test_work_that_fails_releases(world: World) -> None:
+    one = world.contender("one")
+
+    async def work() -> None:
+        raise ValueError("no")
+
+    with pytest.raises(ValueError, match="no"):
+        await one.election.lead(work)
+    assert (await world.spec())["holderIdentity"] == ""
+    assert one.told == [(0, True), (0, False)]
+
+
+async def test_work_that_is_done_releases(world: World) -> None:
+    one = world.contender("one")
+
+    async def work() -> None:
+        assert one.election.held
+
+    await one.election.lead(work)
+    assert (await world.spec())["holderIdentity"] == ""
+
+
+async def test_work_that_fails_to_stop_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    one = world.contender("one")
+
+    async def work() -> None:
+        try:
+            await forever()
+        finally:
+            raise ValueError("stuck")
+
+    leading = one.task = asyncio.create_task(one.election.lead(work))
+    await world.passes(3)
+    one.wire.fault = lambda request: Fault.CUT
+    await world.ends(leading)
+    with pytest.raises(LeaseLost):
+        await leading
+    assert "the work did not stop cleanly" in caplog.text
+
+
+async def test_stopping_while_the_answer_is_out_releases(world: World) -> None:
+    """Whoever is stopped between asking for the lease and hearing that it has it must not leave its name there."""
+    one = world.contender("one")
+    one.wire.fault = lambda request: Fault.LOSE if request.method == "POST" else None
+    waiting = one.start()
+    await world.settle()
+    assert (await world.spec())["holderIdentity"] == "one"
+    waiting.cancel()
+    await world.settle()
+    assert waiting.cancelled()
+    assert (await world.spec())["holderIdentity"] == ""
+
+
+async def test_stopping_does_not_release_the_lease_of_another(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    two.wire.fault = lambda request: Fault.CUT if request.method == "POST" else None
+    waiting = two.start()
+    await world.settle()
+    one.start()
+    await world.settle()
+    waiting.cancel()
+    await world.settle()
+    assert [request.method for request in two.wire.requests] == ["GET", "POST", "GET"], "it could not know"
+    assert one.leads
+    assert (await world.spec())["holderIdentity"] == "one"
+
+
+async def test_stopping_a_contender_that_never_led_writes_nothing(world: World) -> None:
+    one, two = world.contender("one"), world.contender("two")
+    one.start()
+    await world.settle()
+    waiting = two.start()
+    await world.passes(10)
+    waiting.cancel()
+    await world.settle()
+    assert {request.method for request in two.wire.requests} == {"GET"}
+    assert two.told == []
+
+
+async def test_leading_again_after_a_loss(world: World) -> None:
+    one = world.contender("one")
+    leading = one.start()
+    await world.passes(3)
+    one.wire.fault = lambda request: Fault.CUT
+    await world.ends(leading)
+    one.wire.fault = lambda request: None
+    with pytest.raises(LeaseLost):
+        await leading
+    one.start()
+    await world.settle()
+    assert one.leads
+    assert (await world.spec())["leaseTransitions"] == 0
+
+
+class Skewed:
+    """A clock whose wall time is wrong."""
+
+    def __init__(self, clock: ManualClock, hours: float) -> None:
+        self.clock = clock
+        self.hours = hours
+
+    def now(self) -> datetime:
+        return self.clock.now() + timedelta(hours=self.hours)
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+
+
+@pytest.mark.parametrize("hours", [-3, 3])
+async def test_wall_clocks_may_differ(world: World, hours: float) -> None:
+    one, two = world.contender("one"), world.contender("two", Skewed(world.clock, hours))
+    one.start()
+    await world.settle()
+    two.start()
+    await world.passes(60)
+    assert one.leads
+    one.die()
+    await world.passes(14)
+    assert not two.worked
+    await world.passes(5)
+    assert two.leads
+
+
+async def test_a_complaint_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    one = world.contender("one")
+    one.wire.fault = lambda request: Fault.CUT
+    one.start()
+    await world.passes(60)
+    assert caplog.text.count("the wire is cut") == 1
+
+
+def test_terms_that_cannot_work_are_refused() -> None:
+    for terms in ((10, 10.0, 2.0), (15, 2.0, 2.0), (15, 10.0, 0.0)):
+        with pytest.raises(ValueError, match="a lease must last longer"):
+            LeaseTiming(*terms)
+
+
+def test_identities_differ() -> None:
+    assert unique_identity() != unique_identity()
+
+
+async def test_defaults_work_with_a_system_clock(world: World) -> None:
+    election = LeaderElector(world.server.client(), "other", NAMESPACE, "me", SystemClock())
+    async with asyncio.timeout(10):
+        await election.lead(lambda: asyncio.sleep(0))
+
+
+# --- never two, whatever the network and the scheduler do -------------------------------------------------------------
+
+
+class Shelf:
+    """Just enough of an API to keep one Lease."""
+
+    def __init__(self) -> None:
+        self.lease: Object | None = None
+        self.version = 0
+
+    def handle(self, request: Request) -> Object:
+        if request.method == "POST":
+            if self.lease is not None:
+                raise already_exists(LEASE, NAME)
+            return self.keep(request.body)
+        if self.lease is None:
+            raise not_found(LEASE, NAME)
+        if request.method == "PATCH":
+            if request.body["metadata"]["resourceVersion"] != self.lease["metadata"]["resourceVersion"]:
+                raise conflict(LEASE, NAME, "the object has been modified")
+            return self.keep(merge_patch(self.lease, request.body))
+        return self.lease
+
+    def keep(self, lease: Object) -> Object:
+        self.version += 1
+        self.lease = merge_patch(lease, {"metadata": {"resourceVersion": str(self.version)}})
+        return self.lease
+
+
+class Trouble:
+    """A way to the shelf on which anything may take time or be lost; and a clock that wakes its sleepers late, as for
+    a process that is starved or was suspended. Both behave once ``over``."""
+
+    def __init__(self, shelf: Shelf, clock: ManualClock, random: Random) -> None:
+        self.shelf = shelf
+        self.clock = clock
+        self.random = random
+        self.over = False
+        self.wall = timedelta(seconds=random.uniform(-9999, 9999))
+
+    async def delay(self, chance: float, longest: float) -> None:
+        if not self.over and self.random.random() < chance:
+            await self.clock.sleep(self.random.uniform(0, longest))
+
+    def lose(self) -> None:
+        if not self.over and self.random.random() < 0.1:
+            raise ConnectionError("lost")
+
+    async def request(self, request: Request) -> Object:
+        await self.delay(0.3, 20)
+        self.lose()
+        answer = self.shelf.handle(request)
+        await self.delay(0.3, 20)
+        self.lose()
+        return answer
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        pass
+
+    def now(self) -> datetime:
+        return self.clock.now() + self.wall
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self.clock.sleep(seconds)
+        await self.delay(0.2, 30)
+
+
+async def contend(election: LeaderElector) -> None:
+    while True:
+        with suppress(LeaseLost):
+            await election.lead(forever)
+
+
+@asynccontextmanager
+async def running(elections: list[LeaderElector], clock: ManualClock) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(contend(election)) for election in elections]
+    try:
+        yield
+        assert not any(task.done() for task in tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        while not all(task.done() for task in tasks):
+            await clock.jump()
+
+
+@given(st.integers(0, 2**32), st.integers(2, 4))
+@settings(max_examples=60, deadline=None)
+def test_there_are_never_two_leaders(seed: int, contenders: int) -> None:
+    async def scenario() -> None:
+        clock, shelf, random = ManualClock(), Shelf(), Random(seed)
+        troubles = [Trouble(shelf, clock, random) for _ in range(contenders)]
+        elections = [
+            LeaderElector(Client(trouble), NAME, NAMESPACE, f"contender-{number}", trouble, random=random.random)
+            for number, trouble in enumerate(troubles)
+        ]
+        async with running(elections, clock):
+            while clock.monotonic() < 120:
+                await clock.jump()
+                assert sum(election.held for election in elections) <= 1
+            for trouble in troubles:
+                trouble.over = True
+            # Whatever was under way ends within 70 s; then a lease runs out at most once.
+            await clock.advance(70 + 15 + 2 * 1.8)
+            assert sum(election.held for election in elections) == 1
+
+    asyncio.run(scenario())

@@ -1,0 +1,147 @@
+"""The log of a process."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandpool.engine.logging import JSON, TEXT, JsonFormatter, TextFormatter, configure_logging, log_context, log_fields
+
+log = logging.getLogger("a.b")
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Where the log goes; the configuration of logging is put back afterwards."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    root.handlers = []
+    yield io.StringIO()
+    root.handlers, root.level = handlers, level
+
+
+def entries(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def record(**extra: Any) -> logging.LogRecord:
+    made = log.makeRecord("a.b", logging.ERROR, "", 0, "it is %s", ("so",), None, extra=log_fields(**extra))
+    made.created = 1794816000.25
+    return made
+
+
+def test_json() -> None:
+    assert json.loads(JsonFormatter().format(record(sandbox="s", count=3))) == {
+        "time": "2026-11-16T08:00:00.250000Z",
+        "level": "error",
+        "logger": "a.b",
+        "message": "it is so",
+        "sandbox": "s",
+        "count": 3,
+    }
+
+
+def test_json_of_an_exception_is_one_line(stream: io.StringIO) -> None:
+    configure_logging(JSON, stream=stream)
+    try:
+        raise ValueError("broken\nhere")
+    except ValueError:
+        log.exception("oh", stack_info=True)
+    [entry] = entries(stream)
+    assert entry["exception"].startswith("Traceback")
+    assert entry["exception"].endswith("ValueError: broken\nhere")
+    assert "test_json_of_an_exception" in entry["stack"]
+
+
+def test_fields_may_have_any_name() -> None:
+    entry = json.loads(JsonFormatter().format(record(name="x", message="y", args=[1], time="z")))
+    assert entry["message"] == "it is so"
+    assert (entry["name"], entry["message_"], entry["args"], entry["time_"]) == ("x", "y", [1], "z")
+
+
+@pytest.mark.parametrize("value", ["half a character: \ud800", 2**70, {1: object()}, {frozenset()}, b"\xff"])
+def test_json_of_what_is_not_json(value: object) -> None:
+    assert "odd" in json.loads(JsonFormatter().format(record(odd=value)))
+
+
+def test_about() -> None:
+    formatter = JsonFormatter()
+    with log_context(controller="claim", key="team/a"):
+        with log_context(key="team/b"):
+            inner = json.loads(formatter.format(record(sandbox="s")))
+        outer = json.loads(formatter.format(record(controller="own")))
+    assert (inner["controller"], inner["key"], inner["sandbox"]) == ("claim", "team/b", "s")
+    assert (outer["controller"], outer["key"]) == ("own", "team/a")
+    assert "key" not in json.loads(formatter.format(record()))
+
+
+async def test_tasks_do_not_see_what_others_are_about(stream: io.StringIO) -> None:
+    configure_logging(JSON, stream=stream)
+
+    async def reconcile(key: str) -> None:
+        with log_context(key=key):
+            for _ in range(3):
+                log.info("%s", key)
+                await asyncio.sleep(0)
+
+    await asyncio.gather(*(reconcile(key) for key in "abc"))
+    assert len(entries(stream)) == 9
+    assert all(entry["key"] == entry["message"] for entry in entries(stream))
+
+
+def test_text(stream: io.StringIO) -> None:
+    configure_logging(stream=stream)
+    with log_context(key="team/a"):
+        log.info("bound to %s", "it", extra=log_fields(note='has "quotes" and\nlines', count=3, empty=""))
+    pattern = (
+        r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} INFO a\.b: bound to it "
+        r'key=team/a note="has \\"quotes\\" and\\nlines" count=3 empty=""\n'
+    )
+    assert re.fullmatch(pattern, stream.getvalue())
+
+
+def test_text_of_an_exception_follows_its_line(stream: io.StringIO) -> None:
+    configure_logging(stream=stream)
+    try:
+        raise ValueError("broken")
+    except ValueError:
+        log.exception("oh", extra=log_fields(key="a"))
+    first, *rest = stream.getvalue().splitlines()
+    assert first.endswith("oh key=a")
+    assert rest[-1] == "ValueError: broken"
+
+
+def test_level(stream: io.StringIO) -> None:
+    configure_logging(JSON, "WARNING", stream)
+    log.info("no")
+    log.warning("yes")
+    assert [entry["message"] for entry in entries(stream)] == ["yes"]
+
+
+def test_configuring_again_replaces(stream: io.StringIO) -> None:
+    configure_logging(TEXT, stream=stream)
+    configure_logging(JSON, stream=stream)
+    log.info("once")
+    assert len(entries(stream)) == 1
+
+
+@settings(deadline=None)
+@given(st.dictionaries(st.text(min_size=1), st.text()))
+def test_fields_never_break_the_line(values: dict[str, str]) -> None:
+    made = record()
+    made.fields = values
+    line = JsonFormatter().format(made)
+    assert len(line.split("\n")) == 1
+    entry = json.loads(line)
+    assert all(entry.get(f"{name}_", entry.get(name)) == value for name, value in values.items())
+    made.fields = {"key": "".join(values.values())}
+    assert "\n" not in TextFormatter().format(made)

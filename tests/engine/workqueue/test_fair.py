@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sandpool.engine.workqueue.fair import FairQueue
+
+
+def filled(*keys: str) -> FairQueue[str]:
+    lane: FairQueue[str] = FairQueue()
+    for key in keys:
+        lane.push(key, key[0])
+    return lane
+
+
+def emptied(lane: FairQueue[str]) -> list[str]:
+    taken = []
+    while lane:
+        taken.append(lane.pop())
+    return taken
+
+
+def test_within_a_group_the_first_to_come_is_the_first_to_go() -> None:
+    assert emptied(filled("a2", "a1", "a3")) == ["a2", "a1", "a3"]
+
+
+def test_groups_take_turns() -> None:
+    assert emptied(filled("a1", "a2", "a3", "b1", "c1", "c2")) == ["a1", "b1", "c1", "a2", "c2", "a3"]
+
+
+def test_a_group_that_comes_back_stands_at_the_end() -> None:
+    lane = filled("a1", "b1", "b2")
+    assert lane.pop() == "a1"
+    lane.push("a2", "a")
+    assert emptied(lane) == ["b1", "a2", "b2"]
+
+
+def test_a_key_can_leave_and_its_group_with_it() -> None:
+    lane = filled("a1", "b1", "b2")
+    lane.remove("b1", "b")
+    lane.remove("a1", "a")
+    assert emptied(lane) == ["b2"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text("abcd", min_size=2, max_size=4), unique=True))
+def test_no_group_is_served_twice_while_another_waits(keys: list[str]) -> None:
+    lane = filled(*keys)
+    waiting = list(keys)
+    since: dict[str, int] = {}  # times other groups were served since a group was
+    while lane:
+        group = lane.pop()[0]
+        since.pop(group, None)
+        for other in {key[0] for key in waiting} - {group}:
+            since[other] = since.get(other, 0) + 1
+            assert since[other] < len({key[0] for key in keys})
+        waiting.remove(next(key for key in waiting if key[0] == group))
