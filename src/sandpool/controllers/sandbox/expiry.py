@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandpool.api.conditions import FALSE, FINISHED, POD_SCHEDULED, READY, SANDBOX_EXPIRED, SUSPENDED, observe_generation, remove_condition, set_condition
+from sandpool.api.conditions import (
+    FALSE,
+    FINISHED,
+    POD_SCHEDULED,
+    READY,
+    SANDBOX_EXPIRED,
+    SUSPENDED,
+    observe_generation,
+    remove_condition,
+    set_condition,
+)
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
