@@ -48,27 +48,27 @@ deploy: crds     ## write the other manifests, the Helm chart and the dashboard 
 	@$(BIN)/python -m sandpool.install.files deploy
 
 bench-api: setup ## measure the embedded API; compares with kube-apiserver + etcd where their binaries are built
-	@$(BIN)/python -m sandpool.bench.api
+	@$(BIN)/python -m benchmarks.api
 
 bench-data: setup ## measure how quickly sandboxes answer, through the SDK and the router; as root
-	@$(BIN)/python -m sandpool.bench.data
+	@$(BIN)/python -m benchmarks.data
 
 bench-sandboxes: setup ## measure what a sandbox of each runtime costs, without API and network; as root
-	@$(BIN)/python -m sandpool.bench.sandboxes
+	@$(BIN)/python -m benchmarks.sandboxes
 
 bench-node: setup ## measure pods of this machine with a network, cold and warm; as root
-	@$(BIN)/python -m sandpool.bench.node
+	@$(BIN)/python -m benchmarks.node
 
 bench-claims: setup ## measure how long claims take and what they cost, in this process and over HTTPS
 	@$(BIN)/sandpool bench claims --json build/bench-claims.json
 
 bench-profiles: setup ## measure what a write costs a real kube-apiserver with either profile of the definitions
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && KUBEBUILDER_ASSETS=$$assets \
-	$(BIN)/python -m sandpool.bench.profiles --json build/bench-profiles.json
+	$(BIN)/python -m benchmarks.profiles --json build/bench-profiles.json
 
 bench-kubernetes: setup ## measure claims behind a real kube-apiserver, as installed; builds one with Go if needed
 	@assets=$${KUBEBUILDER_ASSETS:-$$(dev/kube-assets)} && KUBEBUILDER_ASSETS=$$assets \
-	$(BIN)/python -m sandpool.bench.kubernetes --json build/bench-kubernetes.json --html build/bench-kubernetes.html $(BENCH_FLAGS)
+	$(BIN)/python -m benchmarks.kubernetes --json build/bench-kubernetes.json --html build/bench-kubernetes.html $(BENCH_FLAGS)
 
 clean:           ## remove what the other targets made in this directory
 	@rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis

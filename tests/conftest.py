@@ -10,11 +10,11 @@ from typing import Any
 import hypothesis
 import pytest
 
-from sandpool.testing.assets import Assets, MissingAssets, find_assets
-from sandpool.testing.cluster import ACCOUNT
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.permissions import use_of
-from sandpool.testing.users import USERS, WRITERS
+from tests.support.assets import Assets, MissingAssets, find_assets
+from tests.support.control_plane import ControlPlane
+from tests.support.installed_cluster import ACCOUNT
+from tests.support.permissions import use_of
+from tests.support.users import USERS, WRITERS
 
 # The same examples every time, so that a red run is about the change and not about luck. SANDPOOL_EXPLORE=1 looks for
 # new ones. How long an example takes to make or to try says more about the machine than about the code.
@@ -23,7 +23,7 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, **_PATIENT)
 hypothesis.settings.register_profile("exploring", print_blob=True, **_PATIENT)
 hypothesis.settings.load_profile("exploring" if os.environ.get("SANDPOOL_EXPLORE") == "1" else "repeatable")
 
-pytest_plugins = ["sandpool.testing.homes", "sandpool.testing.permissions_report"]
+pytest_plugins = ["tests.support.backends", "tests.support.permissions_report"]
 
 NO_KUBERNETES = "no real Kubernetes to compare with"
 NO_ISOLATION = "real sandboxes are made by root only"

@@ -11,11 +11,11 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.testing.findings import is_creation
-from sandpool.testing.homes import embedded
-from sandpool.testing.node import Fate
+from sandpool.node.simulated import Fate
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of
+from tests.support.backends import embedded
+from tests.support.object_queries import is_creation
 
 DISK: Object = {
     "metadata": {"name": "data"},

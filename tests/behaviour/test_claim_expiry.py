@@ -14,9 +14,9 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.findings import is_adoption, is_creation
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
+from tests.support.object_queries import is_adoption, is_creation
 
 EXPIRED = ("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.")
 

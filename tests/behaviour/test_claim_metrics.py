@@ -19,8 +19,8 @@ from sandpool.api.metrics import (
 from sandpool.api.views import parse_time
 from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request
-from sandpool.testing.node import Stage
-from sandpool.testing.wire import Fault
+from sandpool.node.simulated import Stage
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
 
 HISTOGRAMS = (

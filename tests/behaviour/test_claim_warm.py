@@ -11,11 +11,11 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
-from sandpool.testing.findings import is_adoption, is_creation, is_warm, named_in
-from sandpool.testing.interposer import Interposer
-from sandpool.testing.node import Stage
+from sandpool.node.simulated import Stage
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World, owner_of, owners
+from tests.support.intercepting_transport import Interposer
+from tests.support.object_queries import is_adoption, is_creation, is_warm, named_in
 
 NEVER = 1e6  # seconds
 

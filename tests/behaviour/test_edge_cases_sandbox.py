@@ -25,11 +25,11 @@ from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.engine.clock import timestamp
 from sandpool.kube.errors import InternalError
 from sandpool.kube.transport import Request
-from sandpool.testing.node import Fate, Stage
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_status, pod_template
-from sandpool.testing.wire import Fault
+from sandpool.node.simulated import Fate, Stage
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.sandbox_objects import pod_status
 
 HASH = name_hash("box")
 TRACKING = {SANDBOX_NAME_HASH: HASH}

@@ -30,15 +30,15 @@ from sandpool.engine.cache.store import Key
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import AlreadyExists, InternalError
 from sandpool.kube.transport import Request
-from sandpool.testing.chronicle import Chronicle, is_member
-from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
-from sandpool.testing.homes import embedded
-from sandpool.testing.interposer import Interposer, nothing
-from sandpool.testing.node import Fate, Stage
+from sandpool.node.simulated import Fate, Stage
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of, owners
+from tests.support.backends import embedded
+from tests.support.intercepting_transport import Interposer, nothing
+from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm, named_in
+from tests.support.sandbox_history import Chronicle, is_member
 
 
 def assert_a_matching(served: dict[str, Object]) -> None:

@@ -25,11 +25,11 @@ from sandpool.kube.connection import Connection
 from sandpool.kube.errors import NotFound, ServiceUnavailable
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.transport import Request
-from sandpool.testing.findings import is_adoption, is_creation, is_warm
-from sandpool.testing.interposer import Interposer, nothing
-from sandpool.testing.watching import Listener
-from sandpool.testing.wire import Fault
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.waiting import Listener
 from sandpool.testing.world import World
+from tests.support.intercepting_transport import Interposer, nothing
+from tests.support.object_queries import is_adoption, is_creation, is_warm
 
 WRITES = ("POST", "PATCH", "DELETE")
 

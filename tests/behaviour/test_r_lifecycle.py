@@ -25,12 +25,12 @@ from sandpool.engine.clock import timestamp
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.findings import is_creation, is_deletion
-from sandpool.testing.homes import embedded
-from sandpool.testing.node import Fate, Stage
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Fault
+from sandpool.node.simulated import Fate, Stage
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import WRITES, World, owner_of, owners
+from tests.support.backends import embedded
+from tests.support.object_queries import is_creation, is_deletion
 
 DISK: Object = {
     "metadata": {"name": "data"},

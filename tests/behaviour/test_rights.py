@@ -29,7 +29,7 @@ async def test_what_the_cache_does_not_show_is_asked_for(
 ) -> None:
     """Somebody made it a moment ago, and the news is late."""
     release = world.hold_news(type)
-    await world.home.client_for("people").create(type, new(type, name, spec=spec), world.namespace)
+    await world.backend.client_for("users").create(type, new(type, name, spec=spec), world.namespace)
     await world.template()
     volumes = [{"metadata": {"name": "work"}, "spec": STORAGE}]
     await world.sandbox(service=True, volumeClaimTemplates=volumes)

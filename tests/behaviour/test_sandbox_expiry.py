@@ -9,7 +9,7 @@ from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX
 from sandpool.api.resource import Object
 from sandpool.engine.clock import timestamp
 from sandpool.kube.transport import Request
-from sandpool.testing.node import Fate
+from sandpool.node.simulated import Fate
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
 

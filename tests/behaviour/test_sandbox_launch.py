@@ -9,10 +9,10 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import PROPAGATED_ANNOTATIONS, PROPAGATED_LABELS, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.testing.node import NO_NODE, Fate, Stage
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_status, pod_template
+from sandpool.node.simulated import NO_NODE, Fate, Stage
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World
+from tests.support.sandbox_objects import pod_status
 
 HASH = name_hash("box")
 NOT_SUSPENDED = ("False", "NotSuspended", "Sandbox is not suspended")

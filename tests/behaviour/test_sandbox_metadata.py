@@ -16,8 +16,7 @@ from sandpool.api.labels import (
     WARM_POOL,
 )
 from sandpool.api.names import name_hash
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World
 
 POOL = name_hash("pool")

@@ -12,11 +12,10 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
-from sandpool.testing.node import Fate
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.node.simulated import Fate
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.objects import owner_reference, pod_template
+from sandpool.testing.waiting import until
 from sandpool.testing.world import World, owner_of
 
 HASH = name_hash("box")

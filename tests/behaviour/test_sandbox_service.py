@@ -11,9 +11,8 @@ from sandpool.api.labels import ADOPTABLE, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.controllers.options import ControllerOptions, SandboxOptions
-from sandpool.testing.node import Fate
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.node.simulated import Fate
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
 
 TRACKING = {SANDBOX_NAME_HASH: name_hash("box")}

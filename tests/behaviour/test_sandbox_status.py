@@ -14,8 +14,8 @@ from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
 from sandpool.controllers.options import ControllerOptions, SandboxOptions
 from sandpool.kube.transport import MERGE_PATCH, Request
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Fault
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
 
 

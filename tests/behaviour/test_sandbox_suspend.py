@@ -6,8 +6,8 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.api.labels import ADOPTABLE, POD_NAME, SANDBOX_NAME_HASH
 from sandpool.api.names import name_hash
-from sandpool.testing.node import Fate
-from sandpool.testing.sandboxes import pod_template
+from sandpool.node.simulated import Fate
+from sandpool.testing.objects import pod_template
 from sandpool.testing.world import World
 
 SUSPENDED = ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")

@@ -10,9 +10,8 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.kube.client import JsonPatch
 from sandpool.kube.errors import Invalid
-from sandpool.testing.node import Fate
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.node.simulated import Fate
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World
 
 CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}

@@ -16,12 +16,11 @@ from sandpool.api.warmpool import ON_REPLENISH, RECREATE
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.kube.errors import ApiError, Forbidden
 from sandpool.kube.transport import Request
-from sandpool.testing.findings import image_of, is_adoption, is_creation, is_deletion, is_warm
-from sandpool.testing.homes import embedded
-from sandpool.testing.node import Fate, all_ready
-from sandpool.testing.objects import owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.node.simulated import Fate, all_ready
+from sandpool.testing.objects import owner_reference, pod_template
 from sandpool.testing.world import World, owner_of
+from tests.support.backends import embedded
+from tests.support.object_queries import image_of, is_adoption, is_creation, is_deletion, is_warm
 
 DISK: Object = {
     "metadata": {"name": "data"},

@@ -12,11 +12,11 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView
 from sandpool.api.warmpool import ON_REPLENISH, RECREATE, ROLLING_UPDATE
-from sandpool.testing.chronicle import Chronicle, is_member
-from sandpool.testing.findings import image_of
-from sandpool.testing.homes import embedded
-from sandpool.testing.node import Fate, Stage
+from sandpool.node.simulated import Fate, Stage
 from sandpool.testing.world import World
+from tests.support.backends import embedded
+from tests.support.object_queries import image_of
+from tests.support.sandbox_history import Chronicle, is_member
 
 NEW = "example.com/image:2"
 COMPLETE = ("True", "Complete", "all sandboxes are ready and of the current template")

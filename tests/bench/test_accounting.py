@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from sandpool.bench.accounting import CONTROLLERS, NODES, Ledger
-from sandpool.testing.audit import Asked
+from sandpool.explain.audit import Asked
 
 
 def asked(verb: str, resource: str, *, code: int = 200, subresource: str = "", agent: str = CONTROLLERS) -> Asked:

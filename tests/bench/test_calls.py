@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from benchmarks.installation import writer
 from sandpool.bench.calls import calls_about
-from sandpool.bench.installation import writer
 from sandpool.bench.load import Claim
-from sandpool.testing.cluster import ACCOUNT
+from tests.support.installed_cluster import ACCOUNT
 
 EPOCH = datetime(2030, 1, 1, tzinfo=UTC)
 ORIGIN = EPOCH.timestamp()  # the load's times are seconds since then

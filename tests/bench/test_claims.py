@@ -15,9 +15,9 @@ from sandpool.api.resource import Object
 from sandpool.bench import claims
 from sandpool.bench.claims import NEW, Report, measure, stale
 from sandpool.bench.clusters import NO_REQUESTS, NO_USAGE, on_cluster
+from sandpool.bench.environments import Place, in_process
 from sandpool.bench.load import Claim
 from sandpool.bench.members import MARK
-from sandpool.bench.places import Place, in_process
 from sandpool.bench.report import tables
 from sandpool.bench.scenarios import Bursts, Scenario, Stream
 from sandpool.engine.clock import SystemClock

@@ -9,11 +9,11 @@ import pytest
 
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS, is_about
 from sandpool.bench.clusters import asked_of_cluster, on_cluster, writer_for
+from sandpool.explain.audit import Asked
 from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.testing.audit import Asked
 
 
 @pytest.mark.parametrize(

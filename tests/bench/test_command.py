@@ -16,15 +16,15 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from sandpool.api.kinds import NAMESPACE
+from sandpool.bench.child_process import ReservedPort
+from sandpool.bench.server_process import ServerProcess
 from sandpool.bench.subjects import client_of
 from sandpool.cli.bench import bench
 from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
-from sandpool.testing.component import ReservedPort
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.home import KubernetesHome
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.server_process import ServerProcess
+from sandpool.node.simulated import SimulatedNode
+from tests.support.control_plane import ControlPlane
+from tests.support.http_backends import KubernetesBackend
 
 WITHIN = 120.0
 
@@ -102,10 +102,10 @@ async def test_metrics_that_cannot_be_read_are_said_and_nothing_is_left(up: Serv
 
 @pytest.mark.kubernetes
 async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path) -> None:
-    home, clock = await KubernetesHome.start(control_plane), SystemClock()
-    controllers = ControllerManager(home.client_for("controllers"), clock, Random(1))
-    node = asyncio.create_task(SimulatedNode(home.client_for("node"), clock).run())
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", user="people")
+    backend, clock = await KubernetesBackend.start(control_plane), SystemClock()
+    controllers = ControllerManager(backend.client_for("controllers"), clock, Random(1))
+    node = asyncio.create_task(SimulatedNode(backend.client_for("node"), clock).run())
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", user="users")
     target = tmp_path / "run.json"
     await controllers.start()
     try:
@@ -116,7 +116,7 @@ async def test_on_a_real_kubernetes(control_plane: ControlPlane, tmp_path: Path)
         await controllers.stop()
         node.cancel()
         await asyncio.gather(node, return_exceptions=True)
-        await home.close()
+        await backend.close()
     assert target.exists(), errors
     (run,) = json.loads(target.read_text())["runs"]
     assert (run["served"], run["warm"], run["cold"]) == (4, 4, 0)

@@ -19,14 +19,14 @@ from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
 from sandpool.bench.accounting import CONTROLLERS
 from sandpool.bench.claims import measure
-from sandpool.bench.places import NAMES, place
+from sandpool.bench.environments import NAMES, place
 from sandpool.bench.scenarios import SCENARIOS
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.transport import Request
-from sandpool.testing.costs import Costs
-from sandpool.testing.home import Home
+from sandpool.testing.backend import Backend
 from sandpool.testing.objects import new
 from sandpool.testing.world import World
+from tests.support.costs import Costs
 
 BURSTS = 5
 
@@ -106,9 +106,9 @@ async def test_burst_300x5_costs_per_claim_what_one_claim_costs(name: str, tmp_p
     assert warm <= asked["patch sandboxclaims/status"] <= warm + 2 * report.cold
 
 
-async def test_in_a_burst_of_300_a_pool_writes_its_status_twice_a_second(world: World, home: Home) -> None:
+async def test_in_a_burst_of_300_a_pool_writes_its_status_twice_a_second(world: World, backend: Backend) -> None:
     """The claims come in the course of three seconds; over a network a tenth of them, as often."""
-    each_time = 30 if home.name == "inprocess" else 3
+    each_time = 30 if backend.name == "inprocess" else 3
     await world.template()
     await world.pool(6 * each_time)
     await world.wait(5)

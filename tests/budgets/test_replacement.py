@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from sandpool.testing.costs import Costs, told
-from sandpool.testing.node import Stage
+from sandpool.node.simulated import Stage
 from sandpool.testing.world import World
+from tests.support.costs import Costs, told
 
 
 async def test_a_replacement_costs_three_writes_and_three_reconciles_whatever_the_kubelet_reports(world: World) -> None:

@@ -29,7 +29,7 @@ from sandpool.api.views import ClaimView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.options import ControllerOptions, WarmPoolOptions
 from sandpool.engine.cache.store import Key
-from sandpool.testing.home import InProcessHome
+from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
 
 SAMPLES = 15  # claims; what the cheapest of them costs counts, the others had timers and other news in between
@@ -63,14 +63,14 @@ class QuietWorld(World):
 
 @asynccontextmanager
 async def quiet_world(directory: Path) -> AsyncIterator[QuietWorld]:
-    home = await InProcessHome.start(directory)
-    world = QuietWorld(home, settings=ControllerOptions(warm_pool=WarmPoolOptions(replenish_delay=3600)))
+    backend = await InProcessBackend.start(directory)
+    world = QuietWorld(backend, settings=ControllerOptions(warm_pool=WarmPoolOptions(replenish_delay=3600)))
     await world.start()
     await world.template()
     await world.pool(5 * SAMPLES)
     yield world
     await world.stop()
-    await home.close()
+    await backend.close()
 
 
 @pytest.fixture

@@ -14,10 +14,10 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Request, Transport, WatchEvent
+from sandpool.testing.backend import Backend, new_namespace
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.costs import Costs, told
-from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.world import World
+from tests.support.costs import Costs, told
 
 ROUND_TRIP = 1.0  # seconds on the world's clock
 
@@ -94,8 +94,8 @@ class DistantWorld(World):
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def distant(home: Home) -> AsyncIterator[DistantWorld]:
-    world = DistantWorld(home, await new_namespace(home), clock=ManualClock(datetime.now(UTC)))
+async def distant(backend: Backend) -> AsyncIterator[DistantWorld]:
+    world = DistantWorld(backend, await new_namespace(backend), clock=ManualClock(datetime.now(UTC)))
     await world.start()
     await world.settle()
     yield world

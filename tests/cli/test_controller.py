@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from sandpool.bench.child_process import Component
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.controller import Options, controller
 from sandpool.cli.foreign import WITHOUT_EFFECT
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.leaderelection import LeaseLost, LeaseTiming
-from sandpool.testing.component import Component
-from sandpool.testing.server_process import ServerProcess
 
 # An address at which nobody answers: port 1 of loopback is reserved and unused.
 KUBECONFIG = {

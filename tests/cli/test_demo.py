@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from sandpool.bench.sdk_process import MissingSdk, find_python
 from sandpool.cli.demo import AFTER, BEFORE, CLAIMS
 from sandpool.cli.demo_sdk import NOTE, PUBLISHED, comparison
-from sandpool.testing.sdk.speaker import MissingSdk, find_python
 
 
 def demo(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -10,7 +10,7 @@ from sandpool.cli.serving import node_directory
 from sandpool.node.images.resolver import Images
 from sandpool.node.pods.context import PodOptions
 from sandpool.node.runtimes.runtime import ImageLayers
-from sandpool.testing.node_parts import FakeSecrets
+from tests.support.fake_node_parts import FakeSecrets
 
 BUILT_IN = "is built in: it is always there and always the same"
 

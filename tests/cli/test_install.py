@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
 from sandpool.install import node
-from sandpool.testing.server_process import ServerProcess
 
 
 @pytest.fixture(scope="module")

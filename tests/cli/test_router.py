@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from sandpool.bench.child_process import Component, ReservedPort
+from sandpool.bench.server_process import ServerProcess
 from sandpool.router.tokens import TokenScope, TokenSigner
-from sandpool.testing.component import Component, ReservedPort
-from sandpool.testing.server_process import ServerProcess
-from sandpool.testing.users import ADMIN
+from tests.support.users import ADMIN
 
 COMMAND = (sys.executable, "-m", "sandpool.cli.main")
 SECRET = b"0123456789abcdef0123456789abcdef\n"

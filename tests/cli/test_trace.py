@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.explain.audit_lines import ours, passed
 
 from sandpool.cli.main import main
 from sandpool.cli.trace import who
 from sandpool.explain.asked import Asked
+from tests.explain.audit_lines import ours, passed
 
 LOG = [
     ours(0, "create", "sandboxes", "box", owner="SandboxWarmPool/pool", code=201),

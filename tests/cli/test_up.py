@@ -16,14 +16,13 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.serving import data_home
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.server_process import ServerProcess
-from sandpool.testing.watching import until
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
 
 NODE = ("--simulated-nodes", "1")

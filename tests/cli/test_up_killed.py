@@ -15,6 +15,7 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import FREEZE_WHILE_WARM, SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.server_process import ServerProcess
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
@@ -22,9 +23,8 @@ from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import discover
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
-from sandpool.testing.real_node import IMAGE
-from sandpool.testing.server_process import ServerProcess
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import IMAGE
 
 pytestmark = [pytest.mark.isolation, pytest.mark.long]
 

@@ -15,15 +15,15 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new
-from sandpool.testing.server_process import ServerProcess
-from sandpool.testing.tiny_image import copy_programs
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.tiny_image import copy_programs
 
 pytestmark = pytest.mark.isolation
 

@@ -12,14 +12,14 @@ from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import NODE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.child_process import Component
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.testing.component import Component
-from sandpool.testing.isolation import processes
 from sandpool.testing.objects import pod
-from sandpool.testing.somebody import Nobody, Somebody, somebody
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.isolation import processes
+from tests.support.other_user import NoOtherUser, OtherUser, other_user
 
 KINDS = {type.kind: type for type in (SANDBOX_TEMPLATE, SANDBOX_WARM_POOL, SANDBOX_CLAIM)}
 QUICKSTART = files("sandpool.cli") / "manifests" / "quickstart.yaml"
@@ -28,16 +28,16 @@ pytestmark = pytest.mark.isolation
 
 
 @pytest.fixture
-def user() -> Iterator[Somebody]:
+def user() -> Iterator[OtherUser]:
     try:
-        with somebody() as found:
+        with other_user() as found:
             yield found
-    except Nobody as why:
+    except NoOtherUser as why:
         pytest.skip(str(why))
 
 
 @pytest.fixture
-def up(user: Somebody) -> Iterator[Component]:
+def up(user: OtherUser) -> Iterator[Component]:
     place = user.place
     command = user.command(
         "-m", "sandpool.cli.main", "up", "--metrics-bind-address", "0", "--port", "0",
@@ -64,7 +64,7 @@ async def ready_pods(client: Client, count: int) -> list[Object]:
     return await until(all_ready, within=60.0)
 
 
-async def test_a_pool_of_confined_pods(up: Component, user: Somebody) -> None:
+async def test_a_pool_of_confined_pods(up: Component, user: OtherUser) -> None:
     client = Client(HttpTransport(load(user.place / "kubeconfig")))
     for document in yaml.safe_load_all(QUICKSTART.read_text()):
         await client.create(KINDS[document["kind"]], document, "default")
@@ -102,7 +102,7 @@ async def test_a_pool_of_confined_pods(up: Component, user: Somebody) -> None:
     await until(nothing_left)
 
 
-async def test_a_simulated_pod(up: Component, user: Somebody) -> None:
+async def test_a_simulated_pod(up: Component, user: OtherUser) -> None:
     """Its network is held by a process as that of any other, and nothing else of it is one."""
     client = Client(HttpTransport(load(user.place / "kubeconfig")))
     before = len(of(user.uid))

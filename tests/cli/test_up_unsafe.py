@@ -19,12 +19,12 @@ from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import NODE, POD, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object
+from sandpool.bench.child_process import Component
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
 from sandpool.node.cgroups.environment_groups import EnvironmentGroups
-from sandpool.testing.component import Component
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 SETPRIV = shutil.which("setpriv")
 USER = 54_321

@@ -12,6 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from sandpool.api.kinds import SANDBOX_CLAIM
+from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.main import main
 from sandpool.cli.why import lines
 from sandpool.explain.claim import Explanation, Link
@@ -19,7 +20,6 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.http import HttpTransport
 from sandpool.testing.objects import new
-from sandpool.testing.server_process import ServerProcess
 
 MOMENT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

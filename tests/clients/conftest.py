@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.kubectl import Kubectl, find_kubectls
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk.scripts import POOLS
-from sandpool.testing.sdk.speaker import MissingSdk, SdkProcess, find_python
-from sandpool.testing.server_process import ServerProcess
-from sandpool.testing.users import USERS
+from sandpool.bench.sdk_process import MissingSdk, SdkProcess, find_python
+from sandpool.bench.server_process import ServerProcess
+from tests.support.control_plane import ControlPlane
+from tests.support.kubectl import Kubectl, find_kubectls
+from tests.support.private_network import PrivateHome
+from tests.support.sdk_scripts import POOLS
+from tests.support.users import USERS
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 KUBECTLS = find_kubectls()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sandpool.testing.kubectl import Kubectl
+from tests.support.kubectl import Kubectl
 
 CONFIG_MAP = """
 apiVersion: v1

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sandpool.testing.kubectl import Kubectl
+from tests.support.kubectl import Kubectl
 
 WITHIN = "--timeout=60s"
 

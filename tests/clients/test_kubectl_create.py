@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from sandpool.testing.kubectl import Kubectl
+from tests.support.kubectl import Kubectl
 
 
 def test_a_namespace(kubectl: Kubectl, namespace: str) -> None:

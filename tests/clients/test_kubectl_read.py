@@ -7,7 +7,7 @@ import json
 import pytest
 import yaml
 
-from sandpool.testing.kubectl import Kubectl
+from tests.support.kubectl import Kubectl
 
 POD = """
 apiVersion: v1

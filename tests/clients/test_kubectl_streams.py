@@ -18,11 +18,11 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.pod_access import StreamClient
 from sandpool.node.kubelet.kubelet import Kubelet, KubeletOptions
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-from sandpool.testing.door import FakeDoor
-from sandpool.testing.kubectl import Kubectl, find_kubectls
-from sandpool.testing.kubelet import node_at, started
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.fake_kubelet import node_at, started
+from tests.support.fake_pod_access import FakeDoor
+from tests.support.kubectl import Kubectl, find_kubectls
 
 KUBECTLS = find_kubectls()
 pytestmark = pytest.mark.skipif(not KUBECTLS, reason="no kubectl: install the Debian package kubectl")

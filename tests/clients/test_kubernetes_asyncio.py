@@ -9,8 +9,8 @@ from typing import Any
 import kubernetes_asyncio
 import pytest
 
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.server_process import ServerProcess
+from sandpool.bench.server_process import ServerProcess
+from tests.support.control_plane import ControlPlane
 
 client: Any = kubernetes_asyncio.client  # its type hints want models where it takes plain dictionaries just as well
 config: Any = kubernetes_asyncio.config

@@ -11,8 +11,8 @@ import kubernetes as typed
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.server_process import ServerProcess
+from sandpool.bench.server_process import ServerProcess
+from tests.support.control_plane import ControlPlane
 
 kubernetes: Any = typed  # its type hints want models where it takes plain dictionaries just as well
 Server = ServerProcess | ControlPlane

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker, find_python
+from sandpool.bench.sdk_process import SdkProcess, Speaker, find_python
+from tests.support import sdk_scripts
+from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
 
@@ -22,13 +22,13 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
     return Speaker(either, config)
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
 def test_a_hundred_megabytes(speak: Speaker) -> None:
-    speak(scripts.streams, 100)
+    speak(sdk_scripts.streams, 100)
 
 
 def test_the_line_that_was_printed_works(home: PrivateHome) -> None:

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
+from tests.support.private_network import PrivateHome
 
 pytestmark = [
     pytest.mark.isolation,
@@ -62,36 +62,36 @@ def daemon(mode: str) -> bool:
     return MODES[mode][1]
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, daemon: bool, script: Any) -> None:
     speak(script, "daemon" if daemon else "python")
 
 
 def test_a_hundred_megabytes(speak: Speaker, daemon: bool) -> None:
-    speak(scripts.streams, 100, "daemon" if daemon else "python")
+    speak(sdk_scripts.streams, 100, "daemon" if daemon else "python")
 
 
 def test_a_claim_that_is_there_already(speak: Speaker, mode: str, daemon: bool) -> None:
     name = f"every-{mode}-{'async' if speak.process.asynchronous else 'sync'}"
-    speak(scripts.adopts_what_is_there, name, "daemon" if daemon else "python")
+    speak(sdk_scripts.adopts_what_is_there, name, "daemon" if daemon else "python")
 
 
 def test_variables(speak: Speaker, daemon: bool) -> None:
-    speak(scripts.brings_variables, "daemon" if daemon else "open")
+    speak(sdk_scripts.brings_variables, "daemon" if daemon else "open")
 
 
 def test_volumes(home: PrivateHome, speak: Speaker, mode: str, daemon: bool) -> None:
     if mode == "daemon-service":
         pytest.skip("its pool has no Service")
-    claim = speak(scripts.brings_volumes, "daemon-disk" if daemon else "disk")
+    claim = speak(sdk_scripts.brings_volumes, "daemon-disk" if daemon else "disk")
     home.kubectl("delete", "sandboxclaim", claim)
 
 
 def test_errors(speak: Speaker) -> None:
-    speak(scripts.is_told_at_once)
+    speak(sdk_scripts.is_told_at_once)
 
 
 def test_expiry(speak: Speaker, mode: str) -> None:
     if mode not in ("direct", "tunnel", "gateway"):
         pytest.skip("without the router nobody says that a sandbox is gone: the SDK tries to connect for a while")
-    speak(scripts.expires)
+    speak(sdk_scripts.expires)

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
+from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
 
@@ -44,7 +44,7 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
     return Speaker(either, config)
 
 
-@pytest.mark.parametrize("script", scripts.BRIEFLY, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.BRIEFLY, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 

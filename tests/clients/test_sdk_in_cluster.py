@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
 
 pytestmark = pytest.mark.isolation
 
@@ -18,13 +18,13 @@ def speak(either: SdkProcess) -> Speaker:
     return Speaker(either, {"class": "SandboxInClusterConnectionConfig"})
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
 def test_large_files(speak: Speaker) -> None:
-    speak(scripts.streams, 20)
+    speak(sdk_scripts.streams, 20)
 
 
 def test_the_name_of_a_service(speak: Speaker) -> None:

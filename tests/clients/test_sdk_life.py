@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
+from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
 
@@ -23,15 +23,15 @@ def speak(home: PrivateHome, either: SdkProcess) -> Speaker:
 
 
 def test_a_claim_that_is_there_already(speak: Speaker) -> None:
-    speak(scripts.adopts_what_is_there, f"named-{'async' if speak.process.asynchronous else 'sync'}")
+    speak(sdk_scripts.adopts_what_is_there, f"named-{'async' if speak.process.asynchronous else 'sync'}")
 
 
 def test_variables(speak: Speaker) -> None:
-    speak(scripts.brings_variables)
+    speak(sdk_scripts.brings_variables)
 
 
 def test_volumes(home: PrivateHome, speak: Speaker) -> None:
-    claim = speak(scripts.brings_volumes)
+    claim = speak(sdk_scripts.brings_volumes)
     sandbox = json.loads(home.kubectl("get", "sandboxclaim", claim, "-o", "json"))["status"]["sandbox"]["name"]
     disk = json.loads(home.kubectl("get", "pvc", f"work-{sandbox}", "-o", "json"))
     assert disk["spec"]["resources"]["requests"]["storage"] == "3Mi"
@@ -41,7 +41,7 @@ def test_volumes(home: PrivateHome, speak: Speaker) -> None:
 
 
 def test_errors(speak: Speaker) -> None:
-    speak(scripts.is_told_at_once)
+    speak(sdk_scripts.is_told_at_once)
 
 
 def test_a_sandbox_that_expires_by_itself_while_it_is_waited_for(home: PrivateHome, speak: Speaker) -> None:
@@ -71,7 +71,7 @@ def test_a_sandbox_that_expires_by_itself_while_it_is_waited_for(home: PrivateHo
 
 
 def test_expiry(speak: Speaker) -> None:
-    speak(scripts.expires)
+    speak(sdk_scripts.expires)
 
 
 def test_sleep_and_waking(home: PrivateHome, speak: Speaker) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
 
 pytestmark = pytest.mark.isolation
 
@@ -33,19 +33,19 @@ def speak(either: SdkProcess, request: pytest.FixtureRequest) -> Speaker:
     return Speaker(either, request.param)
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script, POOL)
 
 
-@pytest.mark.parametrize("script", scripts.BRIEFLY, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.BRIEFLY, ids=lambda script: script.__name__)
 def test_by_the_name_of_the_service(either: SdkProcess, script: Callable[..., Any]) -> None:
     Speaker(either, BY_SERVICE)(script, POOL)
 
 
 def test_what_only_the_daemon_can(speak: Speaker) -> None:
-    speak(scripts.does_what_only_the_daemon_can)
+    speak(sdk_scripts.does_what_only_the_daemon_can)
 
 
 def test_a_hundred_megabytes(sdk_sync: SdkProcess) -> None:
-    Speaker(sdk_sync, BY_ADDRESS)(scripts.streams, 100, POOL)
+    Speaker(sdk_sync, BY_ADDRESS)(sdk_scripts.streams, 100, POOL)

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from sandpool.bench.child_process import Component
+from sandpool.bench.sdk_process import SdkProcess, Speaker
 from sandpool.router.tokens import TokenScope, TokenSigner
-from sandpool.testing.component import Component
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from tests.support.private_network import PrivateHome
 
 pytestmark = pytest.mark.isolation
 

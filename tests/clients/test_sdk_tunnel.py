@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.private_home import PrivateHome
-from sandpool.testing.sdk import scripts
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
+from tests.support import sdk_scripts
+from tests.support.private_network import PrivateHome
 
 pytestmark = [
     pytest.mark.isolation,
@@ -23,13 +23,13 @@ def speak(sdk_sync: SdkProcess) -> Speaker:
     return Speaker(sdk_sync, {"class": "SandboxLocalTunnelConnectionConfig"})
 
 
-@pytest.mark.parametrize("script", scripts.EVERYWHERE, ids=lambda script: script.__name__)
+@pytest.mark.parametrize("script", sdk_scripts.EVERYWHERE, ids=lambda script: script.__name__)
 def test_what_works_everywhere(speak: Speaker, script: Callable[..., Any]) -> None:
     speak(script)
 
 
 def test_large_files(speak: Speaker) -> None:
-    speak(scripts.streams, 20)
+    speak(sdk_scripts.streams, 20)
 
 
 def test_the_other_place_where_the_router_is_expected(home: PrivateHome, speak: Speaker) -> None:

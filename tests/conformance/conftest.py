@@ -24,12 +24,12 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN as ADMIN_USER
 from sandpool.server.request.messages import User
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.definitions import Provide, install
-from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import custom_type, definition, new
-from sandpool.testing.users import ADMIN, USERS, token_file
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.api_access import Endpoint, HttpDoor, Raw
+from tests.support.control_plane import ControlPlane
+from tests.support.custom_kinds import Provide, install
+from tests.support.users import ADMIN, USERS, token_file
 
 CRDS = Path(__file__).parents[2] / "deploy" / "crds"
 

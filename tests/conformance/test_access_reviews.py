@@ -15,9 +15,9 @@ from sandpool.api.kinds import (
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden, Invalid
-from sandpool.testing.endpoint import Endpoint
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.api_access import Endpoint
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import Conflict, Invalid, NotFound
 from sandpool.kube.transport import APPLY_PATCH
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Raw
 
 
 async def apply(

@@ -7,8 +7,8 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, SELF_SUBJECT_REVIEW, SERVICE_ACCOUNT, TOKEN_REVIEW
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest
-from sandpool.testing.endpoint import Endpoint, HttpDoor, Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Endpoint, HttpDoor, Raw
 
 UNAUTHORIZED = {
     "kind": "Status",

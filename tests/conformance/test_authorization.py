@@ -24,10 +24,10 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Forbidden, Invalid
 from sandpool.kube.transport import Request
-from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new
-from sandpool.testing.verbs import delete_collection, replace
-from sandpool.testing.watching import drain, until
+from sandpool.testing.waiting import drain, until
+from tests.support.api_access import Endpoint, Raw
+from tests.support.extra_verbs import delete_collection, replace
 
 RBAC = "rbac.authorization.k8s.io"
 

@@ -8,8 +8,8 @@ from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import BadRequest, Invalid
-from sandpool.testing.endpoint import Answer, Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Answer, Raw
 
 JSON = "application/json"
 YAML = "application/yaml"

@@ -9,8 +9,8 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
 from sandpool.testing.objects import new
-from sandpool.testing.verbs import replace
-from sandpool.testing.watching import take
+from sandpool.testing.waiting import take
+from tests.support.extra_verbs import replace
 
 
 async def test_one_name_is_created_once(client: Client, namespace: str) -> None:

@@ -11,10 +11,10 @@ from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
-from sandpool.testing.definitions import Provide, install
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import custom_type, definition, new
-from sandpool.testing.watching import take, until
+from sandpool.testing.waiting import take, until
+from tests.support.api_access import Raw
+from tests.support.custom_kinds import Provide, install
 
 CRD = CUSTOM_RESOURCE_DEFINITION
 

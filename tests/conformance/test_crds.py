@@ -14,11 +14,11 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Invalid, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.testing.definitions import condition, install
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import custom_type, definition, new
-from sandpool.testing.verbs import replace
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.api_access import Raw
+from tests.support.custom_kinds import condition, install
+from tests.support.extra_verbs import replace
 
 CRD = CUSTOM_RESOURCE_DEFINITION
 

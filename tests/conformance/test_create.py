@@ -11,8 +11,8 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD, SECRET, STORAGE_CLASS
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, MethodNotAllowed, NotFound
-from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new, pod
+from tests.support.api_access import Endpoint, Raw
 
 
 async def test_returns_the_object_with_its_identity(client: Client, namespace: str) -> None:

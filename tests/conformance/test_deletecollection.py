@@ -9,7 +9,7 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Conflict
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import delete_collection
+from tests.support.extra_verbs import delete_collection
 
 
 async def names(client: Client, namespace: str, type: ResourceType = SECRET) -> list[str]:

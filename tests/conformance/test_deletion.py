@@ -11,9 +11,9 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new, pod
-from sandpool.testing.watching import take
+from sandpool.testing.waiting import take
+from tests.support.api_access import Raw
 
 HOLD = "example.com/hold"
 

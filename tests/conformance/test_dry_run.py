@@ -9,8 +9,8 @@ from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import delete_collection, replace
-from sandpool.testing.watching import take
+from sandpool.testing.waiting import take
+from tests.support.extra_verbs import delete_collection, replace
 
 
 async def test_create(client: Client, namespace: str) -> None:

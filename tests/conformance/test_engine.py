@@ -12,7 +12,7 @@ from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.leaderelection import LeaderElector, LeaseTiming
 from sandpool.kube.client import Client
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 
 async def test_leadership_passes_on(client: Client, namespace: str) -> None:

@@ -9,7 +9,7 @@ from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.testing.objects import new
-from sandpool.testing.watching import take
+from sandpool.testing.waiting import take
 
 
 def core(namespace: str) -> Object:

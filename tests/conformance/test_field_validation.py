@@ -9,10 +9,10 @@ from sandpool.api.kinds import CONFIG_MAP, POD
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
 from sandpool.kube.errors import BadRequest, Invalid
-from sandpool.testing.definitions import install
-from sandpool.testing.endpoint import Answer, Raw
 from sandpool.testing.objects import custom_type, definition, new, pod
-from sandpool.testing.verbs import replace
+from tests.support.api_access import Answer, Raw
+from tests.support.custom_kinds import install
+from tests.support.extra_verbs import replace
 
 BOTH = b'{"metadata":{"name":"a"},"unknown":1,"data":{"k":"1","k":"2"}}'
 

@@ -9,7 +9,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Invalid, NotFound
 from sandpool.testing.objects import new, owner_reference, pod
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 # A real garbage collector that has just started needs time to hear of everything.
 WITHIN = 60.0

@@ -7,9 +7,9 @@ from typing import Any
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import replace
+from tests.support.api_access import Raw
+from tests.support.extra_verbs import replace
 
 
 def entries(object: Object) -> list[dict[str, Any]]:

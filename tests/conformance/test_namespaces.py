@@ -9,8 +9,8 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Forbidden, NotFound
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import replace
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.extra_verbs import replace
 
 # A real namespace controller works in rounds of several seconds.
 WITHIN = 60.0

@@ -9,10 +9,10 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
-from sandpool.testing.definitions import install
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import custom_type, definition
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.api_access import Raw
+from tests.support.custom_kinds import install
 
 
 async def document(raw: Raw, type: ResourceType) -> Any:

@@ -10,8 +10,8 @@ from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import BadRequest, Expired
-from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Endpoint, Raw
 
 
 async def fill(client: Client, namespace: str, count: int) -> list[str]:

@@ -9,8 +9,8 @@ import pytest
 from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, SECRET, SELF_SUBJECT_ACCESS_REVIEW, SERVICE_ACCOUNT
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
-from sandpool.testing.endpoint import Answer, Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Answer, Raw
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 

@@ -8,8 +8,8 @@ from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, NODE, SECRET
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
-from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import custom_type, new
+from tests.support.api_access import Endpoint, Raw
 
 
 def names(listed: dict[str, object]) -> list[str]:

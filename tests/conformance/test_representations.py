@@ -10,8 +10,8 @@ import yaml
 from sandpool.api.kinds import CONFIG_MAP, SECRET
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Raw
 
 PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
 PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"

@@ -10,8 +10,8 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import ApplyPatch, Client, MergePatch, StrategicPatch
 from sandpool.kube.errors import Invalid, UnsupportedMediaType
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
+from tests.support.api_access import Raw
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 

@@ -9,7 +9,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, JsonPatch, MergePatch, StrategicPatch
 from sandpool.kube.errors import BadRequest, Conflict, Invalid, NotFound
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import replace
+from tests.support.extra_verbs import replace
 
 
 def deployment(name: str, replicas: int = 1) -> Object:

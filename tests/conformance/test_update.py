@@ -8,9 +8,9 @@ from sandpool.api.kinds import CONFIG_MAP, LEASE, SECRET
 from sandpool.api.resource import ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
-from sandpool.testing.verbs import replace
+from tests.support.api_access import Raw
+from tests.support.extra_verbs import replace
 
 
 async def test_replaces_the_whole_object(client: Client, namespace: str) -> None:

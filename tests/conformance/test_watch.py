@@ -12,10 +12,10 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, BadRequest, Expired
 from sandpool.kube.transport import WatchEvent
-from sandpool.testing.endpoint import Endpoint, Raw
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import replace
-from sandpool.testing.watching import Listener, drain, take
+from sandpool.testing.waiting import Listener, drain, take
+from tests.support.api_access import Endpoint, Raw
+from tests.support.extra_verbs import replace
 
 
 def version(object: Object) -> str:

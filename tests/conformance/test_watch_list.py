@@ -7,9 +7,9 @@ import pytest
 from sandpool.api.kinds import SECRET
 from sandpool.kube.client import Client
 from sandpool.kube.errors import Invalid
-from sandpool.testing.endpoint import Raw
 from sandpool.testing.objects import new
-from sandpool.testing.watching import Listener, drain
+from sandpool.testing.waiting import Listener, drain
+from tests.support.api_access import Raw
 
 END = "k8s.io/initial-events-end"
 

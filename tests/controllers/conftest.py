@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.testing.home import InProcessHome
+from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.world import World
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    home = await InProcessHome.start(tmp_path)
-    world = World(home)
+    backend = await InProcessBackend.start(tmp_path)
+    world = World(backend)
     await world.start()
     yield world
     await world.stop()
-    await home.close()
+    await backend.close()

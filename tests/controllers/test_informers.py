@@ -13,8 +13,8 @@ from sandpool.controllers.informers import Caches, InformerSet, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import SystemClock
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template, sandbox, sandbox_pod, stored
+from sandpool.testing.objects import new, pod_template
+from tests.support.sandbox_objects import sandbox, sandbox_pod, stored
 
 
 def test_sandboxes_are_found_by_owner_and_pool() -> None:

@@ -22,14 +22,13 @@ from sandpool.engine.leaderelection import LeaderElector, LeaseLost
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
+from sandpool.node.simulated import SimulatedNode
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
+from sandpool.testing.objects import new, pod_template
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault, Wire, no_fault
+from sandpool.testing.waiting import until
 
 
 @pytest.fixture
@@ -45,8 +44,8 @@ class Replica:
 
     def __init__(self, name: str, server: ApiServer, clock: ManualClock) -> None:
         self.clock = clock
-        self.wire = Wire(server.client(name=name).transport)
-        self.voting = Wire(server.client(name=name).transport)
+        self.wire = FaultyTransport(server.client(name=name).transport)
+        self.voting = FaultyTransport(server.client(name=name).transport)
         election = LeaderElector(Client(self.voting), "lease", "default", name, clock, random=Random(1).random)
         self.process = ControllerProcess(self.wire, clock, Random(1), election=election)
 
@@ -58,7 +57,7 @@ class Replica:
 
 
 async def people_want_one(server: ApiServer) -> None:
-    client = server.client(name="people")
+    client = server.client(name="users")
     template = new(SANDBOX_TEMPLATE, "python", spec={"podTemplate": pod_template()})
     await client.create(SANDBOX_TEMPLATE, template, "default")
     pool = new(SANDBOX_WARM_POOL, "pool", spec={"replicas": 2, "sandboxTemplateRef": {"name": "python"}})
@@ -81,7 +80,7 @@ async def ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def settled(probe: Callable[[], bool], clock: ManualClock, wires: Iterable[Wire]) -> bool:
+async def settled(probe: Callable[[], bool], clock: ManualClock, wires: Iterable[FaultyTransport]) -> bool:
     """What the probe says when everybody waits. What a watch brings comes from outside, so ask again."""
     await settle(clock, *wires)
     return probe()
@@ -187,7 +186,7 @@ async def test_it_shows_what_it_does(server: ApiServer) -> None:
 
 async def test_it_waits_for_what_is_missing(server: ApiServer, caplog: pytest.LogCaptureFixture) -> None:
     clock = ManualClock()
-    wire = Wire(server.client().transport)
+    wire = FaultyTransport(server.client().transport)
     wire.fault = lambda request: NotFound("nothing here") if "sandboxclaims" in request.path else None
     process = ControllerProcess(wire, clock, Random(1), process_options=ProcessOptions(health_address="127.0.0.1:0"))
     with caplog.at_level(logging.WARNING):

@@ -14,9 +14,9 @@ from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.reflector import Reflector
 from sandpool.engine.tracing import Attributes, NoTracing, Span
 from sandpool.kube.client import Client
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import pod
-from sandpool.testing.watching import WITHIN
-from sandpool.testing.wire import Fault
+from sandpool.testing.waiting import WITHIN
 from sandpool.testing.world import World, owners
 
 

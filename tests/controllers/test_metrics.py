@@ -16,7 +16,7 @@ from sandpool.api.views import SandboxView
 from sandpool.controllers.metrics import SandboxCounts
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.testing.sandboxes import sandbox, stored
+from tests.support.sandbox_objects import sandbox, stored
 
 CONDITION = {"lastTransitionTime": "2030-01-01T00:00:00Z", "message": "", "observedGeneration": 1}
 

@@ -32,11 +32,10 @@ from sandpool.api.labels import TRACE_CONTEXT
 from sandpool.controllers.manager import ControllerManager
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.tracing_otel import OpenTelemetryTracing
+from sandpool.node.simulated import SimulatedNode
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.waiting import until
 
 
 def trace_of(span: ReadableSpan) -> str:

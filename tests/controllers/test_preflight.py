@@ -32,13 +32,12 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.transports import REQUESTS, MeasuredTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
+from sandpool.node.simulated import SimulatedNode
 from sandpool.server.api_server import ApiServer
 from sandpool.server.request.messages import User
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault, Wire
+from sandpool.testing.faulty_transport import Fault, FaultyTransport
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.waiting import until
 
 ROBOT = User("robot")
 
@@ -76,7 +75,7 @@ async def test_an_administrator_misses_nothing(server: ApiServer) -> None:
 
 
 async def test_missing_kinds_are_named_with_the_command_that_brings_them(server: ApiServer) -> None:
-    wire = Wire(server.client().transport)
+    wire = FaultyTransport(server.client().transport)
 
     def absent(request: object) -> Exception | None:
         return NotFound("no such thing") if "sandboxwarmpools" in str(request) else None
@@ -146,7 +145,7 @@ async def test_in_one_namespace_a_role_will_do(server: ApiServer) -> None:
     ],
 )
 async def test_an_api_that_cannot_be_asked(server: ApiServer, fault: Fault | Exception, said: str) -> None:
-    wire = Wire(server.client().transport)
+    wire = FaultyTransport(server.client().transport)
     wire.fault = lambda request: fault
     assert (await find_missing(Client(wire))).startswith(said)
 

@@ -21,7 +21,7 @@ from sandpool.controllers.revision import (
     secure_defaults,
     semantically_equal,
 )
-from sandpool.testing.sandboxes import NAMESPACE, template
+from tests.support.sandbox_objects import NAMESPACE, template
 
 PUBLIC_DNS = {"dnsPolicy": "None", "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]}}
 

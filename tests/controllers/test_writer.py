@@ -19,9 +19,8 @@ from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import new, pod_template
 
 BOX = Key("default", "box")
 CREATE = Create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}))
@@ -168,7 +167,7 @@ async def made(client: Client) -> TemplateView:
 async def test_the_api_is_asked_before_something_is_made_a_second_time(tmp_path: Path) -> None:
     server = ApiServer(tmp_path)
     await server.start()
-    people, wire, caches = server.client(), Wire(server.client().transport), Caches()
+    people, wire, caches = server.client(), FaultyTransport(server.client().transport), Caches()
     owners = OwnerLivenessCheck(SANDBOX_TEMPLATE, ApiWriter(Client(wire), caches))
     first = await made(people)
     caches.templates.observe(await people.get(SANDBOX_TEMPLATE, "python", NAMESPACE))

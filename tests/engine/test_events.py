@@ -21,7 +21,7 @@ from sandpool.kube.errors import ServiceUnavailable, already_exists
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.wire import Fault, Wire
+from sandpool.testing.faulty_transport import Fault, FaultyTransport
 
 
 def claim(number: int = 0) -> ObjectReference:
@@ -33,7 +33,7 @@ class World:
 
     def __init__(self, server: ApiServer, **limits: Any) -> None:
         self.api = server.client()
-        self.wire = Wire(self.api.transport)
+        self.wire = FaultyTransport(self.api.transport)
         self.clock = ManualClock()
         self.recorder = EventRecorder(Client(self.wire), self.clock, "host", **limits)
         self.recorder.start()

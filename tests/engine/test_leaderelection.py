@@ -25,7 +25,7 @@ from sandpool.kube.patches import merge_patch
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.wire import Fault, Wire
+from sandpool.testing.faulty_transport import Fault, FaultyTransport
 
 NAME, NAMESPACE = "controller", "default"
 
@@ -38,7 +38,7 @@ class Contender:
     """A process that would lead, with a wire of its own. ``told`` is what it heard about leading, and when."""
 
     def __init__(self, identity: str, server: ApiServer, clock: Clock) -> None:
-        self.wire = Wire(server.client().transport)
+        self.wire = FaultyTransport(server.client().transport)
         self.clock = clock
         self.told: list[tuple[float, bool]] = []
         self.election = LeaderElector(

@@ -12,7 +12,7 @@ from sandpool.engine.transports import FencedTransport
 from sandpool.kube.client import Client, MergePatch
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
 
 
 class Frozen(ManualClock):
@@ -29,7 +29,7 @@ class Frozen(ManualClock):
 async def test_process_that_was_frozen_writes_nothing_when_it_wakes_up(tmp_path: Path) -> None:
     server, clock = ApiServer(tmp_path), Frozen()
     await server.start()
-    wire = Wire(server.client().transport)
+    wire = FaultyTransport(server.client().transport)
     election = LeaderElector(server.client(), "lease", "default", "me", clock)
     client = Client(FencedTransport(wire, lambda: election.held))
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "namespace": "default"}}

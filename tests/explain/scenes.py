@@ -9,8 +9,8 @@ from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
 from sandpool.explain.observed import Container, Observed, Told
-from sandpool.testing.claims import CREATED_AT, claim, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import CREATED_AT, claim, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 ARRIVED = datetime(2026, 11, 1, 12, tzinfo=UTC)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.explain.scenes import box_with, claim_with, condition, container, pod_warning, pool_with, scene
 
 from sandpool.api import conditions as api
 from sandpool.explain.blockers import Blocker, blocker
 from sandpool.explain.observed import Observed
+from tests.explain.scenes import box_with, claim_with, condition, container, pod_warning, pool_with, scene
 
 PENDING = condition("Ready", "False", "DependenciesNotReady", "Pod exists with phase: Pending")
 RUNNING = condition("Ready", "False", "DependenciesNotReady", "Pod is Running but not Ready")

@@ -11,10 +11,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
 
 from sandpool.explain.asked import Asked
 from sandpool.explain.calls import Call, NotAnAuditLog, read_calls
+from tests.explain.audit_lines import BEGIN, ours, owned, stamp, theirs
 
 ACCOUNT = "system:serviceaccount:agent-sandbox-system:agent-sandbox-controller"
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
-from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, scene
 
 from sandpool.api import labels
 from sandpool.explain.claim import Link, explain_claim
 from sandpool.explain.observed import Told
+from tests.explain.scenes import ARRIVED, box_with, claim_with, condition, scene
 
 READY = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
 SCHEDULED = condition("PodScheduled", "True", "PodScheduled")

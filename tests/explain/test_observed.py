@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.api.views import ClaimView
 from sandpool.explain.observed import Container, Told, idle_containers, waits_before
-from sandpool.testing.claims import claim
+from tests.support.claim_objects import claim
 
 AT = datetime(2026, 11, 1, 12, tzinfo=UTC)
 STAMP = "2026-11-01T12:00:00Z"

@@ -27,8 +27,7 @@ from sandpool.kube.errors import Forbidden, NotFound
 from sandpool.node.pods import unsupported_fields
 from sandpool.server.api_server import ApiServer
 from sandpool.server.request.messages import User
-from sandpool.testing.objects import new, owner_reference, pod
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.objects import new, owner_reference, pod, pod_template
 
 NS = "default"
 ALICE = User("alice")

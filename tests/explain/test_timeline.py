@@ -8,10 +8,10 @@ import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.explain.audit_lines import ours, owned, passed, theirs
 
 from sandpool.explain.calls import Call, Pass
 from sandpool.explain.timeline import Step, claim_cast, sandbox_cast, timeline
+from tests.explain.audit_lines import ours, owned, passed, theirs
 
 OURS = [
     ours(0, "create", "sandboxes", "box", owner="SandboxWarmPool/pool", code=201),

@@ -9,18 +9,18 @@ import pytest
 from sandpool.api.kinds import NAMESPACE
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
+from sandpool.explain.audit import Audit, asked_of_kubernetes
 from sandpool.install import names
 from sandpool.install.manifests import Choice
 from sandpool.install.remover import Remover
 from sandpool.kube.errors import NotFound
-from sandpool.testing.assets import Assets
-from sandpool.testing.audit import Audit, asked_of_kubernetes
-from sandpool.testing.cluster import ACCOUNT, Cluster
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.endpoint import HttpDoor
-from sandpool.testing.permissions import use_of
-from sandpool.testing.users import ADMIN
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.api_access import HttpDoor
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane
+from tests.support.installed_cluster import ACCOUNT, Cluster
+from tests.support.permissions import use_of
+from tests.support.users import ADMIN
 
 # The router, as audit logs have it.
 ROUTER = f"system:serviceaccount:{names.NAMESPACE}:{names.ROUTER_ACCOUNT}"

@@ -11,9 +11,9 @@ import pytest
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, NAMESPACE, SANDBOX, SANDBOX_CLAIM
 from sandpool.install import names
 from sandpool.kube.errors import NotFound
-from sandpool.testing.cluster import Cluster
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.installed_cluster import Cluster
 
 pytestmark = pytest.mark.kubernetes
 

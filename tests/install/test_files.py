@@ -16,7 +16,7 @@ from sandpool.api.schema import crds
 from sandpool.install import node
 from sandpool.install.files import files
 from sandpool.install.manifests import Choice, router
-from sandpool.testing.kubectl import find_kubectls
+from tests.support.kubectl import find_kubectls
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 

@@ -18,9 +18,9 @@ from sandpool.install.flow import FLOW_SCHEMA, PRIORITY_LEVEL
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client
-from sandpool.testing.cluster import ACCOUNT, Cluster
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.installed_cluster import ACCOUNT, Cluster
 
 pytestmark = pytest.mark.kubernetes
 

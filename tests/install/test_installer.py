@@ -35,11 +35,10 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.definitions import install as define
-from sandpool.testing.former import foreign_workload
-from sandpool.testing.objects import definition, new, owner_reference, pod
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import definition, new, owner_reference, pod, pod_template
+from tests.support.custom_kinds import install as define
+from tests.support.go_cluster import foreign_workload
 
 LEFT_OUT = "left out, the cluster has no such kind"
 
@@ -180,7 +179,7 @@ async def test_owners_are_renewed_before_their_version_goes_and_when_who_wrote_i
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "live")
     old = {**owner_reference(box, controller=True), "apiVersion": f"{SANDBOX.group}/v1alpha1"}
     await client.create(POD, pod("early", metadata={"ownerReferences": [old]}), "live")
-    wire = Wire(WritingMeanwhile(client, pod("late", metadata={"ownerReferences": [old]})))
+    wire = FaultyTransport(WritingMeanwhile(client, pod("late", metadata={"ownerReferences": [old]})))
     await install(Client(wire), force=True)
     paths = [request.path for request in wire.requests if request.method == "PATCH"]
     definition = next(path for path in paths if path.endswith(f"/{SANDBOX.group_resource}"))

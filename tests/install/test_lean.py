@@ -13,20 +13,20 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice, definitions
-from sandpool.testing.home import InProcessHome, new_namespace
+from sandpool.testing.backend import InProcessBackend, new_namespace
 from sandpool.testing.world import World
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
-    home = await InProcessHome.start(tmp_path)
+    backend = await InProcessBackend.start(tmp_path)
     lean = definitions(Choice(profile="lean"))
-    await Installer(home.client_for("people"), SystemClock(), lambda line: None, force=True).install(lean)
-    world = World(home, await new_namespace(home))
+    await Installer(backend.client_for("users"), SystemClock(), lambda line: None, force=True).install(lean)
+    world = World(backend, await new_namespace(backend))
     await world.start()
     yield world
     await world.stop()
-    await home.close()
+    await backend.close()
 
 
 def pod(**container: object) -> Object:

@@ -31,11 +31,11 @@ from sandpool.install.manifests import Choice
 from sandpool.install.owners import renewed
 from sandpool.kube.client import ApplyPatch, Client, MergePatch
 from sandpool.kube.errors import AlreadyExists
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.former import foreign_definition, foreign_definitions, foreign_workload
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 from sandpool.testing.world import owner_of
+from tests.support.go_cluster import foreign_definition, foreign_definitions, foreign_workload
+from tests.support.installed_cluster import Cluster
 
 pytestmark = pytest.mark.kubernetes
 

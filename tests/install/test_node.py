@@ -13,11 +13,11 @@ from sandpool.engine.clock import SystemClock
 from sandpool.install import node
 from sandpool.install.names import NAMESPACE
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ControlPlane, kubelet_flags
-from sandpool.testing.kubectl import Kubectl, find_kubectls
-from sandpool.testing.permissions import Use, permissions
-from sandpool.testing.separate_node import SeparateNode
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane, kubelet_flags
+from tests.support.kubectl import Kubectl, find_kubectls
+from tests.support.node_command import SeparateNode
+from tests.support.permissions import Use, permissions
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.isolation]
 USER: Final = f"system:serviceaccount:{NAMESPACE}:{node.ACCOUNT}"

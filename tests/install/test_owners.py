@@ -14,9 +14,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, owner_reference, pod
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import new, owner_reference, pod, pod_template
 
 
 @pytest.fixture
@@ -75,7 +74,7 @@ async def test_references_are_written_anew_once(client: Client) -> None:
 async def test_what_somebody_else_writes_meanwhile_is_kept(client: Client) -> None:
     box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
     await client.create(POD, owned("old", box, "v1alpha1"), "default")
-    wire = Wire(client.transport)
+    wire = FaultyTransport(client.transport)
     patches: list[Request] = []
 
     def conflict_once(request: Request) -> Exception | None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.install.conftest import ROUTER
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
@@ -29,6 +28,7 @@ from sandpool.api.kinds import (
 from sandpool.api.labels import ADOPTABLE, LAUNCH_TYPE
 from sandpool.api.names import network_policy_name
 from sandpool.api.resource import Object, ResourceType
+from sandpool.bench.child_process import Component
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
 from sandpool.install import names
@@ -36,11 +36,11 @@ from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
-from sandpool.testing.cluster import ACCOUNT, Cluster
-from sandpool.testing.component import Component
 from sandpool.testing.objects import new
-from sandpool.testing.permissions import Use, permissions
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.install.conftest import ROUTER
+from tests.support.installed_cluster import ACCOUNT, Cluster
+from tests.support.permissions import Use, permissions
 
 pytestmark = pytest.mark.kubernetes
 

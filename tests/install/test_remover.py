@@ -29,9 +29,8 @@ from sandpool.install.remover import Remover
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
+from sandpool.testing.objects import new, owner_reference, pod_template
+from sandpool.testing.waiting import until
 
 # The embedded API has no queues of its own that could be said anything about.
 OBJECTS = [each for each in chosen(Choice(), router=True, monitored=False) if each["kind"] != FLOW_SCHEMA.kind]

@@ -20,8 +20,8 @@ from sandpool.api.names import name_hash, network_policy_name
 from sandpool.api.resource import Object, ResourceType
 from sandpool.install.owners import renew_owners, renewed
 from sandpool.kube.client import Client, MergePatch
+from sandpool.testing.backend import Backend, new_namespace
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.home import Home, new_namespace
 from sandpool.testing.objects import new, owner_reference
 from sandpool.testing.world import World, owner_of
 
@@ -185,9 +185,9 @@ async def _identities(world: World) -> dict[str, dict[str, str]]:
     }
 
 
-async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: Home) -> None:
-    namespace = await new_namespace(home)
-    go = Go(home.client_for("people"), namespace)
+async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(backend: Backend) -> None:
+    namespace = await new_namespace(backend)
+    go = Go(backend.client_for("users"), namespace)
     await go.template()
     pool = await go.pool(2)
     for name in ("pool-aaaaa", "pool-bbbbb"):
@@ -195,9 +195,9 @@ async def test_a_cluster_of_the_go_controller_goes_on_as_it_was(home: Home) -> N
     claim = await go.claim("mine")
     await go.served(claim, await go.adopted("pool-ccccc", claim))
 
-    await renew_owners(home.client_for("people"), lambda line: None)  # as installing does
+    await renew_owners(backend.client_for("users"), lambda line: None)  # as installing does
 
-    world = World(home, namespace, clock=ManualClock(datetime.now(UTC)))
+    world = World(backend, namespace, clock=ManualClock(datetime.now(UTC)))
     before = await _identities(world)
     claims = await world.get(SANDBOX_CLAIM, "mine")
     await world.start()

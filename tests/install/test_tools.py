@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.install.test_chart import without_empties
 
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import (
@@ -30,11 +29,11 @@ from sandpool.install.definitions import served
 from sandpool.install.manifests import Choice, controller, definitions, namespace
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.testing.assets import Assets
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.watching import until
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.waiting import until
+from tests.install.test_chart import without_empties
+from tests.support.assets import Assets
+from tests.support.installed_cluster import Cluster
 
 pytestmark = pytest.mark.kubernetes
 

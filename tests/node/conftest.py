@@ -22,22 +22,22 @@ from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
+from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import pod
-from sandpool.testing.runtime import FakeContainer, FakeRuntime
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.watching import WITHIN
-from sandpool.testing.wire import Wire
+from sandpool.testing.waiting import WITHIN
+from tests.support.fake_node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
+from tests.support.fake_runtime import FakeContainer, FakeRuntime
 
 T = TypeVar("T")
 
 
 class NodeRig:
     def __init__(self, server: ApiServer, clock: ManualClock, directory: Path) -> None:
-        self.client = server.client(name="people")
+        self.client = server.client(name="users")
         self.clock = clock
         self.directory = directory
-        self.wire = Wire(server.client(name="node").transport)
+        self.wire = FaultyTransport(server.client(name="node").transport)
         self.runtime = FakeRuntime()
         self.images, self.network, self.volumes, self.logs = FakeImages(), FakeNetwork(), FakeVolumes(), FakeLogs()
         self.unavailable: dict[str, str] = {}

@@ -27,10 +27,10 @@ from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pods.checkpoint import boot_id
 from sandpool.node.runtimes.spec_codec import SPEC
 from sandpool.server.serving import daemon
-from sandpool.testing.node_process import NodeProcess, PodPlacement
 from sandpool.testing.objects import new, pod
-from sandpool.testing.real_node import IMAGE
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.node_process import NodeProcess, PodPlacement
+from tests.support.real_node import IMAGE
 
 pytestmark = pytest.mark.isolation
 

@@ -18,12 +18,13 @@ from sandpool.node.agent import AgentOptions, NodeAgent, Parts
 from sandpool.node.pods.context import Runtimes
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.scheduling.scheduler import Scheduler
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.home import KubernetesHome, new_namespace
-from sandpool.testing.node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
+from sandpool.testing.backend import new_namespace
 from sandpool.testing.objects import pod
-from sandpool.testing.runtime import FakeRuntime
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.control_plane import ControlPlane
+from tests.support.fake_node_parts import FakeImages, FakeLogs, FakeNetwork, FakeVolumes
+from tests.support.fake_runtime import FakeRuntime
+from tests.support.http_backends import KubernetesBackend
 
 pytestmark = pytest.mark.kubernetes
 OURS = {"key": "tests", "value": "node-agent", "effect": "NoSchedule"}
@@ -69,9 +70,9 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Cluster]:
-    home = KubernetesHome(control_plane)
-    namespace = await new_namespace(home)
-    client, own = home.client_for("people"), home.client_for("node")
+    backend = KubernetesBackend(control_plane)
+    namespace = await new_namespace(backend)
+    client, own = backend.client_for("users"), backend.client_for("node")
 
     async def account() -> bool:
         try:
@@ -95,7 +96,7 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     await agent.stop(grace=1.0)
     network.close()
     await client.delete(NODE, name)
-    await home.close()
+    await backend.close()
 
 
 async def test_a_node_and_its_lease(cluster: Cluster) -> None:

@@ -16,7 +16,7 @@ from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.node.assembly import Node
 from sandpool.node.network.routed import Network
-from sandpool.testing.real_node import RealNode, real_node
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
 

@@ -11,8 +11,8 @@ from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.api.resource import Object
-from sandpool.testing.real_node import RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = [pytest.mark.isolation, pytest.mark.long]
 

@@ -17,19 +17,19 @@ from random import Random
 import pytest
 import pytest_asyncio
 
+from benchmarks.data_exec import abandoned, exec_path
 from sandpool.api.conditions import condition_of
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
-from sandpool.bench.data_exec import abandoned, exec_path
 from sandpool.engine.clock import SystemClock
 from sandpool.node.assembly import Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.registration import RegistrationOptions
 from sandpool.server.serving.daemon import Daemon, ServerOptions
-from sandpool.testing.kubectl import Kubectl, find_kubectls
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.kubectl import Kubectl, find_kubectls
 
 KUBECTLS = find_kubectls()
 pytestmark = [

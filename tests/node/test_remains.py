@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.testing.real_node import RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
 

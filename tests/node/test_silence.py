@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.testing.kubectl import Kubectl, find_kubectls
+from sandpool.bench.server_process import ServerProcess
 from sandpool.testing.objects import pod
-from sandpool.testing.separate_node import SeparateNode
-from sandpool.testing.server_process import ServerProcess
+from tests.support.kubectl import Kubectl, find_kubectls
+from tests.support.node_command import SeparateNode
 
 KUBECTLS = find_kubectls()
 pytestmark = [

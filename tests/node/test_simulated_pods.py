@@ -7,7 +7,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.node.test_assembly import Refusing
 
 from sandpool.api.kinds import EVENT, NODE, POD, RUNTIME_CLASS
 from sandpool.engine.clock import SystemClock
@@ -16,8 +15,9 @@ from sandpool.kube.errors import Forbidden
 from sandpool.node.assembly import Node
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.runtimes.simulated import NOTHING_RUNS
-from sandpool.testing.real_node import RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.node.test_assembly import Refusing
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
 

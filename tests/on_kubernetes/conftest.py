@@ -11,18 +11,18 @@ import pytest
 
 from sandpool.cli.install import chosen
 from sandpool.engine.clock import SystemClock
+from sandpool.explain.audit import Audit, asked_of_kubernetes
 from sandpool.install.installer import Installer
 from sandpool.install.manifests import Choice
-from sandpool.testing.assets import Assets
-from sandpool.testing.audit import Audit, asked_of_kubernetes
-from sandpool.testing.cluster import ACCOUNT, Cluster
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.crowd import Crowd
-from sandpool.testing.endpoint import HttpDoor
-from sandpool.testing.ledger import Ledger
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.permissions import use_of
-from sandpool.testing.users import ADMIN
+from sandpool.node.simulated import SimulatedNode
+from tests.support.api_access import HttpDoor
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane
+from tests.support.installed_cluster import ACCOUNT, Cluster
+from tests.support.ownership_log import Ledger
+from tests.support.permissions import use_of
+from tests.support.persistent_clients import Crowd
+from tests.support.users import ADMIN
 
 SIZE = 12  # of the pool
 

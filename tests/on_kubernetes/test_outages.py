@@ -15,12 +15,12 @@ import pytest
 from sandpool.api.resource import ResourceType
 from sandpool.install import names
 from sandpool.kube.client import Client
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.crowd import Crowd
-from sandpool.testing.deployed import Deployed
 from sandpool.testing.objects import new
-from sandpool.testing.strait import Strait
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.deployment_process import Deployed
+from tests.support.installed_cluster import Cluster
+from tests.support.persistent_clients import Crowd
+from tests.support.tcp_proxy import Strait
 
 pytestmark = [
     pytest.mark.kubernetes,

@@ -10,11 +10,11 @@ from typing import Final
 import pytest
 
 from sandpool.api.kinds import LEASE
+from sandpool.bench.child_process import Component
 from sandpool.install import names
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.component import Component
-from sandpool.testing.crowd import Crowd
-from sandpool.testing.deployed import Deployed
+from tests.support.deployment_process import Deployed
+from tests.support.installed_cluster import Cluster
+from tests.support.persistent_clients import Crowd
 
 pytestmark = pytest.mark.kubernetes
 

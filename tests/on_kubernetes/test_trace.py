@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from sandpool.cli.main import main
-from sandpool.testing.cluster import Cluster
-from sandpool.testing.crowd import Crowd
-from sandpool.testing.deployed import Deployed
+from tests.support.deployment_process import Deployed
+from tests.support.installed_cluster import Cluster
+from tests.support.persistent_clients import Crowd
 
 pytestmark = pytest.mark.kubernetes
 

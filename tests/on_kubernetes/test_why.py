@@ -11,10 +11,10 @@ from click.testing import CliRunner
 
 from sandpool.api.kinds import ROLE, ROLE_BINDING, SANDBOX_CLAIM, SERVICE_ACCOUNT
 from sandpool.cli.main import main
-from sandpool.testing.cluster import Cluster, account_token
-from sandpool.testing.crowd import Crowd
-from sandpool.testing.deployed import Deployed
 from sandpool.testing.objects import new
+from tests.support.deployment_process import Deployed
+from tests.support.installed_cluster import Cluster, account_token
+from tests.support.persistent_clients import Crowd
 
 pytestmark = pytest.mark.kubernetes
 

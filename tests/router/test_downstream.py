@@ -15,7 +15,7 @@ from sandpool.router.metrics import RouterMetrics
 from sandpool.router.router import Router
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Upstream
-from sandpool.testing.garbage import freed_at_once
+from tests.support.garbage import freed_at_once
 
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -13,7 +13,7 @@ from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.targets import SandboxResolver, Target
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.sandboxes import pod_status, sandbox, sandbox_pod, stored
+from tests.support.sandbox_objects import pod_status, sandbox, sandbox_pod, stored
 
 OWN = "10.231.0.5"
 OTHERS = "10.231.0.6"

@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
-from sandpool.testing.talking import Answer, Talker, serving
+from tests.support.http_client import Answer, Talker, serving
 
 SECRET = b"what nobody in the sandbox may see"
 #: Names as they are on the disk, and as they are in a path.

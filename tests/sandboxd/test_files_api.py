@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from sandpool.sandboxd.files_api import FilesApi
 from sandpool.sandboxd.root import Root
-from sandpool.testing.talking import Talker, serving
+from tests.support.http_client import Talker, serving
 
 
 @pytest.fixture

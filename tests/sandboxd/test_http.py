@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from sandpool.sandboxd import http
 from sandpool.sandboxd.encoding import decoded
 from sandpool.sandboxd.http import File, Request, Response
-from sandpool.testing.talking import Answer, Talker, serving
+from tests.support.http_client import Answer, Talker, serving
 
 
 def echo(request: Request) -> Response:

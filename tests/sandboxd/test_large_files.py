@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.testing.talking import Talker
+from tests.support.http_client import Talker
 
 SIZE = 100_000_000
 PIECE = bytes(1_000_000)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.sandboxd.root import Root
-from sandpool.testing.protobuf import message, number, read
+from tests.support.protobuf import message, number, read
 
 grpc = pytest.importorskip("grpc")
 from sandpool.sandboxd.process_api import SERVICE, ProcessApi  # noqa: E402 - it imports grpc

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sandpool.sandboxd.root import Root
-from sandpool.testing.protobuf import message, read
+from tests.support.protobuf import message, read
 
 grpc = pytest.importorskip("grpc")
 descriptor_pb2 = pytest.importorskip("google.protobuf.descriptor_pb2")

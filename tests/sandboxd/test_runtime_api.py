@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.sandboxd.root import Root
 from sandpool.sandboxd.runtime_api import RuntimeApi
-from sandpool.testing.talking import Answer, Talker, serving
+from tests.support.http_client import Answer, Talker, serving
 
 BOUNDARY = "frontier"
 

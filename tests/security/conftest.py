@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from sandpool.testing.escape.neighbourhood import Neighbourhood, neighbourhood
-from sandpool.testing.isolation import BUILT, RUNTIMES, NotHere, Rig, rig
+from tests.support.escape.neighbourhood import Neighbourhood, neighbourhood
+from tests.support.isolation import BUILT, RUNTIMES, NotHere, Rig, rig
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.logs.manager import RATE, LogManager
 from sandpool.node.runtimes.runtime import Container, Scratch
-from sandpool.testing.isolation import RUNTIMES, SLOW, Rig
+from tests.support.isolation import RUNTIMES, SLOW, Rig
 
 RUNTIME = [pytest.param(name, marks=[pytest.mark.long] * (name in SLOW)) for name in RUNTIMES]
 pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", RUNTIME, indirect=True)]

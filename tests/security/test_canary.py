@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from sandpool.node.runtimes.bwrap import find
-from sandpool.testing.escape.neighbourhood import Neighbourhood
+from tests.support.escape.neighbourhood import Neighbourhood
 
 pytestmark = pytest.mark.isolation
 

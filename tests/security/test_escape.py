@@ -12,8 +12,8 @@ import pytest
 
 from sandpool.node.runtimes.process_tracker import inner_pid
 from sandpool.node.runtimes.runtime import Bind, Container
-from sandpool.testing.escape.neighbourhood import Neighbourhood
-from sandpool.testing.isolation import Rig
+from tests.support.escape.neighbourhood import Neighbourhood
+from tests.support.isolation import Rig
 
 pytestmark = pytest.mark.isolation
 

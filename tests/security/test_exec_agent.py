@@ -14,8 +14,8 @@ import pytest
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import Container, RuntimeFailure
-from sandpool.testing.isolation import Rig
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.isolation import Rig
 
 pytestmark = [pytest.mark.isolation, pytest.mark.parametrize("boxes", ["bwrap", "crun", "runc"], indirect=True)]
 

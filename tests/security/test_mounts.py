@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from sandpool.node.runtimes.runtime import Bind, DataFile, ImageLayers, Tmpfs
-from sandpool.testing.isolation import Rig
-from sandpool.testing.tiny_image import copy_programs
+from tests.support.isolation import Rig
+from tests.support.tiny_image import copy_programs
 
 pytestmark = pytest.mark.isolation
 

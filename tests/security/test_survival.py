@@ -10,7 +10,7 @@ import pytest
 
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import PodSandbox
-from sandpool.testing.isolation import Rig, alive
+from tests.support.isolation import Rig, alive
 
 pytestmark = pytest.mark.isolation
 

@@ -11,12 +11,14 @@ from typing import Any
 
 import pytest
 
-from sandpool.testing.escape.neighbourhood import Neighbourhood
-from sandpool.testing.isolation import processes
-from sandpool.testing.somebody import Nobody, Somebody, somebody
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.escape.neighbourhood import Neighbourhood
+from tests.support.isolation import processes
+from tests.support.other_user import NoOtherUser, OtherUser, other_user
 
 pytestmark = pytest.mark.isolation
+
+CHECKOUT = Path(__file__).parents[2]
 
 # In a container where a command is a link to what its process was executed from.
 CHANGE = """
@@ -26,7 +28,7 @@ print("changed")
 """
 TRY_TO_CHANGE = f"""
 import asyncio, json, pathlib, sys
-from sandpool.testing.escape.unprivileged import Trial
+from tests.support.escape.unprivileged import Trial
 
 async def main():
     trial = Trial(pathlib.Path(sys.argv[1]))
@@ -45,17 +47,17 @@ asyncio.run(main())
 
 
 @pytest.fixture
-def user() -> Iterator[Somebody]:
+def user() -> Iterator[OtherUser]:
     try:
-        with somebody() as found:
+        with other_user() as found:
             yield found
-    except Nobody as why:
+    except NoOtherUser as why:
         pytest.skip(str(why))
 
 
-async def run(user: Somebody, *arguments: str | Path, python: Path | None = None) -> Any:
+async def run(user: OtherUser, *arguments: str | Path, python: Path | None = None) -> Any:
     command = user.command(*arguments, python=python)
-    pipe, env = asyncio.subprocess.PIPE, {"PATH": os.environ["PATH"]}
+    pipe, env = asyncio.subprocess.PIPE, {"PATH": os.environ["PATH"], "PYTHONPATH": str(CHECKOUT)}
     process = await asyncio.create_subprocess_exec(*command, cwd="/", stdout=pipe, stderr=pipe, env=env)
     output, errors = await process.communicate()
     assert process.returncode == 0, errors.decode()
@@ -66,9 +68,9 @@ def of(uid: int) -> list[str]:
     return [name for owner, name in processes() if owner == uid]
 
 
-async def test_it_holds_and_works(user: Somebody, neighbours: Neighbourhood) -> None:
+async def test_it_holds_and_works(user: OtherUser, neighbours: Neighbourhood) -> None:
     before = of(user.uid)
-    found = await run(user, "-m", "sandpool.testing.escape.unprivileged", json.dumps(neighbours.facts))
+    found = await run(user, "-m", "tests.support.escape.unprivileged", json.dumps(neighbours.facts))
     assert found["self-test"] is None
     for who in ("root", "user", "program"):
         assert len(found[who]) > 20
@@ -92,7 +94,7 @@ async def test_it_holds_and_works(user: Somebody, neighbours: Neighbourhood) -> 
     await until(nothing_left)
 
 
-async def test_no_sandbox_changes_the_python_that_its_node_runs_on(user: Somebody) -> None:
+async def test_no_sandbox_changes_the_python_that_its_node_runs_on(user: OtherUser) -> None:
     """A command is a copy of the launcher before it is executed, and Python may be this user's own."""
     python, trial = user.own_python(), user.place / "trial"
     trial.mkdir()

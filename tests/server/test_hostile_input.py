@@ -35,9 +35,9 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.request.body import PROTOBUF
 from sandpool.server.request.messages import Response, ServerRequest
-from sandpool.testing.chaos import Chaos
-from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, pod
+from tests.support.custom_kinds import install
+from tests.support.hostile_input import Chaos
 
 NAMESPACE_NAME = "hostile"
 GADGET = custom_type("hostile.example.com", "Gadget")

@@ -8,11 +8,11 @@ import random
 import pytest
 
 from sandpool.api.kinds import CONFIG_MAP
+from sandpool.bench.server_process import ServerProcess
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
 from sandpool.kube.http import HttpTransport
 from sandpool.kube.kubeconfig import load
-from sandpool.testing.server_process import ServerProcess
 
 WRITERS = 16
 

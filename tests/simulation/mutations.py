@@ -34,9 +34,8 @@ from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
-from sandpool.testing.simulation.progress import steady_load
-from sandpool.testing.simulation.simulation import Scenario
-from sandpool.testing.simulation.theme import (
+from sandpool.testing.simulation.liveness import steady_load
+from sandpool.testing.simulation.profile import (
     HARD_TIMES,
     LAST_GIFTS,
     LAST_WORDS,
@@ -49,6 +48,7 @@ from sandpool.testing.simulation.theme import (
     VANDALS,
     Theme,
 )
+from sandpool.testing.simulation.simulation import Scenario
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Scenario]  # by seed

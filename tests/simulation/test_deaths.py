@@ -8,9 +8,9 @@ from random import Random
 
 import pytest
 
-from sandpool.testing.simulation.death import Death, Moment
+from sandpool.testing.simulation.crash import Death, Moment
+from sandpool.testing.simulation.network_faults import Weather
 from sandpool.testing.simulation.simulation import Outcome, Scenario, Simulation
-from sandpool.testing.simulation.weather import Weather
 
 # A world with a rollout, claims of all sorts and a pool that grows, and the same one for all deaths.
 SEED = 31

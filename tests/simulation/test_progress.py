@@ -6,7 +6,7 @@ import gc
 
 import pytest
 
-from sandpool.testing.simulation.progress import steady_load
+from sandpool.testing.simulation.liveness import steady_load
 from sandpool.testing.simulation.simulation import Simulation
 
 WORLDS = 10

@@ -8,7 +8,7 @@ from random import SystemRandom
 
 import pytest
 
-from sandpool.testing.soak.soak import soak
+from tests.support.soak.soak import soak
 
 pytestmark = [pytest.mark.isolation, pytest.mark.long]
 

@@ -12,20 +12,20 @@ from sandpool.api.kinds import CONFIG_MAP
 from sandpool.kube.client import Client
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.wire import Wire
 
 
 @pytest.fixture
-async def wire(tmp_path: Path) -> AsyncIterator[Wire]:
+async def wire(tmp_path: Path) -> AsyncIterator[FaultyTransport]:
     server = ApiServer(tmp_path)
     await server.start()
-    yield Wire(server.client().transport)
+    yield FaultyTransport(server.client().transport)
     await server.stop()
 
 
-async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: Wire) -> None:
+async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: FaultyTransport) -> None:
     async def chain() -> None:
         for number in range(5):
             await Client(wire).create(CONFIG_MAP, new(CONFIG_MAP, f"number-{number}"), "default")
@@ -36,7 +36,7 @@ async def test_a_chain_of_writes_is_done_when_all_have_settled(wire: Wire) -> No
     assert len(wire.requests) == 5
 
 
-async def test_what_is_done_at_an_alarm_is_done_before_the_next(wire: Wire) -> None:
+async def test_what_is_done_at_an_alarm_is_done_before_the_next(wire: FaultyTransport) -> None:
     clock = ManualClock()
     times: list[float] = []
 

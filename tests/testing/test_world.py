@@ -7,22 +7,22 @@ import asyncio
 from sandpool.api.conditions import is_ready
 from sandpool.api.kinds import POD, SANDBOX
 from sandpool.kube.transport import WatchEvent
-from sandpool.testing.home import Home, new_namespace
-from sandpool.testing.wire import Fault
+from sandpool.testing.backend import Backend, new_namespace
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
 
 
 async def test_who_writes_is_told_apart_by_the_audit_log(world: World) -> None:
     await world.sandbox()
     assert [str(each) for each in world.asked() if each.writes] == ["create pods", "patch sandboxes/status"]
-    assert [each.code for each in world.asked("people") if each.writes] == [201]
+    assert [each.code for each in world.asked("users") if each.writes] == [201]
     by_node = [str(each) for each in world.asked("node") if each.writes]
     assert by_node == ["create pods/binding", *["patch pods/status"] * 5]
     assert {each.namespace for each in world.asked(None)} == {world.namespace}
 
 
-async def test_worlds_of_one_home_do_not_see_each_other(world: World, home: Home) -> None:
-    other = World(home, await new_namespace(home))
+async def test_worlds_of_one_home_do_not_see_each_other(world: World, backend: Backend) -> None:
+    other = World(backend, await new_namespace(backend))
     await other.start()
     await world.sandbox()
     assert is_ready(await world.get())

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sandpool.api.kinds import EVENT, POD, SANDPOOL, SERVICE
-from sandpool.testing.audit import WRITES, Asked
+from sandpool.explain.audit import WRITES, Asked
 
 #: Who asks: those who make the load, the controllers, the nodes with their scheduler, and the rest of a cluster.
 CLIENT: Final = "client"

@@ -12,15 +12,15 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.bench.accounting import Ledger, is_about
 from sandpool.bench.calls import ServerCall, calls_about
+from sandpool.bench.environments import Place
 from sandpool.bench.figures import percentile, ranked
-from sandpool.bench.ground import POOL, Ground
 from sandpool.bench.load import Claim, Load, Outcome, Tell
 from sandpool.bench.members import Members, mark_of
-from sandpool.bench.places import Place
+from sandpool.bench.namespace_setup import POOL, Ground
 from sandpool.bench.scenarios import Scenario
 from sandpool.bench.usage import Usage
 from sandpool.engine.clock import Clock
-from sandpool.testing.audit import Asked
+from sandpool.explain.audit import Asked
 
 # Seconds: for a pool to be full to begin with and again, and of silence after which a run has come to rest. The audit
 # log may be a second behind.

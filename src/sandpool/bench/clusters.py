@@ -15,12 +15,12 @@ import aiohttp
 
 from sandpool.api.kinds import SANDBOX_WARM_POOL, SELF_SUBJECT_REVIEW
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
-from sandpool.bench.places import Place
+from sandpool.bench.environments import Place
 from sandpool.bench.usage import Usage, usage_in
+from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
 from sandpool.install.errors import InstallError
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.testing.audit import Asked, Audit, asked_of_kubernetes, asked_of_sandpool
 
 NO_REQUESTS = "requests and conflicts are not known: name the audit log of the API server with --audit-log"
 NO_USAGE = "reconciles, processor time and memory are not known: name the controller's metrics with --metrics-url"

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sandpool.bench.accounting import CONTROLLERS, WRITERS
 from sandpool.bench.figures import grid
-from sandpool.testing.audit import WRITES
+from sandpool.explain.audit import WRITES
 
 Run = Mapping[str, Any]
 

@@ -18,8 +18,8 @@ import uvloop
 from sandpool.bench.claims import Report, measure
 from sandpool.bench.clusters import on_cluster
 from sandpool.bench.comparison import compare, together
-from sandpool.bench.page import page
-from sandpool.bench.places import NAMES, place
+from sandpool.bench.environments import NAMES, place
+from sandpool.bench.html_report import page
 from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change

@@ -19,15 +19,14 @@ import uvloop
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM
+from sandpool.bench.child_process import ComponentFailed
 from sandpool.bench.figures import grid, percentile
 from sandpool.bench.load import Load, Outcome
+from sandpool.bench.sdk_process import MissingSdk, ScriptFailed
+from sandpool.bench.server_process import ServerProcess
 from sandpool.bench.subjects import client_of
 from sandpool.cli.demo_sdk import SERIAL, Program, comparison
 from sandpool.engine.clock import SystemClock
-from sandpool.testing.assets import MissingAssets, find_assets
-from sandpool.testing.component import ComponentFailed
-from sandpool.testing.sdk.speaker import MissingSdk, ScriptFailed
-from sandpool.testing.server_process import ServerProcess
 
 # For all sandboxes to end, in seconds.
 _PATIENCE: Final = 60.0
@@ -253,6 +252,4 @@ def _beginning(text: str, lines: int) -> str:
 def _find_kubectl() -> str:
     if found := shutil.which("kubectl"):
         return found
-    with contextlib.suppress(MissingAssets):
-        return str(find_assets().binary("kubectl"))
     raise click.ClickException("kubectl is not installed; as root run: apt-get install kubernetes-client")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sandpool.bench.figures import grid, percentile
-from sandpool.testing.sdk.speaker import SdkProcess, Speaker
+from sandpool.bench.sdk_process import SdkProcess, Speaker
 
 #: Created one after the other, before as many as were claimed are created at once.
 SERIAL: Final = 10

@@ -14,9 +14,9 @@ import click
 
 from sandpool.cli.flags import switch
 from sandpool.cli.identities import NODE
+from sandpool.node.simulated import SimulatedNode
 from sandpool.router import registration
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.node import SimulatedNode
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -8,6 +8,8 @@ from typing import Any
 from sandpool.api.kinds import CUSTOM_RESOURCE_DEFINITION, POD
 from sandpool.api.resource import Object, ResourceType
 
+IMAGE = "example.com/image:1"
+
 
 def new(type: ResourceType, name: str | None, /, **fields: Any) -> Object:
     """An object of a kind; ``metadata`` among the fields is merged with the name, None leaves the name out."""
@@ -75,3 +77,9 @@ def definition(
             "versions": [served],
         },
     )
+
+
+def pod_template(*, spec: Mapping[str, Any] | None = None, **metadata: Any) -> Object:
+    """A pod template of one container; ``spec`` is laid over that."""
+    template: Object = {"spec": {"containers": [{"name": "main", "image": IMAGE}], **(spec or {})}}
+    return {"metadata": metadata, **template} if metadata else template

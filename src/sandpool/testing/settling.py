@@ -7,10 +7,10 @@ request is under way there, it is too early to let time pass.
 from __future__ import annotations
 
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
 
 
-async def settle(clock: ManualClock, *wires: Wire) -> None:
+async def settle(clock: ManualClock, *wires: FaultyTransport) -> None:
     """Let everybody who talks through the wires do what can be done now."""
     before = -1
     while (sent := sum(len(wire.requests) for wire in wires)) != before:
@@ -22,7 +22,7 @@ async def settle(clock: ManualClock, *wires: Wire) -> None:
                 await clock.settle()
 
 
-async def pass_time(clock: ManualClock, seconds: float, *wires: Wire) -> None:
+async def pass_time(clock: ManualClock, seconds: float, *wires: FaultyTransport) -> None:
     """Let this much time pass, from one alarm to the next, and everybody settle after each."""
     end = clock.monotonic() + seconds
     await settle(clock, *wires)

@@ -21,18 +21,17 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock, SystemClock
+from sandpool.explain.audit import Asked
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.testing.audit import Asked
+from sandpool.node.simulated import SimulatedNode
+from sandpool.testing.backend import Backend
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.home import Home
-from sandpool.testing.node import SimulatedNode
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
-from sandpool.testing.standstill import Standstill
-from sandpool.testing.watching import WITHIN, until
-from sandpool.testing.wire import Wire
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import new, pod_template
+from sandpool.testing.quiescence import Quiescence
+from sandpool.testing.waiting import WITHIN, until
 
 NAMESPACE = "default"
 WRITES = ("POST", "PATCH", "DELETE", "PUT")
@@ -41,35 +40,36 @@ T = TypeVar("T")
 
 
 class World:
-    """``client`` is for people, and goes through ``people_wire``. ``wire`` is what the controllers talk through, and
-    ``node_wire`` the node. ``settle`` and ``wait`` are for worlds with a ``ManualClock``.
+    """Controllers, a simulated node and a user's client in one namespace of a backend.
 
-    ``start`` returns when everybody works, ``stop`` when nobody does any more.
+    ``client`` is the user's and goes through ``users_transport``. The controllers use ``wire``, the node uses
+    ``node_transport``. ``settle`` and ``wait`` need a ``ManualClock``. ``start`` returns when controllers and node
+    have synced; ``stop`` returns when all their tasks have ended.
     """
 
     def __init__(
         self,
-        home: Home,
+        backend: Backend,
         namespace: str = NAMESPACE,
         *,
         clock: Clock | None = None,
         settings: ControllerOptions | None = None,
     ) -> None:
-        self.home = home
+        self.backend = backend
         self.namespace = namespace
         self.clock: Clock = clock if clock is not None else SystemClock()
         self.random = Random(4711)
         self.settings = replace(settings or ControllerOptions(), namespace=namespace)
-        people = home.client_for("people")
-        self.people_wire = Wire(people.transport)
-        self.client = Client(self.people_wire, field_manager=people.field_manager)
-        self.wire = Wire(home.client_for("controllers").transport)
-        self.node_wire = Wire(home.client_for("node").transport)
-        self.node = SimulatedNode(Client(self.node_wire), self.clock, namespace=namespace)
+        people = backend.client_for("users")
+        self.users_transport = FaultyTransport(people.transport)
+        self.client = Client(self.users_transport, field_manager=people.field_manager)
+        self.wire = FaultyTransport(backend.client_for("controllers").transport)
+        self.node_transport = FaultyTransport(backend.client_for("node").transport)
+        self.node = SimulatedNode(Client(self.node_transport), self.clock, namespace=namespace)
         self.controllers = self.new_controllers()
         if isinstance(self.clock, ManualClock):
-            wires = (self.people_wire, self.wire, self.node_wire)
-            self._standstill = Standstill(self.clock, people, namespace, wires, self._caches)
+            wires = (self.users_transport, self.wire, self.node_transport)
+            self._standstill = Quiescence(self.clock, people, namespace, wires, self._caches)
         self._node_task: asyncio.Task[None] | None = None
 
     def new_controllers(self) -> ControllerManager:
@@ -86,7 +86,7 @@ class World:
         return [*self.controllers.caches, (POD, self.node.pods)]
 
     async def start(self) -> None:
-        self._since = len(self.home.audit)  # where the audit log begins to be about this world
+        self._since = len(self.backend.audit)  # where the audit log begins to be about this world
         self._told_of = 0  # requests of the controllers that ``written`` has told of
         self._node_task = asyncio.create_task(self.node.run())
         async with asyncio.timeout(WITHIN):
@@ -95,7 +95,7 @@ class World:
 
     async def stop(self) -> None:
         self.wire.heal()
-        self.node_wire.heal()
+        self.node_transport.heal()
         await self._stop_controllers()
         assert self._node_task is not None, "start first"
         self._node_task.cancel()
@@ -293,7 +293,7 @@ class World:
 
     def asked(self, user: str | None = "controllers") -> list[Asked]:
         """What one of the home's users has asked of the API in this namespace, as its audit log has it."""
-        return self.home.audit.asked(since=self._since, namespace=self.namespace, user=user)
+        return self.backend.audit.asked(since=self._since, namespace=self.namespace, user=user)
 
 
 def owner_of(object: Object) -> tuple[str, str]:

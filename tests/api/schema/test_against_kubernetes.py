@@ -21,9 +21,9 @@ from sandpool.api.schema.core import shape_of
 from sandpool.api.schema.crds import crd
 from sandpool.api.schema.formats import format_test
 from sandpool.api.schema.shape import Shape, from_openapi
-from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.users import ADMIN
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane
+from tests.support.users import ADMIN
 
 pytestmark = pytest.mark.kubernetes
 

@@ -5,7 +5,7 @@ from copy import deepcopy
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView
 from sandpool.api.views.sharing import Shared
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 
 def test_equal_parts_are_kept_once() -> None:
@@ -35,7 +35,7 @@ def test_nothing_is_not_remembered() -> None:
 def test_members_of_a_pool_share_what_they_agree_in() -> None:
     condition = {"type": "Ready", "status": "True", "reason": "R", "message": "", "lastTransitionTime": "t"}
     volumes = {"volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": {}}]}
-    member = sandboxes.sandbox(
+    member = sandbox_objects.sandbox(
         "a", spec=volumes, metadata={"labels": {"pool": "p"}}, status={"conditions": [condition]}
     )
     one = SandboxView.from_object(member)

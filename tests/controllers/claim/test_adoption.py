@@ -13,8 +13,9 @@ from sandpool.controllers.claim.adoption import adoption_patch, sync_patch
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.kube.patches import merge_patch
-from sandpool.testing.claims import claim, pool_member, warm_pool
-from sandpool.testing.sandboxes import pod_template, sandbox, template
+from sandpool.testing.objects import pod_template
+from tests.support.claim_objects import claim, pool_member, warm_pool
+from tests.support.sandbox_objects import sandbox, template
 
 BRINGS_LABELS = {"additionalPodMetadata": {"labels": {"sandbox.users.io/a": "b"}}}
 POOL_POD_LABELS = {

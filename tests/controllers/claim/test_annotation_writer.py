@@ -10,7 +10,7 @@ from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
 from sandpool.api.resource import Object
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World
 
 

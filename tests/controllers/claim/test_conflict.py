@@ -9,8 +9,8 @@ import pytest
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.conflict import gave_up, is_adopted
 from sandpool.controllers.claim.errors import ClaimError, Retry, Status
-from sandpool.testing.claims import claim, pool_member, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, pool_member, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 CLAIM = ClaimView.from_object(claim())
 MEMBER = SandboxView.from_object(pool_member(pool=warm_pool()))

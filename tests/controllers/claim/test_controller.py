@@ -14,8 +14,8 @@ from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import Result
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
 
 

@@ -13,9 +13,9 @@ from sandpool.api.labels import CLAIM_FIRST_READY_AT, CLIENT_FIRST_REQUESTED_AT,
 from sandpool.api.resource import Object
 from sandpool.kube.client import MergePatch
 from sandpool.kube.transport import Request
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World
 
 CLAIMS = 6

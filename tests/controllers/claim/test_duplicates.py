@@ -16,11 +16,11 @@ from sandpool.controllers.claim.duplicates import duplicate_deletions, duplicate
 from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.claims import claim
-from sandpool.testing.sandboxes import sandbox
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.faulty_transport import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.claim_objects import claim
+from tests.support.sandbox_objects import sandbox
 
 
 def view(**fields: Any) -> ClaimView:

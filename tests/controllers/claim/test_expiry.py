@@ -11,8 +11,8 @@ from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.errors import ClaimError, Retry, Status
 from sandpool.controllers.claim.expiry import Phase, deadline, phase, sandboxes_to_delete
-from sandpool.testing.claims import claim
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim
+from tests.support.sandbox_objects import sandbox
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 EPSILON = timedelta(microseconds=1)

@@ -8,7 +8,7 @@ from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Conflict
 from sandpool.kube.transport import Request
 from sandpool.testing.objects import owner_reference
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
 
 

@@ -13,12 +13,12 @@ from sandpool.controllers.claim.legacy import policy_to_delete
 from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
-from sandpool.testing.claims import claim
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import stored
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World
+from tests.support.claim_objects import claim
+from tests.support.sandbox_objects import stored
 
 NAME = "claim-network-policy"
 GOING = {"deletionTimestamp": "2026-11-01T12:00:00Z"}

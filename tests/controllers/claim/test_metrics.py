@@ -12,8 +12,8 @@ from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.metrics import FirstReady, creation, first_ready
 from sandpool.controllers.claim.status import ClaimStatus
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 NOW = datetime(2026, 11, 1, 12, 0, 5, tzinfo=UTC)
 READY = ClaimStatus([{"type": "Ready", "status": "True"}])

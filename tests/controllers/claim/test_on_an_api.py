@@ -35,9 +35,8 @@ from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.claims import ready_status
-from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.objects import new, pod_template
+from tests.support.claim_objects import ready_status
 
 NAMESPACE = "default"
 

@@ -12,8 +12,8 @@ from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim.errors import ClaimError, Retry
 from sandpool.controllers.claim.ownership import Resolution, Source, launch_type, resolve
-from sandpool.testing.claims import claim, pool_member, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, pool_member, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}
 LEGACY = {"labels": {labels.SANDBOX_NAME: "pool-abcde"}}

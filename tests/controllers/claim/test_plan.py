@@ -29,8 +29,9 @@ from sandpool.controllers.claim.decisions import (
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.writer import Delete
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
-from sandpool.testing.sandboxes import pod_template, sandbox, template
+from sandpool.testing.objects import pod_template
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox, template
 
 CREATED = datetime(2026, 11, 1, 12, tzinfo=UTC)
 LONG_AGO = {"shutdownTime": "2026-11-01T11:00:00Z"}

@@ -8,14 +8,9 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
-from sandpool.controllers.claim.predicates import (
-    needs_pool,
-    needs_template,
-    pool_spec,
-    sandbox_state,
-)
-from sandpool.testing.claims import claim, ready_status, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from sandpool.controllers.claim.predicates import needs_pool, needs_template, pool_spec, sandbox_state
+from tests.support.claim_objects import claim, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 READY = ready_status()
 BOUND = {"sandbox": {"name": "pool-abcde"}}

@@ -12,8 +12,9 @@ from sandpool.api.views import ClaimView, TemplateView
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.provisioning import sandbox_for
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.testing.claims import claim
-from sandpool.testing.sandboxes import IMAGE, pod_template, template
+from sandpool.testing.objects import IMAGE, pod_template
+from tests.support.claim_objects import claim
+from tests.support.sandbox_objects import template
 
 
 def made(claimed: Object | None = None, spec: Object | None = None, **options: str) -> Object:

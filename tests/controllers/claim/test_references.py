@@ -5,7 +5,7 @@ from typing import Any
 from sandpool.api import labels
 from sandpool.api.views import ClaimView
 from sandpool.controllers.claim.references import assigned_name, referenced_names
-from sandpool.testing.claims import claim
+from tests.support.claim_objects import claim
 
 ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}
 LEGACY = {"labels": {labels.SANDBOX_NAME: "pool-abcde"}}

@@ -16,8 +16,8 @@ from sandpool.controllers.claim.decisions import Observed
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.settling import compute_status, finish
 from sandpool.controllers.claim.status import ClaimStatus
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
 FINISHED = {

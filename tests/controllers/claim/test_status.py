@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import Any
-
 import pytest
-
+from datetime import UTC, datetime
 from sandpool.api.conditions import Condition
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
@@ -14,8 +11,9 @@ from sandpool.controllers.claim import errors
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_status, status_patch
 from sandpool.kube.patches import merge_patch
-from sandpool.testing.claims import claim, ready_status
-from sandpool.testing.sandboxes import sandbox
+from tests.support.claim_objects import claim, ready_status
+from tests.support.sandbox_objects import sandbox
+from typing import Any
 
 NOW = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
 STAMP = "2026-11-01T12:30:00Z"

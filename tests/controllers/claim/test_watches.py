@@ -10,8 +10,8 @@ from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Key
 from sandpool.engine.controller import DONE, Controller, Result
-from sandpool.testing.claims import claim
 from sandpool.testing.clock import ManualClock
+from tests.support.claim_objects import claim
 
 
 async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_served() -> None:

@@ -15,21 +15,21 @@ from sandpool.controllers.sandbox.conditions import (
     ready,
     suspended,
 )
-from sandpool.testing import sandboxes
-from sandpool.testing.sandboxes import pod_status
+from tests.support import sandbox_objects
+from tests.support.sandbox_objects import pod_status
 
 NOW = "2026-01-02T03:04:05Z"
-BOX = sandboxes.sandbox("box")
+BOX = sandbox_objects.sandbox("box")
 ELSEWHERE = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs-1", "controller": True}
 
 
 def box(mode: str = "Running", **spec: Any) -> SandboxView:
-    return SandboxView.from_object(sandboxes.sandbox("box", spec={"operatingMode": mode, **spec}))
+    return SandboxView.from_object(sandbox_objects.sandbox("box", spec={"operatingMode": mode, **spec}))
 
 
 def pod(status: Object | None = None, *, foreign: bool = False) -> PodView:
     metadata = {"ownerReferences": [ELSEWHERE]} if foreign else {}
-    return PodView.from_object(sandboxes.sandbox_pod(BOX, metadata=metadata, status=status or {}))
+    return PodView.from_object(sandbox_objects.sandbox_pod(BOX, metadata=metadata, status=status or {}))
 
 
 READY_POD = pod(pod_status("Running", ready=True, ips=["10.0.0.1"]))
@@ -211,7 +211,9 @@ def test_ready_while_suspended(found: PodView | None, message: str) -> None:
 
 def with_conditions(*known: Object, generation: int = 1, **spec: Any) -> SandboxView:
     return SandboxView.from_object(
-        sandboxes.sandbox("box", spec=spec, metadata={"generation": generation}, status={"conditions": list(known)})
+        sandbox_objects.sandbox(
+            "box", spec=spec, metadata={"generation": generation}, status={"conditions": list(known)}
+        )
     )
 
 

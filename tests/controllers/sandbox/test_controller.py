@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import pytest
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import pytest
-
 from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
-from sandpool.api.labels import (
-    ADOPTABLE,
-    CREATED_BY,
-    LAUNCH_TYPE,
-    POD_NAME,
-    SANDBOX_NAME_HASH,
-    TRACE_CONTEXT,
-    WARM_POOL,
-)
+from sandpool.api.labels import ADOPTABLE, CREATED_BY, LAUNCH_TYPE, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
@@ -36,13 +25,13 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
+from sandpool.node.simulated import Fate, NO_NODE, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.node import NO_NODE, Fate, SimulatedNode, Stage
-from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
+from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.wire import Fault, Wire, no_fault
+from typing import Any
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -52,12 +41,12 @@ class Rig:
     """The controller and a node, each with a wire of its own. People use ``client``, which nobody counts."""
 
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
-        self.client = server.client(name="people")
+        self.client = server.client(name="users")
         self.clock = clock
-        self.wire = Wire(server.client(name="controller").transport)
-        self.node_wire = Wire(server.client(name="node").transport)
-        self.events_wire = Wire(server.client(name="events").transport)
-        self.node = SimulatedNode(Client(self.node_wire), clock, name="node-1")
+        self.wire = FaultyTransport(server.client(name="controller").transport)
+        self.node_transport = FaultyTransport(server.client(name="node").transport)
+        self.events_wire = FaultyTransport(server.client(name="events").transport)
+        self.node = SimulatedNode(Client(self.node_transport), clock, name="node-1")
         self.caches = Caches()
         self.recorder = EventRecorder(Client(self.events_wire), clock, "test")
         controller = Client(self.wire)
@@ -65,8 +54,8 @@ class Rig:
         self.sandboxes = SandboxController(controller, self.caches, self.recorder, clock, Random(0))
 
     @property
-    def wires(self) -> tuple[Wire, ...]:
-        return self.wire, self.node_wire, self.events_wire
+    def wires(self) -> tuple[FaultyTransport, ...]:
+        return self.wire, self.node_transport, self.events_wire
 
     @property
     def passes(self) -> int:
@@ -190,7 +179,7 @@ async def test_a_launch_costs_two_writes_and_two_passes(rig: Rig) -> None:
 
     assert rig.writes() == ["POST pods", "PATCH sandboxes/box/status"]
     assert rig.passes == 2
-    assert len([each for each in rig.node_wire.requests if each.method != "GET"]) == 6
+    assert len([each for each in rig.node_transport.requests if each.method != "GET"]) == 6
     assert (await rig.condition("Ready"))[0] == "True"
 
 

@@ -11,7 +11,7 @@ from sandpool.api.views import PodView, SandboxView, ServiceView
 from sandpool.controllers.sandbox.expiry import ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
 from sandpool.controllers.writer import Delete
 from sandpool.kube.patches import merge_patch
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 END = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 NOW = "2026-01-02T03:04:05Z"
@@ -36,7 +36,7 @@ SCHEDULED = condition("PodScheduled", "True", "PodScheduled")
 
 
 def box(*conditions: Object, status: Object | None = None, policy: str = "Retain", **metadata: Any) -> Object:
-    return sandboxes.sandbox(
+    return sandbox_objects.sandbox(
         "box",
         spec={"shutdownTime": NOW, "shutdownPolicy": policy},
         metadata=metadata,
@@ -59,7 +59,7 @@ def test_edge_06_and_r48_the_boundary_belongs_to_the_end(offset: float, is_expir
 
 
 def test_without_a_time_there_is_no_end() -> None:
-    endless = view(sandboxes.sandbox("box"))
+    endless = view(sandbox_objects.sandbox("box"))
     assert not expired(endless, END)
     assert time_to_expiry(endless, END) is None
 
@@ -84,15 +84,17 @@ def test_what_was_marked_is_known() -> None:
 
 def test_the_second_pass_deletes_own_pods_and_the_own_service() -> None:
     sandbox = box(EXPIRED)
-    plan = planned(sandbox, sandboxes.sandbox_pod(sandbox, "adopted"), service=sandboxes.sandbox_service(sandbox))
+    plan = planned(
+        sandbox, sandbox_objects.sandbox_pod(sandbox, "adopted"), service=sandbox_objects.sandbox_service(sandbox)
+    )
     assert plan.children == (Delete(POD, "adopted", "pod-adopted"), Delete(SERVICE, "box", "service-box"))
     assert plan.sandbox is None
 
 
 def test_a_service_of_somebody_else_survives() -> None:
     sandbox = box(EXPIRED)
-    for owner in (None, sandboxes.sandbox("other")):
-        service = sandboxes.sandbox_service(owner or sandbox)
+    for owner in (None, sandbox_objects.sandbox("other")):
+        service = sandbox_objects.sandbox_service(owner or sandbox)
         if owner is None:
             service["metadata"]["ownerReferences"] = []
         assert planned(sandbox, service=service).children == ()
@@ -117,14 +119,14 @@ def test_edge_07_a_retained_sandbox_keeps_only_conditions() -> None:
 def test_a_repeated_pass_only_reads_while_the_pod_terminates() -> None:
     sandbox = box(EXPIRED)
     deleting = {"deletionTimestamp": NOW}
-    pod = sandboxes.sandbox_pod(sandbox, metadata=deleting)
-    service = sandboxes.sandbox_service(sandbox, metadata=deleting)
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata=deleting)
+    service = sandbox_objects.sandbox_service(sandbox, metadata=deleting)
     assert planned(sandbox, pod, service=service) == ExpiryPlan((), None, None)
 
 
 def test_policy_delete_deletes_the_sandbox_and_writes_no_status() -> None:
     sandbox = box(EXPIRED, policy="Delete", status={"nodeName": "n"})
-    plan = planned(sandbox, sandboxes.sandbox_pod(sandbox))
+    plan = planned(sandbox, sandbox_objects.sandbox_pod(sandbox))
     assert plan.children == (Delete(POD, "box", "pod-box"),)
     assert plan.sandbox == Delete(SANDBOX, "box", "sandbox-box")
     assert plan.status_patch is None

@@ -20,8 +20,8 @@ from sandpool.controllers.writer import Create, Patch, Write
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.objects import new, pod
-from sandpool.testing.sandboxes import pod_status, pod_template
+from sandpool.testing.objects import new, pod, pod_template
+from tests.support.sandbox_objects import pod_status
 
 NAMESPACE = "default"
 START = datetime(2026, 1, 2, tzinfo=UTC)

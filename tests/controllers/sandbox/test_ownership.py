@@ -5,15 +5,17 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, VolumeClaimView
 from sandpool.controllers.sandbox.ownership import refusal, tracking_labels
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
-BOX = SandboxView.from_object(sandboxes.sandbox("my-sandbox"))
+BOX = SandboxView.from_object(sandbox_objects.sandbox("my-sandbox"))
 HASH = "agents.x-k8s.io/sandbox-name-hash"
 ADOPTABLE = "agents.x-k8s.io/adoptable"
 
 
 def child(labels: dict[str, str] | None = None, *, owner: Object | None = None) -> VolumeClaimView:
-    found = sandboxes.sandbox_volume_claim(sandboxes.sandbox("my-sandbox"), "data", metadata={"labels": labels or {}})
+    found = sandbox_objects.sandbox_volume_claim(
+        sandbox_objects.sandbox("my-sandbox"), "data", metadata={"labels": labels or {}}
+    )
     found["metadata"]["ownerReferences"] = [] if owner is None else [owner]
     return VolumeClaimView.from_object(found)
 

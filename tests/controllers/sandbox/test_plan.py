@@ -15,8 +15,9 @@ from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_patch
-from sandpool.testing import sandboxes
-from sandpool.testing.sandboxes import pod_status, pod_template
+from sandpool.testing.objects import pod_template
+from tests.support import sandbox_objects
+from tests.support.sandbox_objects import pod_status
 
 START = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 SETTINGS = SandboxOptions()
@@ -84,11 +85,11 @@ class Pass:
 
 
 def box(**spec: Any) -> Object:
-    return sandboxes.sandbox("box", spec=spec)
+    return sandbox_objects.sandbox("box", spec=spec)
 
 
 def pod(sandbox: Object, status: Object | None = None, name: str = "box", node: str = "n1", **metadata: Any) -> Object:
-    return sandboxes.sandbox_pod(sandbox, name, metadata=metadata, spec={"nodeName": node}, status=status or {})
+    return sandbox_objects.sandbox_pod(sandbox, name, metadata=metadata, spec={"nodeName": node}, status=status or {})
 
 
 def settled(**spec: Any) -> Object:
@@ -176,7 +177,7 @@ def test_a_service_is_made_with_the_pod_and_told_with_it() -> None:
     assert first.children is not None
     assert first.children.service is not None
     assert isinstance(first.children.service.write, Create)
-    last = Pass(sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox))
+    last = Pass(sandbox, pod(sandbox, READY), service=sandbox_objects.sandbox_service(sandbox))
     assert last.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
     assert last.sandbox["status"]["service"] == "box"
     assert last.sandbox["status"]["serviceFQDN"] == "box.default.svc.cluster.local"
@@ -196,7 +197,7 @@ def test_trouble_with_volumes_keeps_nobody_from_looking_after_the_rest() -> None
 
 def test_a_failed_write_hides_what_was_found_wrong_after_it() -> None:
     sandbox = box(volumeClaimTemplates=[{"metadata": {"name": name}, "spec": {}} for name in ("a", "b")])
-    foreign = sandboxes.sandbox_volume_claim(sandboxes.sandbox("other"), "b")
+    foreign = sandbox_objects.sandbox_volume_claim(sandbox_objects.sandbox("other"), "b")
     foreign["metadata"]["name"] = "b-box"
     assert Pass(sandbox, volumes=(foreign,), volumes_error="no space").conclusion.errors == ("no space",)
     assert Pass(sandbox, volumes=(foreign,)).conclusion.errors == (
@@ -216,7 +217,7 @@ def test_a_pod_that_cannot_be_made_is_visible_at_once() -> None:
 
 def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked_for() -> None:
     sandbox = box()
-    service = sandboxes.sandbox_service(sandboxes.sandbox("other"))
+    service = sandbox_objects.sandbox_service(sandbox_objects.sandbox("other"))
     service["metadata"]["name"] = "box"
     result = Pass(sandbox, pod(sandbox, READY), service=service)
     error = 'service "box" is owned by Sandbox/other (UID: sandbox-other), not by sandbox "box"'
@@ -226,7 +227,7 @@ def test_edge_16a_a_service_of_somebody_else_is_an_error_although_none_was_asked
 def test_a_service_that_could_not_be_looked_after_stays_in_the_status_as_it_was() -> None:
     sandbox = box(service=True)
     assert "service" not in Pass(sandbox, pod(sandbox, READY), service_error="no").sandbox["status"]
-    service = sandboxes.sandbox_service(sandbox)
+    service = sandbox_objects.sandbox_service(sandbox)
     ready = Pass(sandbox, pod(sandbox, READY), service=service).sandbox
     unwanted = {**ready, "spec": {**ready["spec"], "service": False}}
     assert (
@@ -246,14 +247,14 @@ def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
     assert first.conclusion.errors == ()
     second = Pass(first.sandbox, *twins)
     assert second.conclusion == Conclusion()
-    resolved = Pass(second.sandbox, twins[0], service=sandboxes.sandbox_service(sandbox))
+    resolved = Pass(second.sandbox, twins[0], service=sandbox_objects.sandbox_service(sandbox))
     assert resolved.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
     assert Pass(resolved.sandbox, *twins).conclusion.event == events.multiple_pods(TWO)
 
 
 def test_edge_11_the_service_in_the_status_is_left_as_it_is() -> None:
     sandbox = box(service=True)
-    ready = Pass(sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox)).sandbox
+    ready = Pass(sandbox, pod(sandbox, READY), service=sandbox_objects.sandbox_service(sandbox)).sandbox
     result = Pass(ready, pod(ready, READY), pod(ready, READY, "twin"))
     assert result.sandbox["status"]["service"] == "box"
     assert "podIPs" not in result.sandbox["status"]
@@ -292,7 +293,7 @@ def test_edge_04_a_delete_that_fails_while_suspending() -> None:
 
 def test_the_service_is_kept_while_suspended() -> None:
     sandbox = box(service=True, operatingMode="Suspended")
-    result = Pass(sandbox, service=sandboxes.sandbox_service(sandbox))
+    result = Pass(sandbox, service=sandbox_objects.sandbox_service(sandbox))
     assert result.sandbox["status"]["service"] == "box"
 
 
@@ -314,7 +315,7 @@ def test_edge_06_expiry_tells_first_and_deletes_then() -> None:
     assert first.condition("PodScheduled") is None
     assert first.sandbox["status"]["podIPs"] == ["10.0.0.1"]
     assert first.conclusion.requeue_after == timedelta(milliseconds=1)
-    second = Pass(first.sandbox, pod(sandbox, READY), service=sandboxes.sandbox_service(sandbox), now=END)
+    second = Pass(first.sandbox, pod(sandbox, READY), service=sandbox_objects.sandbox_service(sandbox), now=END)
     assert second.expiry is not None
     assert second.expiry.children == (Delete(POD, "box", "pod-box"), Delete(SERVICE, "box", "service-box"))
     assert second.expiry.status_patch is not None

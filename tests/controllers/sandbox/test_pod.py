@@ -13,8 +13,8 @@ from sandpool.api.views import PodView, SandboxView, controller_reference
 from sandpool.controllers.sandbox.pod import PodPlan, new_pod, plan_pod
 from sandpool.controllers.sandbox.pod_metadata import new_metadata
 from sandpool.controllers.writer import Create, Delete, Patch
-from sandpool.testing import sandboxes
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.objects import pod_template
+from tests.support import sandbox_objects
 
 POD_NAME = "agents.x-k8s.io/pod-name"
 ADOPTABLE = {"labels": {"agents.x-k8s.io/adoptable": "true"}}
@@ -31,7 +31,7 @@ BEFORE = {
 
 def box(annotation: str | None = None, **spec: Any) -> Object:
     annotations = {} if annotation is None else {"annotations": {POD_NAME: annotation}}
-    return sandboxes.sandbox("box", spec=spec, metadata=annotations)
+    return sandbox_objects.sandbox("box", spec=spec, metadata=annotations)
 
 
 def suspended(annotation: str | None = None) -> Object:
@@ -39,7 +39,7 @@ def suspended(annotation: str | None = None) -> Object:
 
 
 def own(sandbox: Object, name: str = "box", **metadata: Any) -> Object:
-    return sandboxes.sandbox_pod(sandbox, name, metadata=metadata)
+    return sandbox_objects.sandbox_pod(sandbox, name, metadata=metadata)
 
 
 def foreign(sandbox: Object, name: str = "box", reference: Object = ELSEWHERE) -> Object:

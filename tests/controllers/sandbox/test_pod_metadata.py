@@ -12,8 +12,9 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, controller_reference
 from sandpool.controllers.sandbox.pod_metadata import metadata_patch, new_metadata
 from sandpool.kube.patches import merge_patch
-from sandpool.testing import sandboxes
-from sandpool.testing.sandboxes import pod_template, stored
+from sandpool.testing.objects import pod_template
+from tests.support import sandbox_objects
+from tests.support.sandbox_objects import stored
 
 PREFIX = "agents.x-k8s.io/"
 HASH = PREFIX + "sandbox-name-hash"
@@ -34,7 +35,7 @@ def box(
     **labels: str,
 ) -> Object:
     template = pod_template(labels=author_labels or {}, annotations=author_annotations or {})
-    return sandboxes.sandbox(
+    return sandbox_objects.sandbox(
         "my-sandbox",
         spec={"podTemplate": template},
         owner=None if owner is None else stored(owner, "owner"),
@@ -48,7 +49,7 @@ def new(sandbox: Object) -> Object:
 
 def patch(sandbox: Object, labels: dict[str, str] | None = None, **annotations: str) -> Any:
     """The patch for a pod with the tracking label and these others."""
-    pod = sandboxes.sandbox_pod(
+    pod = sandbox_objects.sandbox_pod(
         sandbox,
         metadata={
             "labels": {**TRACKED, **(labels or {})},
@@ -114,7 +115,7 @@ def test_nobody_else_does(owner: ResourceType | None) -> None:
 def test_a_pod_may_not_be_evicted_any_more_when_its_sandbox_is_claimed() -> None:
     pooled = new(evictable(SANDBOX_WARM_POOL))
     claimed = box(owner=SANDBOX_CLAIM)
-    pod = sandboxes.sandbox_pod(claimed, metadata={"labels": TRACKED, "annotations": pooled["annotations"]})
+    pod = sandbox_objects.sandbox_pod(claimed, metadata={"labels": TRACKED, "annotations": pooled["annotations"]})
     body = metadata_patch(PodView.from_object(pod), SandboxView.from_object(claimed))
     assert body == {"metadata": {"annotations": {EVICT: None, ANNOTATIONS: ""}}}
 
@@ -158,7 +159,7 @@ def test_a_creator_that_is_gone_goes_from_the_pod() -> None:
 def test_a_pod_that_is_up_to_date_is_not_patched() -> None:
     assert patch(box()) is None
     sandbox = box({"a": "1"}, {"note": "2"}, owner=SANDBOX_WARM_POOL, warm_pool_sandbox="p")
-    pod = sandboxes.sandbox_pod(sandbox, metadata=new(sandbox))
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata=new(sandbox))
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) is None
 
 
@@ -177,7 +178,7 @@ def test_what_the_author_removed_is_removed_and_the_list_stays_empty() -> None:
 
 def test_annotations_are_treated_the_same() -> None:
     sandbox = box({}, {"b": "2"})
-    pod = sandboxes.sandbox_pod(sandbox, metadata={"annotations": {"a": "1", "mine": "3", ANNOTATIONS: "a"}})
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata={"annotations": {"a": "1", "mine": "3", ANNOTATIONS: "a"}})
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) == {
         "metadata": {"annotations": {"a": None, "b": "2", ANNOTATIONS: "b"}}
     }
@@ -198,7 +199,7 @@ def test_edge_13_reserved_annotations_are_scrubbed_except_our_lists() -> None:
         LABELS: "",
         ANNOTATIONS: f"{LABELS},{ANNOTATIONS},opentelemetry.io/trace-context",
     }
-    pod = sandboxes.sandbox_pod(sandbox, metadata={"annotations": annotations})
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata={"annotations": annotations})
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) == {
         "metadata": {"annotations": {"opentelemetry.io/trace-context": None, ANNOTATIONS: ""}}
     }
@@ -206,7 +207,7 @@ def test_edge_13_reserved_annotations_are_scrubbed_except_our_lists() -> None:
 
 def test_a_lost_tracking_label_is_restored() -> None:
     sandbox = box()
-    pod = sandboxes.sandbox_pod(sandbox, metadata={"labels": {}})
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata={"labels": {}})
     assert metadata_patch(PodView.from_object(pod), SandboxView.from_object(sandbox)) == {
         "metadata": {"labels": TRACKED}
     }
@@ -215,7 +216,7 @@ def test_a_lost_tracking_label_is_restored() -> None:
 def test_edge_12_adoption_with_the_right_labels_still_writes_the_owner() -> None:
     sandbox = box()
     bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
-    pod = sandboxes.sandbox_pod(sandbox, metadata={"ownerReferences": [bystander]})
+    pod = sandbox_objects.sandbox_pod(sandbox, metadata={"ownerReferences": [bystander]})
     view = SandboxView.from_object(sandbox)
     assert metadata_patch(PodView.from_object(pod), view) == {
         "metadata": {"resourceVersion": "1", "ownerReferences": [bystander, controller_reference(SANDBOX, view)]}
@@ -235,7 +236,7 @@ def test_one_patch_is_enough_and_leaves_no_trace_of_the_author_but_what_is_wante
     listed: list[str],
 ) -> None:
     sandbox = box(author_labels, author_annotations)
-    pod = sandboxes.sandbox_pod(
+    pod = sandbox_objects.sandbox_pod(
         sandbox, metadata={"labels": labels, "annotations": {**annotations, LABELS: ",".join(listed)}}
     )
     view = SandboxView.from_object(sandbox)

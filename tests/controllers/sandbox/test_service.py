@@ -10,7 +10,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, ServiceView, controller_reference
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service, service_ports
 from sandpool.controllers.writer import Create, Delete, Patch
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 HASH = "agents.x-k8s.io/sandbox-name-hash"
 TRACKED = {HASH: name_hash("box")}
@@ -22,7 +22,7 @@ NOT_OWNED = 'service "box" is owned by Gateway/g (UID: g-1), not by sandbox "box
 def box(service: bool | None = None, *ports: Object, **spec: Any) -> Object:
     containers = [{"name": "main", "ports": list(ports)}]
     given = {} if service is None else {"service": service}
-    return sandboxes.sandbox("box", spec={**given, "podTemplate": {"spec": {"containers": containers, **spec}}})
+    return sandbox_objects.sandbox("box", spec={**given, "podTemplate": {"spec": {"containers": containers, **spec}}})
 
 
 def planned(sandbox: Object, found: Object | None = None) -> ServicePlan:
@@ -30,7 +30,7 @@ def planned(sandbox: Object, found: Object | None = None) -> ServicePlan:
 
 
 def own(sandbox: Object, *, metadata: Object | None = None, **spec: Any) -> Object:
-    return sandboxes.sandbox_service(sandbox, metadata=metadata or {}, spec=spec)
+    return sandbox_objects.sandbox_service(sandbox, metadata=metadata or {}, spec=spec)
 
 
 def unowned(sandbox: Object, labels: dict[str, str], **spec: Any) -> Object:

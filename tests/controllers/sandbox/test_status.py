@@ -10,26 +10,26 @@ from sandpool.api.views import PodView, SandboxStatus, SandboxView
 from sandpool.controllers.sandbox.conditions import Findings
 from sandpool.controllers.sandbox.status import status, status_patch, urgent
 from sandpool.kube.patches import merge_patch
-from sandpool.testing import sandboxes
-from sandpool.testing.sandboxes import pod_status
+from tests.support import sandbox_objects
+from tests.support.sandbox_objects import pod_status
 
 NOW = "2026-01-02T03:04:05Z"
 SELECTOR = "agents.x-k8s.io/sandbox-name-hash=374de8f5"
 ELSEWHERE = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "rs-1", "controller": True}
-BOX = sandboxes.sandbox("my-sandbox")
+BOX = sandbox_objects.sandbox("my-sandbox")
 
 
 def box(before: SandboxStatus | None = None, generation: int = 1, **spec: Any) -> SandboxView:
     known = {} if before is None else {"status": before.to_object()}
     return SandboxView.from_object(
-        sandboxes.sandbox("my-sandbox", spec=spec, metadata={"generation": generation}, **known)
+        sandbox_objects.sandbox("my-sandbox", spec=spec, metadata={"generation": generation}, **known)
     )
 
 
 def pod(reported: Object | None = None, *, node: str = "", foreign: bool = False) -> PodView:
     metadata = {"ownerReferences": [ELSEWHERE]} if foreign else {}
     return PodView.from_object(
-        sandboxes.sandbox_pod(BOX, metadata=metadata, spec={"nodeName": node}, status=reported or {})
+        sandbox_objects.sandbox_pod(BOX, metadata=metadata, spec={"nodeName": node}, status=reported or {})
     )
 
 

@@ -13,8 +13,8 @@ from sandpool.api.resource import Object
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.background import PATIENCE
 from sandpool.engine.workqueue.queue import WorkQueue
+from sandpool.testing.backend import InProcessBackend
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.home import InProcessHome
 from sandpool.testing.objects import owner_reference
 from sandpool.testing.world import World
 
@@ -26,8 +26,8 @@ KEPT = [f"kept-{number}" for number in range(WORKERS + 1)]
 async def world(tmp_path: Path) -> AsyncIterator[World]:
     """In which there is a claim that is never done with, time stands still, and more sandboxes are kept warm than
     there are workers."""
-    home = await InProcessHome.start(tmp_path)
-    world = World(home, clock=ManualClock(), settings=ControllerOptions(sandbox_workers=WORKERS))
+    backend = await InProcessBackend.start(tmp_path)
+    world = World(backend, clock=ManualClock(), settings=ControllerOptions(sandbox_workers=WORKERS))
     await world.start()
     await world.pool(len(KEPT), filled=False)
     pool = await world.get(SANDBOX_WARM_POOL, "pool")
@@ -39,7 +39,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     yield world
     claims.shut_down()
     await world.stop()
-    await home.close()
+    await backend.close()
 
 
 def _kept_warm(pool: Object) -> Object:

@@ -5,14 +5,14 @@ from sandpool.api.resource import Object
 from sandpool.api.views import SandboxView, VolumeClaimView, controller_reference
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes, pod_volumes, volume_claim_names
 from sandpool.controllers.writer import Create, Patch
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 HASH = "agents.x-k8s.io/sandbox-name-hash"
 SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
 
 def box(*templates: Object) -> Object:
-    return sandboxes.sandbox("my-sandbox", spec={"volumeClaimTemplates": list(templates)})
+    return sandbox_objects.sandbox("my-sandbox", spec={"volumeClaimTemplates": list(templates)})
 
 
 def volume(name: str, **metadata: object) -> Object:
@@ -60,14 +60,16 @@ def test_without_annotations_there_are_none() -> None:
 
 def test_an_own_claim_is_never_changed() -> None:
     sandbox = box(volume("data"))
-    claim = sandboxes.sandbox_volume_claim(sandbox, "data", spec={"storageClassName": "other"}, metadata={"labels": {}})
+    claim = sandbox_objects.sandbox_volume_claim(
+        sandbox, "data", spec={"storageClassName": "other"}, metadata={"labels": {}}
+    )
     assert planned(sandbox, claim) == VolumesPlan()
 
 
 def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
     sandbox = box(volume("data"))
     bystander = {"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "x"}
-    prepared = sandboxes.sandbox_volume_claim(
+    prepared = sandbox_objects.sandbox_volume_claim(
         sandbox,
         "data",
         metadata={"labels": {"agents.x-k8s.io/adoptable": "true"}, "ownerReferences": [bystander]},
@@ -86,7 +88,7 @@ def test_a_prepared_claim_is_adopted_with_its_labels_as_they_are() -> None:
 
 def test_the_first_refusal_ends_the_step() -> None:
     sandbox = box(volume("a"), volume("b"), volume("c"))
-    foreign = sandboxes.sandbox_volume_claim(sandboxes.sandbox("other"), "b")
+    foreign = sandbox_objects.sandbox_volume_claim(sandbox_objects.sandbox("other"), "b")
     foreign["metadata"]["name"] = "b-my-sandbox"
     plan = planned(sandbox, foreign)
     assert created(plan) == ["a-my-sandbox"]
@@ -96,7 +98,7 @@ def test_the_first_refusal_ends_the_step() -> None:
 
 
 def test_claims_are_kept_while_suspended() -> None:
-    sandbox = sandboxes.sandbox(
+    sandbox = sandbox_objects.sandbox(
         "my-sandbox", spec={"operatingMode": "Suspended", "volumeClaimTemplates": [volume("data")]}
     )
     assert created(planned(sandbox)) == ["data-my-sandbox"]

@@ -8,10 +8,10 @@ import pytest
 
 from sandpool.api.views import Owner, PodView, SandboxStatus, SandboxView, Scheduling
 from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
-BOX = SandboxView.from_object(sandboxes.sandbox("box"))
-POD = PodView.from_object(sandboxes.sandbox_pod(sandboxes.sandbox("box")))
+BOX = SandboxView.from_object(sandbox_objects.sandbox("box"))
+POD = PodView.from_object(sandbox_objects.sandbox_pod(sandbox_objects.sandbox("box")))
 CREATED = replace(POD, phase="Pending")
 BOUND = replace(CREATED, node_name="n1", scheduling=Scheduling("True", "", ""))
 STARTED = replace(BOUND, phase="Running", ips=("10.0.0.1",))

@@ -21,10 +21,9 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import pod_template
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
-from sandpool.testing.wire import Wire
 
 POLICY = "python-network-policy"
 
@@ -33,9 +32,9 @@ class Rig:
     """The controller on a wire of its own; people use ``client``, which nobody counts."""
 
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
-        self.client = server.client(name="people")
+        self.client = server.client(name="users")
         self.clock = clock
-        self.wire = Wire(server.client(name="controller").transport)
+        self.wire = FaultyTransport(server.client(name="controller").transport)
         client, caches = Client(self.wire), Caches()
         self.informers = InformerSet(caches, client, clock, Random(0))
         self.templates = TemplateController(caches, ApiWriter(client, caches), clock, Random(0))

@@ -5,13 +5,13 @@ from typing import Any
 from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
 from sandpool.controllers.template.network_policy import network_policy_spec
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 SELECTOR = {"matchLabels": {"agents.x-k8s.io/sandbox-template-ref-hash": "69155462"}}
 
 
 def spec_for(**spec: Any) -> dict[str, Any]:
-    return network_policy_spec(TemplateView.from_object(sandboxes.template("test-template", spec=spec)))
+    return network_policy_spec(TemplateView.from_object(sandbox_objects.template("test-template", spec=spec)))
 
 
 def test_by_default_only_the_router_gets_in_and_only_the_internet_is_out_there() -> None:

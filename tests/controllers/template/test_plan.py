@@ -11,7 +11,7 @@ from sandpool.controllers.template.plan import TemplatePlan, plan_template
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import MergePatch
 from sandpool.server.api_server import ApiServer
-from sandpool.testing import sandboxes
+from tests.support import sandbox_objects
 
 HASH = "agents.x-k8s.io/sandbox-template-ref-hash"
 LABEL = Patch(SANDBOX_TEMPLATE, "test-template", {"metadata": {"labels": {HASH: "69155462"}}})
@@ -19,7 +19,7 @@ LABEL = Patch(SANDBOX_TEMPLATE, "test-template", {"metadata": {"labels": {HASH: 
 
 def made(*, labelled: bool = True, metadata: Object | None = None, **spec: Any) -> Object:
     labels = {"labels": {HASH: "69155462"}} if labelled else {}
-    return sandboxes.template("test-template", spec=spec, metadata={**labels, **(metadata or {})})
+    return sandbox_objects.template("test-template", spec=spec, metadata={**labels, **(metadata or {})})
 
 
 def planned(template: Object, policy: Object | None = None) -> TemplatePlan:
@@ -28,7 +28,7 @@ def planned(template: Object, policy: Object | None = None) -> TemplatePlan:
 
 
 def policy_of(template: Object) -> Object:
-    return sandboxes.template_policy(template, network_policy_spec(TemplateView.from_object(template)))
+    return sandbox_objects.template_policy(template, network_policy_spec(TemplateView.from_object(template)))
 
 
 def test_a_new_template_gets_its_label_and_its_policy() -> None:

@@ -22,13 +22,13 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.testing.claims import warm_pool
 from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import template
-from sandpool.testing.watching import until
-from sandpool.testing.wire import Fault
+from sandpool.testing.waiting import until
 from sandpool.testing.world import NAMESPACE, World, owner_of
+from tests.support.claim_objects import warm_pool
+from tests.support.sandbox_objects import template
 
 
 def image_of(box: Object) -> str:

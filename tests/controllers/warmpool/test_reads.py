@@ -26,10 +26,10 @@ from sandpool.engine.transports import BackgroundTransport
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable
 from sandpool.kube.transport import Request, WatchEvent
-from sandpool.testing.claims import pool_member, ready_status, warm_pool
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new, owner_reference
-from sandpool.testing.sandboxes import template
+from tests.support.claim_objects import pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import template
 
 NEWER = "900"
 

@@ -14,7 +14,7 @@ from sandpool.node.images.reference import parse
 from sandpool.node.images.resolver import Images
 from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
-from sandpool.testing.node_parts import FakeSecrets
+from tests.support.fake_node_parts import FakeSecrets
 
 
 @pytest.mark.parametrize(

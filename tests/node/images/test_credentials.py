@@ -19,8 +19,8 @@ from sandpool.api.resource import Object
 from sandpool.node.images.credentials import credentials
 from sandpool.node.images.resolver import Images
 from sandpool.node.pods.interfaces import ImageFailure
-from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
 from sandpool.testing.objects import new
+from tests.support.fake_node_parts import FakeSecrets, pull_secret, pulling_pod
 
 ONE, TWO = {"auth": "b25l"}, {"auth": "dHdv"}
 

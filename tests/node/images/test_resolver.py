@@ -15,7 +15,7 @@ from sandpool.node.images.sources import SourceFailure, Unpacked
 from sandpool.node.images.store import ROOT, StoredImage
 from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
-from sandpool.testing.node_parts import FakeSecrets, pull_secret, pulling_pod
+from tests.support.fake_node_parts import FakeSecrets, pull_secret, pulling_pod
 
 LOGIN = pull_secret("login", {"example.com": {"auth": "b25l"}})
 

@@ -9,7 +9,7 @@ import pytest
 
 from sandpool.kube.client import Client
 from sandpool.kube.pod_access import StreamClient
-from sandpool.testing.kubelet import KubeletRig, kubelet_rig
+from tests.support.fake_kubelet import KubeletRig, kubelet_rig
 
 
 async def repeat(command: tuple[str, ...], client: StreamClient) -> int:

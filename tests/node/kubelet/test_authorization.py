@@ -20,7 +20,7 @@ from sandpool.server.auth.groups import MASTERS
 from sandpool.server.request.messages import User
 from sandpool.server.serving.pki import KUBELET_CLIENT, Authority, Identity
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.kubelet import NODE
+from tests.support.fake_kubelet import NODE
 
 if TYPE_CHECKING:
     from tests.node.kubelet.conftest import Rig
@@ -71,7 +71,7 @@ TABLE = [
     pytest.param("", (), None, UNKNOWN, id="without a certificate"),
     pytest.param("sandpool-admin", (MASTERS,), None, ALL_IN, id="an administrator"),
     pytest.param(KUBELET_CLIENT, (MASTERS,), None, ALL_IN, id="the API server"),
-    pytest.param("jane", ("people",), None, NOBODY_IN, id="an ordinary user"),
+    pytest.param("jane", ("users",), None, NOBODY_IN, id="an ordinary user"),
     pytest.param(f"system:node:{NODE}", ("system:nodes",), None, NOBODY_IN, id="a node"),
     pytest.param("jane", (), (["*"], [], "pods/exec"), NOBODY_IN, id="who may exec, through the API"),
     pytest.param("jane", (), (["*"], ["other"], "nodes/proxy"), NOBODY_IN, id="who may at another node"),

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.streams.remote_command import SPDY_PROTOCOLS
-from sandpool.testing.kubelet import PATIENCE, showing
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.fake_kubelet import PATIENCE, showing
 
 if TYPE_CHECKING:
     from tests.node.kubelet.conftest import Rig

@@ -16,12 +16,12 @@ import pytest
 import websocket
 import yaml
 
+from sandpool.bench.server_process import ServerProcess
 from sandpool.engine.clock import SystemClock
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.control_plane import ControlPlane, kubelet_flags
-from sandpool.testing.kubectl import Kubectl, find_kubectls
-from sandpool.testing.separate_node import SeparateNode
-from sandpool.testing.server_process import ServerProcess
+from tests.support.control_plane import ControlPlane, kubelet_flags
+from tests.support.kubectl import Kubectl, find_kubectls
+from tests.support.node_command import SeparateNode
 
 KUBECTLS = find_kubectls()
 pytestmark = [

@@ -10,7 +10,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.node.kubelet.conftest import repeat
 
 from sandpool.api.kinds import CONFIG_MAP
 from sandpool.engine.clock import SystemClock
@@ -18,8 +17,9 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.node.kubelet.kubelet import Kubelet, KubeletError, KubeletOptions, local_address_toward
 from sandpool.server.api_server import ApiServer
 from sandpool.server.serving.pki import Authority
-from sandpool.testing.door import FakeDoor
-from sandpool.testing.kubelet import KubeletRig, showing
+from tests.node.kubelet.conftest import repeat
+from tests.support.fake_kubelet import KubeletRig, showing
+from tests.support.fake_pod_access import FakeDoor
 
 AUTHENTICATION = ("extension-apiserver-authentication", "kube-system")
 

@@ -13,7 +13,7 @@ from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
 from sandpool.node.runtimes.runtime import ContainerSpec
 from sandpool.testing.clock import ManualClock
-from sandpool.testing.runtime import FakeContainer, FakeRuntime, pod_sandbox
+from tests.support.fake_runtime import FakeContainer, FakeRuntime, pod_sandbox
 
 
 @pytest.fixture

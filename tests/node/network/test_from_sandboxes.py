@@ -23,9 +23,9 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import AlreadyExists
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.objects import new, pod
-from sandpool.testing.real_node import IMAGE
-from sandpool.testing.soak.town import Town
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import IMAGE
+from tests.support.soak.sandpool_process import Town
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 

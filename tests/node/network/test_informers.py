@@ -16,7 +16,7 @@ from sandpool.node.network.informers import NetworkInformers
 from sandpool.node.network.policy import OPEN, Endpoint
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 
 @pytest_asyncio.fixture

@@ -25,7 +25,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.network.routed import Network, NetworkUnavailable, Settings
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 pytestmark = pytest.mark.isolation
 

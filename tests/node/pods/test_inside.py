@@ -12,8 +12,8 @@ from sandpool.api.kinds import CONFIG_MAP, POD, SECRET
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.kube.client import MergePatch
 from sandpool.testing.objects import new
-from sandpool.testing.real_node import IMAGE, RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import IMAGE, RealNode, real_node
 
 pytestmark = [pytest.mark.isolation, pytest.mark.asyncio(loop_scope="module")]
 

@@ -8,8 +8,8 @@ import pytest
 
 from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM
 from sandpool.testing.objects import new
-from sandpool.testing.real_node import RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
 

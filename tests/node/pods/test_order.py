@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandpool.testing.runtime import FakeContainer
+from tests.support.fake_runtime import FakeContainer
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from tests.node.pods.states import Story, container, running
-
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
     Ask,
@@ -20,6 +18,7 @@ from sandpool.node.pods.actions import (
 )
 from sandpool.node.pods.spec import ProbeKind
 from sandpool.node.pods.state import Problem
+from tests.node.pods.states import Story, container, running
 
 TCP = {"tcpSocket": {"port": 80}}
 HOOK = {"exec": {"command": ["true"]}}

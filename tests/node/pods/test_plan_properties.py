@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.node.pods.states import Story, container
 
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
@@ -26,6 +25,7 @@ from sandpool.node.pods.actions import (
     Thaw,
 )
 from sandpool.node.pods.state import ContainerPhase, Problem
+from tests.node.pods.states import Story, container
 
 if TYPE_CHECKING:
     from hypothesis.strategies import DataObject

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.node.pods.states import Story, container, running
 
 from sandpool.api.resource import Object
 from sandpool.node.pods.spec import ProbeKind
 from sandpool.node.pods.state import ContainerPhase, Problem
 from sandpool.node.pods.status_throttle import changes, is_urgent
+from tests.node.pods.states import Story, container, running
 
 TIME = "2026-01-01T00:00:00Z"
 UNREADY = {"reason": "ContainersNotReady", "message": "containers with unready status: [main]"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sandpool.node.runtimes.runtime import Command, Stdio
-from sandpool.testing.runtime import FakeContainer
+from tests.support.fake_runtime import FakeContainer
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

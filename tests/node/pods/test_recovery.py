@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.kinds import NODE, POD
 from sandpool.api.resource import Object
-from sandpool.testing.runtime import pod_sandbox
+from tests.support.fake_runtime import pod_sandbox
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

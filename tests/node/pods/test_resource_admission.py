@@ -11,7 +11,7 @@ from sandpool.api.kinds import NODE
 from sandpool.api.quantity import parse
 from sandpool.api.resource import Object
 from sandpool.node.registration import RegistrationOptions
-from sandpool.testing.wire import no_fault
+from sandpool.testing.faulty_transport import no_fault
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

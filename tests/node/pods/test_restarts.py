@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.kinds import POD
 from sandpool.kube.client import JsonPatch
-from sandpool.testing.runtime import FakeContainer
+from tests.support.fake_runtime import FakeContainer
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

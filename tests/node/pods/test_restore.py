@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.node.pods.states import Story, container, running
 
 from sandpool.node.pods.phase import phase
 from sandpool.node.pods.restore import mark_lost, mark_running, reset_init_containers, restore_state, runs
 from sandpool.node.pods.spec import Pod, ProbeKind
 from sandpool.node.pods.state import ContainerPhase, PodState, Problem
+from tests.node.pods.states import Story, container, running
 
 
 def again(story: Story) -> PodState:

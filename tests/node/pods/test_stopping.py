@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sandpool.api.kinds import POD
 from sandpool.kube.client import MergePatch
 from sandpool.node.runtimes.runtime import Command, Stdio
-from sandpool.testing.runtime import FakeContainer
+from tests.support.fake_runtime import FakeContainer
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

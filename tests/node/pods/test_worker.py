@@ -19,7 +19,7 @@ from sandpool.node.pods.interfaces import ImageFailure, NetworkFailure, VolumeFa
 from sandpool.node.pods.state import Moment, PodState
 from sandpool.node.runtimes.runtime import RuntimeFailure
 from sandpool.testing.objects import new
-from sandpool.testing.runtime import FakeContainer
+from tests.support.fake_runtime import FakeContainer
 
 if TYPE_CHECKING:
     from tests.node.conftest import NodeRig

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from sandpool.testing.isolation import BUILT, RUNTIMES, SLOW, NotHere, Rig, rig
+from tests.support.isolation import BUILT, RUNTIMES, SLOW, NotHere, Rig, rig
 
 
 def marks(runtime: str) -> list[pytest.MarkDecorator]:

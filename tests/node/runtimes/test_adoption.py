@@ -19,7 +19,7 @@ from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.confined import ConfinedRuntime
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.runtime import Container, ContainerSpec, PodSandbox
-from sandpool.testing.isolation import RUNTIMES, Rig
+from tests.support.isolation import RUNTIMES, Rig
 
 pytestmark = pytest.mark.isolation
 

@@ -15,10 +15,10 @@ from sandpool.kube.errors import NotFound
 from sandpool.node.runtimes.gvisor import RUNSC_PATH
 from sandpool.node.runtimes.handlers import UNSUPPORTED
 from sandpool.node.runtimes.oci import RUNC_PATH
-from sandpool.testing.isolation import point_to_built
 from sandpool.testing.objects import new, pod
-from sandpool.testing.real_node import IMAGE, RealNode, real_node
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.isolation import point_to_built
+from tests.support.real_node import IMAGE, RealNode, real_node
 
 pytestmark = pytest.mark.isolation
 

@@ -15,8 +15,8 @@ from sandpool.node.descriptors import readable
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.process_tracker import depth, owner
 from sandpool.node.runtimes.runtime import Command, Container, NotExecutable, RuntimeFailure, Stdio
-from sandpool.testing.isolation import Rig, alive
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.isolation import Rig, alive
 
 pytestmark = pytest.mark.isolation
 

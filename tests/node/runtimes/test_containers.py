@@ -23,7 +23,7 @@ from sandpool.node.runtimes.runtime import (
     Stdio,
     Tmpfs,
 )
-from sandpool.testing.isolation import Rig
+from tests.support.isolation import Rig
 
 pytestmark = pytest.mark.isolation
 

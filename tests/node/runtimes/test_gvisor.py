@@ -15,7 +15,7 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorContainer, GvisorRuntime
 from sandpool.node.runtimes.runtime import Bind, Command, Stdio
-from sandpool.testing.isolation import NotHere, Rig, rig
+from tests.support.isolation import NotHere, Rig, rig
 
 pytestmark = [pytest.mark.isolation, pytest.mark.built]
 

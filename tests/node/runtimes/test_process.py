@@ -18,7 +18,7 @@ from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.process import ProcessRuntime, home_of
 from sandpool.node.runtimes.runtime import Bind, ImageLayers, NoSuchCommand, PodSandbox, RuntimeFailure
-from sandpool.testing.isolation import RUNTIMES, Rig, rig
+from tests.support.isolation import RUNTIMES, Rig, rig
 
 
 @pytest.fixture(params=[pytest.param("cgroups", marks=pytest.mark.isolation), "marks"])

@@ -15,8 +15,8 @@ from sandpool.node.cgroups.limits import Limits
 from sandpool.node.runtimes.container import LaunchedContainer
 from sandpool.node.runtimes.oci import RUNC_PATH, RuncRuntime
 from sandpool.node.runtimes.runtime import Container
-from sandpool.testing.isolation import NotHere, Rig, rig
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
+from tests.support.isolation import NotHere, Rig, rig
 
 pytestmark = [pytest.mark.isolation, pytest.mark.built]
 

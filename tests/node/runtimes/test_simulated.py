@@ -12,8 +12,8 @@ import pytest
 from sandpool.node.cgroups.limits import Usage
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Runtime, RuntimeFailure, Stdio
 from sandpool.node.runtimes.simulated import SimulatedContainer, SimulatedRuntime
-from sandpool.testing.isolation import RUNTIMES
-from sandpool.testing.runtime import pod_sandbox
+from tests.support.fake_runtime import pod_sandbox
+from tests.support.isolation import RUNTIMES
 
 NOTHING = Stdio(0, 1, 2)
 

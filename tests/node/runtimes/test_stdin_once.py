@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Container
-from sandpool.testing.isolation import Rig
+from tests.support.isolation import Rig
 
 pytestmark = pytest.mark.isolation
 READER = "echo ready; cat; echo at its end"

@@ -15,18 +15,18 @@ from sandpool.kube.client import Client, MergePatch
 from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import FaultyTransport
 from sandpool.testing.objects import new, pod
 from sandpool.testing.settling import settle
-from sandpool.testing.wire import Wire
 
 ROOMY = {"cpu": "4", "memory": "8Gi", "pods": "100"}
 
 
 class SchedulerRig:
     def __init__(self, server: ApiServer, clock: ManualClock) -> None:
-        self.client = server.client(name="people")
+        self.client = server.client(name="users")
         self.clock = clock
-        self.wire = Wire(server.client(name="scheduler").transport)
+        self.wire = FaultyTransport(server.client(name="scheduler").transport)
         self.scheduler = Scheduler(Client(self.wire), clock, Random(1))
 
     async def settle(self) -> None:

@@ -17,7 +17,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
 from sandpool.node.volumes.provisioner import CLASS, Provisioner, volume_name
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 
 @pytest_asyncio.fixture

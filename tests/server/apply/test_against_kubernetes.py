@@ -32,9 +32,9 @@ from sandpool.server.apply import (
     track_update,
 )
 from sandpool.server.apply.last_applied import LAST_APPLIED
-from sandpool.testing.assets import Assets
-from sandpool.testing.control_plane import ControlPlane
-from sandpool.testing.users import ADMIN
+from tests.support.assets import Assets
+from tests.support.control_plane import ControlPlane
+from tests.support.users import ADMIN
 
 pytestmark = pytest.mark.kubernetes
 

@@ -15,7 +15,7 @@ from sandpool.server.http import HttpLimits
 from sandpool.server.http.connection import Connection
 from sandpool.server.http.reader import BODY, HEAD, RequestReader
 from sandpool.server.request.messages import Response, ServerRequest, Upgrade, WatchLine, WatchStream
-from sandpool.testing.garbage import freed_at_once
+from tests.support.garbage import freed_at_once
 
 if TYPE_CHECKING:
     from tests.server.http.conftest import Bench

@@ -10,8 +10,8 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
-from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new, pod
+from tests.support.custom_kinds import install
 
 GADGET = custom_type("example.com", "Gadget")
 

@@ -11,8 +11,8 @@ from sandpool.kube.errors import Conflict, InsufficientStorage, NotFound
 from sandpool.server.api_server import ApiServer
 from sandpool.server.store.journal import DiskFull
 from sandpool.testing.objects import new, pod
-from sandpool.testing.verbs import delete_collection
-from sandpool.testing.watching import take
+from sandpool.testing.waiting import take
+from tests.support.extra_verbs import delete_collection
 
 
 class Disk(Protocol):

@@ -16,7 +16,7 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.registry import watch as registry_watch
 from sandpool.server.store import watch as store_watch
 from sandpool.testing.objects import new
-from sandpool.testing.watching import drain, take
+from sandpool.testing.waiting import drain, take
 
 
 def seen(events: list[WatchEvent]) -> list[tuple[str, str]]:

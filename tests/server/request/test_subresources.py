@@ -10,7 +10,7 @@ from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, Method
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new, pod
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 BINDING: dict[str, Any] = {"kind": "Binding", "apiVersion": "v1", "target": {"kind": "Node", "name": "n"}}
 TOKEN_REQUEST: dict[str, Any] = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1"}

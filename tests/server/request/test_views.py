@@ -12,8 +12,8 @@ from sandpool.server.api_server import ApiServer
 from sandpool.server.auth.tokens import ADMIN
 from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.request.views import warning
-from sandpool.testing.definitions import install
 from sandpool.testing.objects import custom_type, definition, new
+from tests.support.custom_kinds import install
 
 WIDGET = custom_type("example.com")
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

@@ -17,7 +17,7 @@ from sandpool.server.request.body import decode_yaml
 from sandpool.server.request.messages import ServerRequest, User
 from sandpool.server.request.yaml_worker import LARGE, YamlWorker
 from sandpool.testing.objects import new
-from sandpool.testing.watching import until
+from sandpool.testing.waiting import until
 
 ADMIN = User("admin", ("system:masters",))
 YAML = "application/yaml"

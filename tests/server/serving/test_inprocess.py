@@ -17,7 +17,7 @@ from sandpool.server.http.cycle import RequestCycle
 from sandpool.server.request.messages import User
 from sandpool.server.serving.inprocess import InProcessTransport, as_received
 from sandpool.testing.objects import new
-from sandpool.testing.watching import drain
+from sandpool.testing.waiting import drain
 
 
 async def test_what_the_server_keeps_is_not_in_the_hands_of_the_caller(client: Client) -> None:

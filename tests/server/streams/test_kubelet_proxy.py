@@ -19,8 +19,8 @@ from sandpool.server.serving.pki import Authority, server_tls
 from sandpool.server.streams.http_client import KubeletResponse
 from sandpool.server.streams.kubelet_proxy import KubeletEndpoint, KubeletProxy
 from sandpool.server.streams.pods import PodStreams
-from sandpool.testing.garbage import freed_at_once
 from sandpool.testing.objects import new
+from tests.support.garbage import freed_at_once
 
 INTERNAL = {"type": "InternalIP", "address": "10.0.0.1"}
 OTHERS = [{"type": "Hostname", "address": "here"}, {"type": "ExternalIP", "address": "10.0.0.2"}]

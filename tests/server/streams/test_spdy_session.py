@@ -8,7 +8,7 @@ import pytest_asyncio
 from sandpool.server.streams import spdy
 from sandpool.server.streams.spdy import Control, Data, Decoder, Encoder
 from sandpool.server.streams.spdy_session import SpdySession, SpdyStream
-from sandpool.testing.watching import WITHIN
+from sandpool.testing.waiting import WITHIN
 
 
 class Pipe:

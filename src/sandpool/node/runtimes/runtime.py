@@ -1,7 +1,7 @@
 """What every runtime can do with a container, and what it must be told.
 
 A ``Runtime`` turns a ``ContainerSpec`` into an isolated group of processes. Pod logic, network, images and volumes know
-this module and nothing of how a container is confined; tests without root use ``sandpool.testing.runtime``.
+this module and nothing of how a container is confined; tests without root use ``tests.support.fake_runtime``.
 
 **Who prepares what.** Whoever calls has made the directory of the pod and what is mounted from it (volumes, image
 layers) and the network namespace. The runtime makes the cgroups and the pod's UTS and IPC namespaces; every mount of a

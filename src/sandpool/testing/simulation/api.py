@@ -29,8 +29,8 @@ from sandpool.server.resources import Resource
 from sandpool.server.store.entry import Change, Key
 from sandpool.server.store.journal import Row
 from sandpool.server.store.store import Store, Write
+from sandpool.testing.simulation.event_loop import LoopClock, SimulationLoop
 from sandpool.testing.simulation.journal import MemoryJournal
-from sandpool.testing.simulation.loop import LoopClock, SimulationLoop
 
 #: Who is writing, as far as the code that runs now does so on somebody's behalf.
 WRITER: ContextVar[str] = ContextVar("writer", default="server")

@@ -17,8 +17,8 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import Clock, timestamp
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import ApiError
+from sandpool.node.simulated import Fate
 from sandpool.server.store.entry import Change
-from sandpool.testing.node import Fate
 
 _PAUSE = 0.5  # seconds before something is tried again that the API did not take
 

@@ -14,20 +14,20 @@ from typing import Any
 
 from sandpool.api.kinds import SANDPOOL
 from sandpool.kube.client import Client
-from sandpool.testing.node import Fate
+from sandpool.node.simulated import Fate
 from sandpool.testing.simulation.api import start_server
-from sandpool.testing.simulation.books import check_books, counted, observed, reconciles
-from sandpool.testing.simulation.death import Death
-from sandpool.testing.simulation.incarnation import Incarnation
-from sandpool.testing.simulation.laws import Laws, Violation
-from sandpool.testing.simulation.loop import LoopClock, Process, SimulationLoop
+from sandpool.testing.simulation.controller_state import check_books, counted, observed, reconciles
+from sandpool.testing.simulation.crash import Death
+from sandpool.testing.simulation.event_loop import LoopClock, Process, SimulationLoop
+from sandpool.testing.simulation.final_state import QuietWorld
+from sandpool.testing.simulation.invariants import Laws, Violation
+from sandpool.testing.simulation.network import SimulatedWire
+from sandpool.testing.simulation.network_faults import Weather
 from sandpool.testing.simulation.nodes import Nodes
-from sandpool.testing.simulation.people import NAMESPACE, People
-from sandpool.testing.simulation.quiet import QuietWorld
-from sandpool.testing.simulation.theme import GENTLE, Theme, draw_theme
+from sandpool.testing.simulation.process import Incarnation
+from sandpool.testing.simulation.profile import GENTLE, Theme, draw_theme
 from sandpool.testing.simulation.trace import Trace
-from sandpool.testing.simulation.weather import Weather
-from sandpool.testing.simulation.wire import SimulatedWire
+from sandpool.testing.simulation.users import NAMESPACE, People
 from sandpool.testing.simulation.world import World
 
 # Nothing may be written for so long before the world counts as quiet: longer than any pause of a controller.
@@ -135,7 +135,7 @@ class Simulation:
             pace=random.choice((0.05, 0.5, 3.0)),
             fates=random.choice(_FATES) if self.scenario.story is None else (Fate.READY,),
         )
-        people = self._client("people", gentle)
+        people = self._client("users", gentle)
         self.people = People(people, self.store, self.nodes, self.weather, self.theme, self.clock, random, self.trace)
         self.store.witness(self.laws.witness)
         self.store.witness(self.nodes.witness)

@@ -9,8 +9,8 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 from sandpool.testing.objects import new
-from sandpool.testing.simulation.facts import is_ready
-from sandpool.testing.simulation.people import NAMESPACE
+from sandpool.testing.simulation.object_facts import is_ready
+from sandpool.testing.simulation.users import NAMESPACE
 
 if TYPE_CHECKING:
     from sandpool.testing.simulation.simulation import Simulation

@@ -20,8 +20,9 @@ from sandpool.controllers.claim.assignment.candidates import (
     requests,
 )
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
-from sandpool.testing.sandboxes import pod_template, sandbox, template
+from sandpool.testing.objects import pod_template
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox, template
 
 POOL = WarmPoolView.from_object(warm_pool())
 CLAIM = ClaimView.from_object(claim())

@@ -19,11 +19,11 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevisions
 from sandpool.kube.client import MergePatch
 from sandpool.kube.errors import Forbidden
-from sandpool.testing.claims import claim, pool_member, ready_status, warm_pool
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.objects import new
-from sandpool.testing.sandboxes import sandbox, stored, template
 from sandpool.testing.world import NAMESPACE, World
+from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
+from tests.support.sandbox_objects import sandbox, stored, template
 
 POOL = warm_pool()
 

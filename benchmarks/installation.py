@@ -1,0 +1,173 @@
+"""A real Kubernetes with Sandpool installed in it, every part a process of its own whose costs are known.
+
+etcd, kube-apiserver and kube-controller-manager run as in a cluster, and what is installed is what ``sandpool install``
+puts into any. Its Deployment has nobody who would run it, so ``sandpool controller`` is started beside, as the service
+account that was installed. Pods are run by a node that runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+import aiohttp
+
+from sandpool.api.sandbox_spec import Profile
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES, OTHERS
+from sandpool.bench.child_process import Component, ComponentFailed
+from sandpool.bench.environments import Place, free_port
+from sandpool.bench.load import Tell
+from sandpool.bench.subjects import client_of, cpu_seconds, resident_bytes, starved_seconds
+from sandpool.bench.usage import Usage, usage_in
+from sandpool.engine.clock import Clock
+from sandpool.explain.audit import Asked, Audit, asked_of_kubernetes
+from sandpool.install import manifests, names
+from sandpool.install.installer import Installer
+from sandpool.install.manifests import DEFAULT_PROFILE, Choice
+from sandpool.testing.waiting import until
+from tests.support.api_access import HttpDoor
+from tests.support.control_plane import ControlPlane
+from tests.support.installed_cluster import ACCOUNT, Cluster
+from tests.support.users import ADMIN
+
+T = TypeVar("T")
+
+#: What the process of the controllers is called in figures; the others are called by their programs.
+CONTROLLER: Final = "controller"
+LOAD: Final = "the load"
+_NODE: Final = "node"
+_USERS: Final = {CLIENT: ("system:masters",), _NODE: ("system:masters",)}
+_WRITERS: Final = {CLIENT: CLIENT, ACCOUNT: CONTROLLERS, _NODE: NODES}
+# The arguments of the Deployment, and longer terms of the lease: where all of a control plane shares the machine with
+# whatever else runs on it, a renewal may take seconds, and it is claims that are to be measured.
+_ARGUMENTS: Final = (
+    *("controller", "--leader-elect=true", "--leader-election-namespace", names.NAMESPACE),
+    *("--leader-elect-lease-duration", "60s", "--leader-elect-renew-deadline", "50s"),
+)
+# Seconds until a process answers, and between two looks whether it is still there.
+_PATIENCE: Final = 60.0
+_PAUSE: Final = 0.5
+
+
+@dataclass(frozen=True)
+class Installation:
+    """``place`` is where a load is put. ``controller`` may be ended and started at any time."""
+
+    plane: ControlPlane
+    controller: Component
+    node: Component
+    place: Place
+    clock: Clock
+
+    async def working(self, work: Coroutine[None, None, T]) -> T:
+        """What ``work`` returns. Raises ``ComponentFailed`` if a process ends before."""
+        task, watching = asyncio.create_task(work), asyncio.create_task(self._ended())
+        try:
+            await asyncio.wait([task, watching], return_when=asyncio.FIRST_COMPLETED)
+            if not task.done():
+                await watching
+            return await task
+        finally:
+            task.cancel()
+            watching.cancel()
+            await asyncio.gather(task, watching, return_exceptions=True)
+
+    async def _ended(self) -> None:
+        while True:
+            for each in (self.controller, self.node, *self.plane.components):
+                if not each.running:
+                    raise ComponentFailed(f"{each.name} has ended\n{each.tail()}")
+            await self.clock.sleep(_PAUSE)
+
+
+@asynccontextmanager
+async def installation(
+    directory: Path, clock: Clock, tell: Tell, *, profile: Profile = DEFAULT_PROFILE, flags: Sequence[str] = ()
+) -> AsyncIterator[Installation]:
+    """Logs are written to ``directory``. ``flags`` are further ones of the controller. Everything is durable: etcd
+    syncs every write."""
+    tell("starting etcd, kube-apiserver and kube-controller-manager")
+    async with ControlPlane(users=_USERS, audit=(*_WRITERS, ADMIN)) as plane, _door(plane) as door:
+        admin = door.client_for(ADMIN)
+        tell("installing")
+        chosen = Choice(profile=profile)
+        objects = [manifests.namespace(), *manifests.definitions(chosen), *manifests.controller(chosen)]
+        await Installer(admin, clock, lambda line: None).install(objects)
+        # The garbage collector looks for new kinds when it starts, and then only every half a minute.
+        plane.restart(plane.controller_manager)
+        audit = Audit(plane.audit_log, asked_of_kubernetes)
+        plane.tokens[ACCOUNT] = await Cluster(plane, admin, audit).token()
+        metrics, health = f"127.0.0.1:{free_port()}", f"127.0.0.1:{free_port()}"
+        kubeconfigs = {who: plane.write_kubeconfig(directory / name, who) for who, name in _KUBECONFIGS.items()}
+        controller = Component(
+            "sandpool controller",
+            [
+                *(sys.executable, "-m", "sandpool.cli.main", *_ARGUMENTS, "--kubeconfig", kubeconfigs[ACCOUNT]),
+                *("--metrics-bind-address", metrics, "--health-probe-bind-address", health, *flags),
+            ],
+            directory / "controller.log",
+        )
+        node = Component(
+            "node", [sys.executable, "-m", "benchmarks.simulated_kubelet", kubeconfigs[_NODE]], directory / "node.log"
+        )
+        people = client_of(kubeconfigs[CLIENT])
+        async with aiohttp.ClientSession() as session, people as load:
+
+            async def usage() -> Usage:
+                async with session.get(f"http://{metrics}/metrics") as answer:
+                    told = usage_in(await answer.text(), CONTROLLER)
+                return _used(plane, controller, node, told)
+
+            async def ready() -> bool:
+                try:
+                    async with session.get(f"http://{health}/readyz") as answer:
+                        return answer.status == 200
+                except aiohttp.ClientConnectionError:
+                    if not controller.running:
+                        raise RuntimeError(f"the controller has ended\n{controller.tail()}") from None
+                    return False
+
+            controller.start()
+            node.start()
+            try:
+                await until(ready, within=_PATIENCE)
+                place = Place("kubernetes", load, audit, writer, usage)
+                yield Installation(plane, controller, node, place, clock)
+            finally:
+                node.stop()
+                controller.stop()
+
+
+_KUBECONFIGS: Final = {ACCOUNT: "controller.kubeconfig", _NODE: "node.kubeconfig", CLIENT: "load.kubeconfig"}
+
+
+def writer(asked: Asked) -> str:
+    """Everybody is another user here."""
+    return _WRITERS.get(asked.user, OTHERS)
+
+
+@asynccontextmanager
+async def _door(plane: ControlPlane) -> AsyncIterator[HttpDoor]:
+    door = HttpDoor(plane.url, plane.ca, plane.tokens)
+    try:
+        yield door
+    finally:
+        await door.close()
+
+
+def _used(plane: ControlPlane, controller: Component, node: Component, told: Usage) -> Usage:
+    components = {CONTROLLER: controller, _NODE: node, **{each.name: each for each in plane.components}}
+    processes = {name: component.pid for name, component in components.items()} | {LOAD: os.getpid()}
+    return Usage(
+        told.reconciles,
+        {name: cpu_seconds(pid) for name, pid in processes.items()} | {LOAD: time.process_time()},
+        {name: starved_seconds(pid) for name, pid in processes.items()},
+        {name: resident_bytes(pid) for name, pid in processes.items()},
+    )

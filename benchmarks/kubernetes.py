@@ -1,0 +1,142 @@
+"""``make bench-kubernetes``: what Sandpool reaches behind a real kube-apiserver, in one run on one machine.
+
+One after the other on one control plane: a warm burst whose claims are then deleted, a pool that brings the cluster to
+a thousand sandboxes, claims all the time, and a restart of the controller among thousands of sandboxes. What each
+leaves behind stays for the next. Targets that are missed are said to be missed; what makes the run fail is only what
+must not happen on any machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shlex
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from random import Random
+from typing import Any, Final, get_args
+
+import uvloop
+
+from benchmarks.installation import installation
+from benchmarks.restart import Restart, count, restart
+from benchmarks.targets import Measured, failures, figures
+from sandpool.api.sandbox_spec import Profile
+from sandpool.bench.claims import Report, measure
+from sandpool.bench.figures import table
+from sandpool.bench.html_report import page
+from sandpool.bench.load import Tell
+from sandpool.bench.report import document, stored_figures, tables
+from sandpool.bench.scenarios import Bursts, Scenario, Stream
+from sandpool.engine.clock import SystemClock
+from sandpool.engine.logging import TEXT, configure_logging
+from sandpool.install.manifests import DEFAULT_PROFILE
+
+# Seconds after which a claim that was not served counts as lost. On a busy machine the last may wait for minutes.
+_PATIENCE: Final = 300.0
+
+
+async def run(options: argparse.Namespace, directory: Path, tell: Tell) -> Measured:
+    clock, random, task = SystemClock(), Random(options.seed), asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    pool = options.warmpool_size
+
+    def telling(name: str) -> Tell:
+        return lambda text: tell(f"{name}: {text}")
+
+    profile, flags = options.profile, options.controller_flag
+    async with installation(directory, clock, tell, profile=profile, flags=flags) as there:
+        place = there.place
+
+        async def measured(scenario: Scenario) -> Report:
+            return await there.working(measure(place, scenario, clock, random, telling(scenario.name)))
+
+        burst = await measured(Scenario("burst", Bursts(options.burst_size), pool, patience=_PATIENCE, depart=True))
+        fill = await measured(Scenario("fill", Bursts(0), max(options.census - await count(place.client), 1)))
+        census = await count(place.client)
+        stream = Stream(options.qps, options.seconds, options.seconds)
+        sustained = await measured(Scenario("sustained", stream, pool, patience=_PATIENCE))
+        again = await restart(
+            there, clock, telling("restart"), sandboxes=options.sandboxes, claims=options.restart_claims
+        )
+        return Measured(burst, fill, census, sustained, again)
+
+
+def options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.kubernetes", description=__doc__)
+    parser.add_argument("--burst-size", type=int, default=300, help="claims at once")
+    parser.add_argument("--warmpool-size", type=int, default=600, help="replicas of the pools")
+    parser.add_argument("--qps", type=float, default=30.0, help="claims per second, all the time")
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long")
+    parser.add_argument("--census", type=int, default=1000, help="sandboxes at which memory is judged")
+    parser.add_argument("--sandboxes", type=int, default=5000, help="in the cluster when the controller starts anew")
+    parser.add_argument("--restart-claims", type=int, default=30, help="that wait for it")
+    parser.add_argument("--seed", type=int, default=1, help="of the times at which claims are made")
+    parser.add_argument("--profile", choices=get_args(Profile), default=DEFAULT_PROFILE, help="of the definitions")
+    parser.add_argument(
+        "--controller-flag",
+        action="append",
+        default=[],
+        metavar="FLAG",
+        help="for sandpool controller; may be repeated",
+    )
+    parser.add_argument("--json", type=Path, help="store everything here")
+    parser.add_argument("--html", type=Path, help="draw it here, as one page that needs nothing else")
+    return parser
+
+
+def main() -> None:
+    given = options().parse_args()
+    configure_logging(TEXT)
+    command = shlex.join(["python", "-m", "sandpool.bench.kubernetes", *sys.argv[1:]])
+    with tempfile.TemporaryDirectory(prefix="sandpool-bench-") as directory:
+        try:
+            measured = uvloop.run(run(given, Path(directory), say))
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            say("interrupted")
+            sys.exit(1)
+    found, wrong = figures(measured), failures(measured)
+    reports = [measured.burst, measured.fill, measured.sustained]
+    sys.stdout.write(f"{table(found)}\n\n{tables(reports)}\n")
+    stored = {**document(reports, command), "figures": stored_figures(found), "failures": wrong}
+    stored["restart"] = _restart(measured.restart)
+    if given.json:
+        _store(given.json, json.dumps(stored, indent=1) + "\n")
+    if given.html:
+        _store(given.html, page(stored))
+    for text in wrong:
+        say(f"WRONG: {text}")
+    sys.exit(1 if wrong else 0)
+
+
+def say(text: str) -> None:
+    sys.stderr.write(f"bench-kubernetes: {text}\n")
+    sys.stderr.flush()
+
+
+def _store(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    say(f"stored as {path}")
+
+
+def _restart(found: Restart) -> dict[str, Any]:
+    return {
+        "sandboxes": found.sandboxes,
+        "claims": len(found.outcome.claims),
+        "filled_after_seconds": found.filled,
+        "ended_after_seconds": found.ended,
+        "first_ready_after_seconds": found.first,
+        "last_ready_after_seconds": found.last,
+        "cpu_seconds": found.cpu,
+        "starved_seconds": found.starved,
+        "memory_bytes": found.memory,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Where a load is put: the embedded API with controllers and a node that runs nothing, in this process or another.
+
+In this process (``in_process``) there is no network and no encoding between the load and the API, and the load's own
+work counts as everybody else's. In another one (``over_http``) the load speaks HTTPS to ``sandpool up``, as users do;
+on a machine with few cores the two compete for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import ssl
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import aiohttp
+
+from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
+from sandpool.bench.child_process import ReservedPort
+from sandpool.bench.server_process import ServerProcess
+from sandpool.bench.subjects import cpu_seconds, resident_bytes, starved_seconds
+from sandpool.bench.usage import Usage, usage_in
+from sandpool.controllers.manager import ControllerManager
+from sandpool.engine.clock import Clock
+from sandpool.explain.audit import Asked, Audit, asked_of_sandpool
+from sandpool.kube.client import Client
+from sandpool.kube.connection import Connection
+from sandpool.kube.credentials import Fixed
+from sandpool.kube.http import HttpTransport
+from sandpool.kube.retry import Retry
+from sandpool.node.simulated import SimulatedNode
+from sandpool.server.api_server import ApiServer
+from sandpool.server.serving import gc_tuning
+from sandpool.server.serving.audit import AuditLog
+
+NAMES: Final = ("inprocess", "http")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """``client`` is the load's. ``writer`` tells who made a request that is in ``audit``, ``usage`` what everybody has
+    used so far. ``left_out`` says what cannot be known here, and why. What is done in a ``shared`` place is undone
+    afterwards."""
+
+    name: str
+    client: Client
+    audit: Audit | None
+    writer: Callable[[Asked], str]
+    usage: Callable[[], Awaitable[Usage]]
+    left_out: tuple[str, ...] = ()
+    shared: bool = False
+
+
+@contextlib.asynccontextmanager
+async def place(name: str, directory: Path, clock: Clock, random: Random) -> AsyncIterator[Place]:
+    """One of ``NAMES``, with its data in an empty directory."""
+    opened = in_process(directory, clock, random) if name == "inprocess" else over_http(directory)
+    async with opened as found:
+        yield found
+
+
+@contextlib.asynccontextmanager
+async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIterator[Place]:
+    log = AuditLog(directory / "audit.log")
+    server = ApiServer(directory / "data", audit=log, clock=clock)
+    await server.start()
+    node = SimulatedNode(server.client(name=NODES), clock, brief=True)
+    running = asyncio.create_task(node.run(), name="simulated node")
+    controllers = ControllerManager(server.client(name=CONTROLLERS), clock, random)
+    await controllers.start()
+    gc_tuning.settle()
+
+    async def usage() -> Usage:
+        working = (controllers.claims, controllers.sandboxes, controllers.warm_pools)
+        me, name = os.getpid(), "everything"
+        return Usage(
+            {each.controller.name: each.controller.reconciles for each in working},
+            {name: time.process_time()},
+            {name: starved_seconds(me)},
+            {name: resident_bytes(me)},
+        )
+
+    try:
+        yield Place(
+            "inprocess",
+            server.client(name=CLIENT),
+            Audit(log.path, asked_of_sandpool, log.flush),
+            lambda asked: asked.agent,
+            usage,
+        )
+    finally:
+        await controllers.stop()
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await server.stop()
+        log.close()
+
+
+@contextlib.asynccontextmanager
+async def over_http(directory: Path) -> AsyncIterator[Place]:
+    log, port = directory / "audit.log", free_port()
+    options = ("--simulated-nodes", "1", "--audit-log", str(log), "--metrics-bind-address", f"127.0.0.1:{port}")
+    process = ServerProcess("up", users={CLIENT: ("system:masters",)}, options=options, data_dir=directory / "data")
+    async with process, aiohttp.ClientSession() as session:
+        tls = ssl.create_default_context(cadata=process.ca)
+        connection = Connection(process.url, tls, Fixed.token(process.tokens[CLIENT]))
+        # The load measures the first answer, also where a client would retry.
+        client = Client(HttpTransport(connection, retry=Retry(attempts=1)))
+
+        async def usage() -> Usage:
+            async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+                told = usage_in(await answer.text(), "sandpool up")
+            up, me = process.process.pid, os.getpid()
+            return Usage(
+                told.reconciles,
+                {"sandpool up": cpu_seconds(up), "the load": time.process_time()},
+                {"sandpool up": starved_seconds(up), "the load": starved_seconds(me)},
+                {"sandpool up": resident_bytes(up), "the load": resident_bytes(me)},
+            )
+
+        try:
+            audit = Audit(log, asked_of_sandpool)
+            yield Place("http", client, audit, _writer, usage)
+        finally:
+            await client.close()
+
+
+def free_port() -> int:
+    reserved = ReservedPort()
+    reserved.close()
+    return reserved.number
+
+
+def _writer(asked: Asked) -> str:
+    if asked.user == CLIENT:
+        return CLIENT
+    return NODES if asked.agent.startswith("simulated") else CONTROLLERS

@@ -1,0 +1,74 @@
+"""A transport that a test can disturb: requests that are refused or never arrive, answers that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from enum import Enum
+from typing import Any
+
+from sandpool.kube.transport import Request, Transport, WatchEvent
+
+
+class Fault(Enum):
+    CUT = "the request does not arrive, and the sender is told so"
+    HOLD = "the request does not arrive, and the sender is told nothing"
+    LOSE = "the request arrives and is carried out, and the answer does not come back"
+
+
+def no_fault(request: Request) -> None:
+    """What ``Wire.fault`` is unless a test sets it."""
+
+
+class FaultyTransport:
+    """A transport on top of another. ``fault`` decides the fate of every request; an exception is raised as it is.
+
+    ``requests`` are all that were sent, in order. ``quiet`` waits until no request is under way: with a manual clock
+    and a real server, time must not pass while the server works.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self.transport = transport
+        self.requests: list[Request] = []
+        self.fault: Callable[[Request], Fault | Exception | None] = no_fault
+        self._under_way = 0
+        self._quiet = asyncio.Event()
+        self._quiet.set()
+
+    async def request(self, request: Request) -> Any:
+        self.requests.append(request)
+        fault = self.fault(request)
+        if isinstance(fault, Exception):
+            raise fault
+        if fault is Fault.CUT:
+            raise ConnectionError("the wire is cut")
+        if fault is Fault.HOLD:
+            await asyncio.get_running_loop().create_future()
+        self._under_way += 1
+        self._quiet.clear()
+        try:
+            answer = await self.transport.request(request)
+        finally:
+            self._under_way -= 1
+            if not self._under_way:
+                self._quiet.set()
+        if fault is Fault.LOSE:
+            raise ConnectionError("the answer was lost")
+        return answer
+
+    def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
+        return self.transport.stream(request)
+
+    def heal(self) -> None:
+        """From now on all requests arrive and all answers come back."""
+        self.fault = no_fault
+
+    @property
+    def busy(self) -> bool:
+        return self._under_way > 0
+
+    async def quiet(self) -> None:
+        await self._quiet.wait()
+
+    async def close(self) -> None:
+        await self.transport.close()

@@ -1,0 +1,96 @@
+"""Knowing when nothing happens any more, with a clock that stands still and an API that does not.
+
+An API in another process, or just behind a socket, takes its time to answer and to tell what happened. Everybody has
+done what can be done now when no request is under way and every cache holds what the API holds of the objects that
+were written. What the API does by itself, such as collecting garbage, is not part of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sandpool.api.resource import ResourceType
+from sandpool.engine.cache.store import Cache, Key
+from sandpool.kube.client import Client
+from sandpool.kube.transport import Request
+from sandpool.testing import settling
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.waiting import WITHIN
+
+Caches = Iterable[tuple[ResourceType, Cache[Any]]]
+
+
+class Quiescence:
+    """Of those who live in one namespace: they write through the wires, and read from the caches. ``client`` is for
+    looking at what the API holds."""
+
+    def __init__(
+        self,
+        clock: ManualClock,
+        client: Client,
+        namespace: str,
+        wires: Iterable[FaultyTransport],
+        caches: Callable[[], Caches],
+    ) -> None:
+        self.clock = clock
+        self.client = client
+        self.namespace = namespace
+        self.wires = tuple(wires)
+        self.caches = caches
+        self._seen = [0 for _ in self.wires]  # requests by wire that all caches are known to have heard of
+
+    async def reached(self) -> None:
+        """Let everybody do what can be done now."""
+        async with asyncio.timeout(WITHIN):
+            while True:
+                await settling.settle(self.clock, *self.wires)
+                sent = self._sent()
+                if await self._caught_up():
+                    await self.clock.settle()
+                    if self._sent() == sent:
+                        self._seen = sent
+                        return
+                elif self._sent() == sent:
+                    await asyncio.sleep(0.002)  # for news on a socket
+
+    async def passed(self, seconds: float) -> None:
+        """Let this much time pass, from one alarm to the next, with everything that happens in it."""
+        clock = self.clock
+        end = clock.monotonic() + seconds
+        await self.reached()
+        while (alarm := clock.next_alarm) is not None and clock.monotonic() + alarm <= end:
+            await clock.jump()
+            if self._sent() != self._seen:
+                await self.reached()
+        await clock.advance(end - clock.monotonic())
+        await self.reached()
+
+    def _sent(self) -> list[int]:
+        return [len(wire.requests) for wire in self.wires]
+
+    async def _caught_up(self) -> bool:
+        """Whether the caches hold what the API holds, of the types that were written since they last did."""
+        written = [
+            request
+            for wire, seen in zip(self.wires, self._seen, strict=True)
+            for request in wire.requests[seen:]
+            if request.method != "GET"
+        ]
+        caches = [(type, cache) for type, cache in self.caches() if any(self._is_about(type, each) for each in written)]
+        types = dict.fromkeys(type for type, _ in caches)
+        lists = await asyncio.gather(*(self.client.list(type, self.namespace) for type in types))
+        held = {
+            type: {Key.of(each): each["metadata"]["resourceVersion"] for each in found["items"]}
+            for type, found in zip(types, lists, strict=True)
+        }
+        return all(
+            len(cache) == len(held[type]) and all(cache.version(key) == version for key, version in held[type].items())
+            for type, cache in caches
+        )
+
+    def _is_about(self, type: ResourceType, request: Request) -> bool:
+        path = type.path(self.namespace)
+        return request.path == path or request.path.startswith(f"{path}/")

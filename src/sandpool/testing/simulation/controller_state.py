@@ -1,0 +1,78 @@
+"""What the controllers must have in their heads once nothing happens any more, compared with what the API holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
+from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY, CLAIM_CREATIONS, Metric
+from sandpool.controllers.manager import ControllerManager
+from sandpool.engine.cache.store import Key
+from sandpool.server.store.store import Store
+from sandpool.testing.simulation.invariants import Violation
+from sandpool.testing.simulation.object_facts import is_deleting, is_ready, owner_uid, uid_of
+
+
+def check_books(controllers: ControllerManager, store: Store) -> None:
+    for check in (_caches, _assigner, _pools, _queues):
+        for complaint in check(controllers, store):
+            raise Violation("books balance when quiet", complaint)
+
+
+def _caches(controllers: ControllerManager, store: Store) -> Iterator[str]:
+    for type, cache in controllers.caches:
+        held = {Key(*entry.key): str(entry.revision) for entry in store.scan(type.group_resource)}
+        known = {Key(view.namespace, view.name): cache.version(Key(view.namespace, view.name)) for view in cache}
+        if held != known:
+            wrong = sorted(set(held.items()) ^ set(known.items()))
+            yield f"the cache of {type.plural} differs from the API: {wrong[:4]}"
+
+
+def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
+    assigner = controllers.claims.assigner
+    if assigner._leases:
+        yield f"leases that were not returned: {sorted(assigner._leases)}"
+    if len(assigner._waiting):
+        yield f"claims wait for ever: {sorted(assigner._waiting._waiters)}"
+    pools = {uid_of(entry.decode()) for entry in store.scan(SANDBOX_WARM_POOL.group_resource)}
+    boxes = [entry.decode() for entry in store.scan(SANDBOX.group_resource)]
+    free = {
+        (box["metadata"]["namespace"], box["metadata"]["name"])
+        for box in boxes
+        if owner_uid(box) in pools and is_ready(box) and not is_deleting(box)
+    }
+    known = {
+        sandbox
+        for lists in assigner._ready._pools.values()
+        for free_list in lists.values()
+        for line in free_list._nodes.values()
+        for sandbox in line
+    }
+    if free != known:
+        yield f"the assigner has {sorted(known)}, and free are {sorted(free)}"
+
+
+def _pools(controllers: ControllerManager, store: Store) -> Iterator[str]:
+    outstanding = controllers.warm_pools.ledger.expectations._outstanding
+    if outstanding:
+        yield f"expected for ever: {outstanding}"
+
+
+def _queues(controllers: ControllerManager, store: Store) -> Iterator[str]:
+    for controller in controllers._controllers:
+        if len(controller.queue) or controller.queue.processing:
+            yield f"{controller.name} is not done"
+
+
+def observed(controllers: ControllerManager) -> int:
+    """How many claims were told to have become ready."""
+    series = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY)._series
+    return sum(sum(counts) for counts, _ in series.values())
+
+
+def counted(controllers: ControllerManager, metric: Metric = CLAIM_CREATIONS) -> float:
+    return sum(controllers.metrics.counter(metric)._values.values())
+
+
+def reconciles(controllers: ControllerManager) -> int:
+    return sum(controller.reconciles for controller in controllers._controllers)

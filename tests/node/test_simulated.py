@@ -1,0 +1,261 @@
+"""The simulated node: what it says about pods, in which order and when."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.conditions import condition_of
+from sandpool.api.kinds import POD
+from sandpool.api.resource import Object
+from sandpool.api.views.pod import SUCCEEDED
+from sandpool.engine.cache.store import Key
+from sandpool.kube.client import Client
+from sandpool.kube.errors import NotFound, ServiceUnavailable
+from sandpool.kube.transport import Request
+from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import Fault, FaultyTransport
+from sandpool.testing.objects import pod
+from sandpool.testing.settling import pass_time, settle
+
+
+class Rig:
+    """A node at work on a server of its own, in time that the test lets pass."""
+
+    running: asyncio.Task[None]
+
+    def __init__(self, server: ApiServer, clock: ManualClock) -> None:
+        self.client = server.client()
+        self.clock = clock
+        self.wire = FaultyTransport(server.client(name="node").transport)
+        self.node = SimulatedNode(Client(self.wire), clock, name="node-1")
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+
+    async def settle(self) -> None:
+        await settle(self.clock, self.wire)
+
+    async def passes(self, seconds: float) -> None:
+        await pass_time(self.clock, seconds, self.wire)
+
+    async def create(self, name: str = "pod") -> Object:
+        created = await self.client.create(POD, pod(name), "default")
+        await self.settle()
+        return created
+
+    async def get(self, name: str = "pod") -> Object:
+        return await self.client.get(POD, name, "default")
+
+    async def conditions(self, name: str = "pod") -> dict[str, str]:
+        found = (await self.get(name))["status"].get("conditions") or []
+        return {condition["type"]: condition["status"] for condition in found}
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    clock = ManualClock()
+    server = ApiServer(tmp_path, clock=clock)
+    await server.start()
+    rig = Rig(server, clock)
+    rig.running = asyncio.create_task(rig.node.run())
+    await rig.node.synced()
+    yield rig
+    await rig.stop()
+    await server.stop()
+
+
+async def test_what_it_hears_when_it_is_being_stopped_is_for_the_next_one(rig: Rig) -> None:
+    await rig.stop()
+    rig.node.pods.record_write(await rig.client.create(POD, pod("late"), "default"))
+    assert "nodeName" not in (await rig.get("late"))["spec"]
+
+
+async def test_a_pod_becomes_ready(rig: Rig) -> None:
+    await rig.create()
+
+    found = await rig.get()
+    assert found["spec"]["nodeName"] == "node-1"
+    assert found["status"]["phase"] == "Running"
+    assert found["status"]["podIPs"] == [{"ip": "10.0.0.1"}]
+    assert await rig.conditions() == {
+        "PodScheduled": "True",
+        "Initialized": "True",
+        "ContainersReady": "True",
+        "Ready": "True",
+    }
+
+
+async def test_every_stage_takes_its_time(rig: Rig) -> None:
+    rig.node.delays = dict.fromkeys(Stage, 1.0)
+    await rig.create()
+
+    seen = []
+    for _ in Stage:
+        await rig.passes(1)
+        found = await rig.get()
+        conditions = await rig.conditions()
+        true = [type for type, status in conditions.items() if status == "True"]
+        seen.append((found["status"]["phase"], "podIP" in found["status"], true))
+    assert seen == [
+        ("Pending", False, ["PodScheduled"]),
+        ("Pending", False, ["PodScheduled", "Initialized"]),
+        ("Pending", True, ["PodScheduled", "Initialized"]),
+        ("Running", True, ["PodScheduled", "Initialized"]),
+        ("Running", True, ["PodScheduled", "Initialized", "ContainersReady"]),
+        ("Running", True, ["PodScheduled", "Initialized", "ContainersReady", "Ready"]),
+    ]
+    ready = condition_of(await rig.get(), "Ready")
+    assert ready is not None and ready["lastTransitionTime"] == "2026-01-01T00:00:06Z"
+
+
+async def test_every_pod_has_its_own_address(rig: Rig) -> None:
+    await rig.create("one")
+    await rig.create("two")
+    addresses = {(await rig.get(name))["status"]["podIP"] for name in ("one", "two")}
+    assert addresses == {"10.0.0.1", "10.0.0.2"}
+
+
+async def test_a_pod_may_hang(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.HANGING
+    await rig.create()
+    await rig.passes(3600)
+    assert (await rig.get())["status"]["phase"] == "Running"
+    assert (await rig.conditions())["Ready"] == "False"
+
+
+@pytest.mark.parametrize(("fate", "phase"), [(Fate.FAILED, "Failed"), (Fate.SUCCEEDED, "Succeeded")])
+async def test_a_pod_may_end(rig: Rig, fate: Fate, phase: str) -> None:
+    rig.node.fate = lambda pod: fate
+    await rig.create()
+    assert (await rig.get())["status"]["phase"] == phase
+    assert (await rig.conditions())["Ready"] == "False"
+
+
+async def test_a_pod_may_find_no_node_and_find_one_after_all(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
+    await rig.create()
+    found = await rig.get()
+    scheduled = condition_of(found, "PodScheduled")
+    assert scheduled is not None
+    assert (scheduled["status"], scheduled["reason"], scheduled["message"]) == ("False", "Unschedulable", NO_NODE)
+    assert "nodeName" not in found["spec"]
+
+    rig.node.fate = lambda pod: Fate.READY
+    rig.node.reconsider()
+    await rig.settle()
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_running_pod_ends_when_told_to(rig: Rig) -> None:
+    await rig.create()
+    await rig.node.end("default", "pod", SUCCEEDED)
+    found = await rig.get()
+    assert found["status"]["phase"] == "Succeeded"
+    assert found["status"]["podIP"] == "10.0.0.1"
+    with pytest.raises(LookupError, match="node-1 has no pod default/other"):
+        await rig.node.end("default", "other")
+
+
+async def test_a_deleted_pod_goes_after_its_time(rig: Rig) -> None:
+    rig.node.termination = 5
+    await rig.create()
+    await rig.client.delete(POD, "pod", "default")
+    await rig.passes(4)
+    assert (await rig.get())["metadata"]["deletionTimestamp"]
+    await rig.passes(1)
+    with pytest.raises(NotFound):
+        await rig.get()
+    assert Key("default", "pod") not in rig.node.pods
+
+
+async def test_a_pod_that_is_deleted_on_its_way_is_not_reported_on(rig: Rig) -> None:
+    rig.node.delays = {Stage.READY: 10}
+    rig.node.termination = 60
+    await rig.create()
+    await rig.client.delete(POD, "pod", "default")
+    await rig.passes(30)
+    assert (await rig.conditions())["Ready"] == "False"
+
+
+async def test_a_report_that_fails_is_made_later(rig: Rig) -> None:
+    failures = iter([ServiceUnavailable("not now"), ConnectionError("cut")])
+
+    def fault(request: Request) -> Exception | None:
+        return next(failures, None) if request.method == "PATCH" else None
+
+    rig.wire.fault = fault
+    await rig.create()
+    assert await rig.conditions() == {"PodScheduled": "True"}
+    await rig.passes(1)
+    await rig.passes(1)
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_a_binding_whose_answer_is_lost_is_one(rig: Rig) -> None:
+    lost: list[Request] = []
+
+    def lose_the_first(request: Request) -> Fault | None:
+        if request.path.endswith("/binding") and not lost:
+            lost.append(request)
+            return Fault.LOSE
+        return None
+
+    rig.wire.fault = lose_the_first
+    await rig.create()
+    await rig.passes(1)
+    assert lost
+    assert (await rig.conditions())["Ready"] == "True"
+
+
+async def test_of_two_nodes_one_has_the_pod(rig: Rig) -> None:
+    other = SimulatedNode(rig.client, rig.clock, name="node-2")
+    task = asyncio.create_task(other.run())
+    await other.synced()
+    try:
+        await rig.create()
+        pods = rig.node.pods
+        async with asyncio.timeout(20):
+            ready = asyncio.Event()
+            pods.subscribe(lambda key, old, new: ready.set() if new is not None and new.ready else None)
+            await ready.wait()
+        assert (await rig.get())["spec"]["nodeName"] in ("node-1", "node-2")
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_node_that_comes_back_goes_on(rig: Rig) -> None:
+    rig.node.fate = lambda pod: Fate.HANGING
+    await rig.create()
+    again = SimulatedNode(Client(rig.wire), rig.clock, name="node-1")
+    task = asyncio.create_task(again.run())
+    await again.synced()
+    await rig.settle()
+    try:
+        assert (await rig.conditions())["Ready"] == "True"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("fate", "phase", "ready"),
+    [(Fate.READY, "Running", "True"), (Fate.HANGING, "Running", "False"), (Fate.FAILED, "Failed", "False")],
+)
+async def test_a_brief_node_reports_where_a_pod_has_got_to_in_two_writes(
+    rig: Rig, fate: Fate, phase: str, ready: str
+) -> None:
+    rig.node.brief = True
+    rig.node.fate = lambda pod: fate
+    await rig.create()
+    assert (await rig.get())["status"]["phase"] == phase
+    assert (await rig.conditions())["Ready"] == ready
+    written = [request.path.rpartition("/")[2] for request in rig.wire.requests if request.method != "GET"]
+    assert written == ["binding", "status"]

@@ -1,0 +1,108 @@
+"""A pytest plugin: every test that uses ``world`` runs in all three homes.
+
+A home is started when the first test asks for it and lives as long as the session of a worker. A test gets a world of
+its own in it: a namespace, controllers, a node, and a clock that begins at the time of day, because an API stamps what
+it stores with that, and stands still until the test moves it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+
+from sandpool.testing.backend import Backend, InProcessBackend, new_namespace
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.world import World
+from tests.support.http_backends import HttpBackend, KubernetesBackend
+
+KINDS: Final = (
+    pytest.param("inprocess"),
+    pytest.param("http"),
+    pytest.param("kubernetes", marks=pytest.mark.kubernetes),
+)
+
+
+def embedded(*cases: tuple[Any, ...]) -> list[Any]:
+    """Values of parameters for which a test runs on the embedded API only. For tests in many variations, of which one
+    or two show what there is to see on a real Kubernetes, where each takes a second."""
+    return [pytest.param(*case, marks=pytest.mark.backends("inprocess", "http")) for case in cases]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "backends(*names): runs on these backends only")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "backend_kind" in metafunc.fixturenames:
+        # The scope makes pytest finish with one home before it turns to the next.
+        metafunc.parametrize("backend_kind", KINDS, scope="session")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What uses a home runs in the event loop that the homes live in, and only in the homes it is marked with."""
+    elsewhere = []
+    for item in items:
+        if isinstance(item, pytest.Function) and "backend_kind" in item.fixturenames:
+            item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+            marked = item.get_closest_marker("backends")
+            if marked is not None and item.callspec.params["backend_kind"] not in marked.args:
+                elsewhere.append(item)
+    if elsewhere:
+        items[:] = [item for item in items if item not in elsewhere]
+        config.hook.pytest_deselected(items=elsewhere)
+
+
+class Backends:
+    """The homes of a session."""
+
+    def __init__(self, request: pytest.FixtureRequest, directory: Path) -> None:
+        self._request = request
+        self._directory = directory
+        self._starting: dict[str, asyncio.Task[Backend]] = {}
+
+    async def get(self, kind: str) -> Backend:
+        """A start that failed stays failed: one attempt is enough."""
+        if kind not in self._starting:
+            self._starting[kind] = asyncio.create_task(self._start(kind))
+        return await self._starting[kind]
+
+    async def _start(self, kind: str) -> Backend:
+        directory = self._directory / kind
+        directory.mkdir()
+        if kind == "inprocess":
+            return await InProcessBackend.start(directory)
+        if kind == "http":
+            return await HttpBackend.start(directory)
+        return await KubernetesBackend.start(self._request.getfixturevalue("control_plane"))
+
+    async def close(self) -> None:
+        for start in self._starting.values():
+            if start.exception() is None:
+                await start.result().close()
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def backends(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Backends]:
+    backends = Backends(request, tmp_path_factory.mktemp("backends"))
+    yield backends
+    await backends.close()
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def backend(backend_kind: str, backends: Backends) -> Backend:
+    return await backends.get(backend_kind)
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def world(backend: Backend) -> AsyncIterator[World]:
+    world = World(backend, await new_namespace(backend), clock=ManualClock(datetime.now(UTC)))
+    await world.start()
+    await world.settle()
+    yield world
+    await world.stop()

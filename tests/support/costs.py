@@ -1,0 +1,59 @@
+"""What something has cost in a world: requests by the audit log of its API, and reconciles by key."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from sandpool.engine.cache.store import Key
+from sandpool.engine.controller import Controller, Result
+from sandpool.explain.audit import Asked
+from sandpool.testing.world import World
+
+CONTROLLERS = "controllers"
+
+
+class Costs:
+    """Of the controllers, from the moment it is made. Watches are opened once and cost nothing afterwards."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self._since = len(world.asked(None))
+        self.claim_reconciles = count_reconciles(world.controllers.claims.controller)
+        self.sandbox_reconciles = count_reconciles(world.controllers.sandboxes.controller)
+
+    def all(self, user: str | None = CONTROLLERS) -> list[Asked]:
+        asked = self.world.asked(None)[self._since :]
+        return [each for each in asked if each.verb != "watch" and user in (None, each.user)]
+
+    def about(self, *names: str) -> list[Asked]:
+        """Requests about objects of these names, whatever their kind: a pod bears the name of its sandbox."""
+        return [each for each in self.all() if each.name in names]
+
+    def events(self) -> list[Asked]:
+        return [each for each in self.all() if each.resource == "events"]
+
+    def reads(self) -> list[str]:
+        return [str(each) for each in self.all() if not each.writes]
+
+    def refused(self) -> list[str]:
+        """Whatever the API did not simply do, with the code it said so with; whoever asked."""
+        return [f"{each.user}: {each} {each.code}" for each in self.all(None) if each.code >= 400]
+
+
+def count_reconciles(controller: Controller[Key]) -> Counter[str]:
+    """How often each key is reconciled from now on, by name."""
+    counts: Counter[str] = Counter()
+    reconcile: Any = controller.reconcile
+
+    async def counted(key: Key) -> Result:
+        counts[key.name] += 1
+        result: Result = await reconcile(key)
+        return result
+
+    controller.reconcile = counted
+    return counts
+
+
+def told(asked: list[Asked]) -> list[str]:
+    return sorted(str(each) for each in asked)

@@ -1,0 +1,105 @@
+"""The controllers as a Deployment runs them: processes of their own, as the service account, begun again when they end.
+
+What a kubelet does for a Deployment is done here by a task: a process that has ended, by itself or by a test, is
+started anew, after a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from sandpool.bench.child_process import Component
+from sandpool.install import names
+from sandpool.testing.waiting import until
+from tests.support.installed_cluster import Cluster
+
+_PAUSE = 0.1  # seconds between two looks at the processes
+_LEADING = b"leading: "
+
+
+class Deployed:
+    """``replicas`` of them for the length of an ``async with``. ``server`` is where they reach the API, the cluster's
+    own address if empty; ``options`` are further ones of the command line. Unless they are ``kept`` they stay as a test
+    leaves them."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        *,
+        replicas: int = 1,
+        server: str = "",
+        options: Sequence[str] = (),
+        kept: bool = True,
+    ) -> None:
+        self.cluster = cluster
+        self.directory = directory
+        self.server = server or cluster.plane.url
+        self.options = options
+        self.kept = kept
+        self.restarts = 0
+        self.replicas = [self._replica(number) for number in range(replicas)]
+
+    async def __aenter__(self) -> Self:
+        token = await self.cluster.token()
+        self.cluster.plane.write_kubeconfig(self._kubeconfig, names.CONTROLLER, token=token, server=self.server)
+        for replica in self.replicas:
+            replica.start()
+        self._keeping = asyncio.create_task(self._keep())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._keeping.cancel()
+        await asyncio.gather(self._keeping, return_exceptions=True)
+        for replica in self.replicas:
+            await asyncio.to_thread(replica.stop, 20)
+
+    def mark(self) -> list[int]:
+        """How much each of them has logged by now."""
+        return [replica.log.stat().st_size if replica.log.exists() else 0 for replica in self.replicas]
+
+    async def leading(self, mark: Sequence[int] = ()) -> Component:
+        """Wait until one of them has said that it leads, after ``mark`` if that is given."""
+        since = mark or [0 for _ in self.replicas]
+
+        async def found() -> Component | None:
+            for replica, begin in zip(self.replicas, since, strict=True):
+                if replica.log.exists() and _LEADING in replica.log.read_bytes()[begin:]:
+                    return replica
+            return None
+
+        leader = await until(found, within=90)
+        assert leader is not None
+        return leader
+
+    def said(self) -> str:
+        """The logs of all of them."""
+        return "\n".join(replica.log.read_text() for replica in self.replicas if replica.log.exists())
+
+    async def _keep(self) -> None:
+        while self.kept:
+            for replica in self.replicas:
+                if not replica.running:
+                    self.restarts += 1
+                    replica.start()
+            await asyncio.sleep(_PAUSE)
+
+    @property
+    def _kubeconfig(self) -> Path:
+        return self.directory / "controller.kubeconfig"
+
+    def _replica(self, number: int) -> Component:
+        command: list[str | Path] = [
+            *(sys.executable, "-m", "sandpool.cli.main", "controller", "--kubeconfig", self._kubeconfig),
+            *("--metrics-bind-address=0", "--health-probe-bind-address=0", "--log-format=text"),
+            *("--leader-election-namespace", names.NAMESPACE),
+            *self.options,
+        ]
+        return Component(f"controller-{number}", command, self.directory / f"controller-{number}.log")

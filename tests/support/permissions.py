@@ -1,0 +1,62 @@
+"""What a service account was allowed to do, compared with what it did, as audit logs of kube-apiserver tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import pytest
+
+from sandpool.api.resource import Object
+from tests.support.installed_cluster import ACCOUNT
+
+# What everybody may ask about himself; no role of ours grants it.
+_OF_EVERYBODY: Final = ("selfsubjectaccessreviews", "create")
+
+
+@dataclass
+class Use:
+    """What an account asked for: resources, with their subresources, and verbs."""
+
+    used: set[tuple[str, str]] = field(default_factory=set)
+    forbidden: set[str] = field(default_factory=set)  # in the words of the API
+
+    def note(self, log: Path, account: str = ACCOUNT, *, refusals: bool = True) -> None:
+        """Take over what an audit log of kube-apiserver tells. Without ``refusals`` these do not count: an API server
+        that has just been started does not know its roles yet, and refuses everything for a moment."""
+        with log.open("rb") as lines:
+            for line in lines:
+                entry = orjson.loads(line)
+                if entry["user"]["username"] == account and "objectRef" in entry:
+                    self._note(entry, refusals)
+
+    def _note(self, entry: Any, refusals: bool) -> None:
+        about = entry["objectRef"]
+        what = "/".join(filter(None, (about["resource"], about.get("subresource"))))
+        if entry.get("annotations", {}).get("authorization.k8s.io/decision") == "forbid":
+            if refusals:
+                self.forbidden.add(f"{entry['verb']} {what}")
+        elif (what, entry["verb"]) != _OF_EVERYBODY:
+            self.used.add((what, entry["verb"]))
+
+    def findings(self, granted: set[tuple[str, str]], *, complete: bool) -> list[str]:
+        """What is wrong with what was granted. Only what was ``complete`` shows that something is of no use."""
+        found = [f"forbidden: {each}" for each in sorted(self.forbidden)]
+        if complete:
+            found += [f"granted and never used: {verb} {what}" for what, verb in sorted(granted - self.used)]
+        return found
+
+
+def permissions(rules: Iterable[Object]) -> set[tuple[str, str]]:
+    return {(what, verb) for rule in rules for what in rule["resources"] for verb in rule["verbs"]}
+
+
+_USE: Final = pytest.StashKey[Use]()
+
+
+def use_of(config: pytest.Config) -> Use:
+    """What the controllers' account has asked for in a session of pytest, as far as it was noted."""
+    return config.stash.setdefault(_USE, Use())

@@ -1,0 +1,82 @@
+"""``sandpool up`` with a real node, in a network of its own: nobody else's ports or pods are in its way."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+from sandpool.bench.sdk_process import SdkProcess
+from sandpool.bench.server_process import ServerProcess
+from sandpool.node.network.links import set_up_loopback
+from sandpool.node.network.netns import NetworkNamespace
+
+_RESOLVER = 'mount --bind "$0" /etc/resolv.conf && exec "$@"'
+# Real sandboxes take a while to go, on a loaded machine.
+_PATIENCE = 90.0
+
+
+class PrivateHome:
+    """``prefix`` before a command runs it in the same network, where names of the cluster are known too."""
+
+    def __init__(self, options: Sequence[str] = (), users: Mapping[str, tuple[str, ...]] | None = None) -> None:
+        self.directory = Path(tempfile.mkdtemp(prefix="sandpool-home-"))
+        os.chmod(self.directory, 0o755)
+        self.network, _ = NetworkNamespace.make(self.directory / "network", set_up_loopback)
+        self.server = ServerProcess(
+            "up", data_dir=self.directory / "data", options=options, users=users, network=self.network.path
+        )
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        resolver = self.directory / "resolv.conf"
+        if not resolver.exists():
+            resolver.write_text("nameserver 10.231.0.1\n")
+        return (
+            *("nsenter", f"--net={self.network.path}", "unshare", "--mount"),
+            *("sh", "-c", _RESOLVER, str(resolver)),
+        )
+
+    @property
+    def router(self) -> str:
+        """Its URL, as it was printed."""
+        return self.server.router
+
+    def kubectl(self, *arguments: str, stdin: str = "", patience: float = _PATIENCE) -> str:
+        """What it prints."""
+        done = subprocess.run(
+            [*self.prefix, "kubectl", f"--kubeconfig={self.server.kubeconfig}", *arguments],
+            env={"PATH": os.environ["PATH"], "HOME": str(self.directory)},
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=patience,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr}"
+        return done.stdout
+
+    def sdk(self, *, asynchronous: bool = False) -> SdkProcess:
+        """A program that uses this home. The caller stops it."""
+        return SdkProcess(self.server.kubeconfig, self.directory, prefix=self.prefix, asynchronous=asynchronous)
+
+    def start(self) -> Self:
+        try:
+            self.server.start(_PATIENCE)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        try:
+            if self.server.process.running:
+                self.server.process.end(_PATIENCE)
+        finally:
+            self.server.stop()
+            self.network.remove()
+            shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,0 +1,89 @@
+"""What has become of every sandbox of a namespace, state by state: for promises about every instant, not about the end.
+
+A test that looks at the API now and then sees what there is at the end. Whether a pool had a member too many for a
+moment, or a sandbox passed through the hands of two claims, only the history tells, and a watch is that history.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from types import TracebackType
+
+from sandpool.api.kinds import SANDBOX
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client
+from sandpool.testing.waiting import until
+from sandpool.testing.world import owner_of
+
+
+class Chronicle:
+    """Open for the length of an ``async with``. ``states`` are what there was after each event, by name of sandbox."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self.client = client
+        self.namespace = namespace
+        self.states: list[dict[str, Object]] = []
+
+    async def __aenter__(self) -> Chronicle:
+        listed = await self.client.list(SANDBOX, self.namespace)
+        self.states.append({each["metadata"]["name"]: each for each in listed["items"]})
+        self._task = asyncio.create_task(self._write(listed["metadata"]["resourceVersion"]))
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _write(self, version: str) -> None:
+        async for event in self.client.watch(SANDBOX, self.namespace, resource_version=version):
+            if event.type == "BOOKMARK":
+                continue
+            state = dict(self.states[-1])
+            name = event.object["metadata"]["name"]
+            if event.type == "DELETED":
+                del state[name]
+            else:
+                state[name] = event.object
+            self.states.append(state)
+
+    async def complete(self) -> None:
+        """Wait until everything that has happened by now is written down."""
+        listed = (await self.client.list(SANDBOX, self.namespace))["items"]
+        now = {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in listed}
+
+        async def caught_up() -> bool:
+            state = self.states[-1]
+            return all(
+                name in state and int(state[name]["metadata"]["resourceVersion"]) >= int(version)
+                for name, version in now.items()
+            )
+
+        await until(caught_up)
+
+    def most(self, counted: Callable[[Object], bool]) -> int:
+        """How many sandboxes of a sort there were at once, at most."""
+        return max(sum(map(counted, state.values())) for state in self.states)
+
+    def least(self, counted: Callable[[Object], bool]) -> int:
+        return min(sum(map(counted, state.values())) for state in self.states)
+
+    def claims(self) -> dict[str, set[str]]:
+        """By UID of a sandbox, the UIDs of all claims that ever owned it."""
+        found: dict[str, set[str]] = {}
+        for box in self._all():
+            for reference in box["metadata"].get("ownerReferences") or []:
+                if reference["kind"] == "SandboxClaim":
+                    found.setdefault(box["metadata"]["uid"], set()).add(reference["uid"])
+        return found
+
+    def _all(self) -> Iterator[Object]:
+        for state in self.states:
+            yield from state.values()
+
+
+def is_member(box: Object) -> bool:
+    """Whether a pool owns the sandbox, be it on its way out."""
+    return owner_of(box)[0] == "SandboxWarmPool"

@@ -1,0 +1,245 @@
+"""Somebody who takes sandboxes, one after the other, works in them, puts them to sleep, and gives them back.
+
+Everything is chosen by a seed; how long it takes is up to the machine. Whatever is promised is checked on the spot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+from typing import Any, Final, TypeVar
+
+from sandpool.api.conditions import is_ready
+from sandpool.api.kinds import PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Object, ResourceType
+from sandpool.api.times import timestamp
+from sandpool.engine.clock import SystemClock
+from sandpool.kube.client import MergePatch
+from sandpool.kube.errors import AlreadyExists, NotFound
+from sandpool.testing.objects import new
+from tests.support.soak.command_log import Broken, Fate, Ledger
+from tests.support.soak.sandbox_requests import Answer, execute
+from tests.support.soak.sandpool_process import Town
+
+T = TypeVar("T")
+
+NAMESPACE: Final = "default"
+#: Pools, and where a sandbox of each keeps what it was given. What is on a disk outlives the pod.
+PLACES: Final = {"plain": "/workspace", "disk": "/workspace/work"}
+_WITHIN: Final = 180.0
+_LIFETIME: Final = 6.0
+
+
+class Person:
+    """``live`` goes on until ``over`` is set; then the last sandbox is given back."""
+
+    def __init__(self, town: Town, name: str, random: Random, over: asyncio.Event, deeds: dict[str, int]) -> None:
+        self.town = town
+        self.name = name
+        self.random = random
+        self.over = over
+        self.deeds = deeds
+        self._clock = SystemClock()
+        self._number = 0
+
+    async def live(self) -> None:
+        while not self.over.is_set():
+            self._number += 1
+            claim = f"{self.name}-{self._number}"
+            pool = self.random.choice(tuple(PLACES))
+            match self.random.random():
+                case chance if chance < 0.1:
+                    await self._change_of_mind(claim, pool)
+                case chance if chance < 0.2:
+                    await self._expiry(claim, pool)
+                case _:
+                    await self._stay(claim, pool)
+
+    # --- ways to live ------------------------------------------------------------------------------------------------
+
+    async def _stay(self, claim: str, pool: str) -> None:
+        stay = Stay(self, claim, await self._claimed(claim, pool), pool)
+        acts = (stay.command, stay.command, stay.execute, stay.write, stay.read, stay.check, stay.sleep)
+        for _ in range(self.random.randrange(3, 20)):
+            if self.over.is_set():
+                break
+            act = self.random.choice(acts)
+            self.did(act.__name__)
+            await act()
+        await stay.check()
+        await self._given_back(claim, stay.sandbox)
+        answer = await self.town.router.run(stay.sandbox, "true")
+        if answer.fate is Fate.DONE:
+            raise Broken(f"{claim}: its sandbox is gone and still answers")
+        if pool == "disk":
+            await self.gone(PERSISTENT_VOLUME_CLAIM, f"work-{stay.sandbox}")
+
+    async def _change_of_mind(self, claim: str, pool: str) -> None:
+        self.did("change of mind")
+        await self._create(claim, pool)
+        await asyncio.sleep(self.random.random())
+        await self._delete(claim)
+        await self.gone(SANDBOX_CLAIM, claim)
+
+    async def _expiry(self, claim: str, pool: str) -> None:
+        """Commands go on until the claim's time is over; then it is gone, and so is its sandbox."""
+        self.did("expiry")
+        end = timestamp(self._clock.now() + timedelta(seconds=_LIFETIME))
+        await self._create(claim, pool, lifecycle={"shutdownTime": end, "shutdownPolicy": "Delete"})
+        sandbox = ""
+        async with asyncio.timeout(_WITHIN):
+            while (found := await self.find(SANDBOX_CLAIM, claim)) is not None:
+                sandbox = _sandbox_of(found) or sandbox
+                if sandbox:
+                    await self.town.router.run(sandbox, "true")
+                await asyncio.sleep(0.3)
+        if sandbox:
+            await self.gone(SANDBOX, sandbox)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    async def _claimed(self, claim: str, pool: str) -> str:
+        """The name of the sandbox that a claim was given."""
+        self.did("claim")
+        await self._create(claim, pool)
+
+        async def served() -> str:
+            found = await self.find(SANDBOX_CLAIM, claim)
+            if found is None:
+                raise Broken(f"{claim} was acknowledged and is gone")
+            return _sandbox_of(found) if is_ready(found) else ""
+
+        return await self.until(served, f"{claim} is ready")
+
+    async def _create(self, claim: str, pool: str, **spec: Any) -> None:
+        body = new(SANDBOX_CLAIM, claim, spec={"warmPoolRef": {"name": pool}, **spec})
+        with suppress(AlreadyExists):  # the answer to an earlier attempt may have been lost
+            await self.town.steadily(lambda client: client.create(SANDBOX_CLAIM, body, NAMESPACE))
+
+    async def _delete(self, claim: str) -> None:
+        with suppress(NotFound):
+            await self.town.steadily(lambda client: client.delete(SANDBOX_CLAIM, claim, NAMESPACE))
+
+    async def _given_back(self, claim: str, sandbox: str) -> None:
+        self.did("deletion")
+        await self._delete(claim)
+        await self.gone(SANDBOX_CLAIM, claim)
+        await self.gone(SANDBOX, sandbox)
+
+    async def gone(self, kind: ResourceType, name: str) -> None:
+        async def is_gone() -> bool:
+            return await self.find(kind, name) is None
+
+        await self.until(is_gone, f"{kind.singular} {name} is gone")
+
+    async def find(self, kind: ResourceType, name: str) -> Object | None:
+        try:
+            return await self.town.steadily(lambda client: client.get(kind, name, NAMESPACE))
+        except NotFound:
+            return None
+
+    async def until(self, probe: Callable[[], Awaitable[T]], what: str) -> T:
+        try:
+            async with asyncio.timeout(_WITHIN):
+                while not (answer := await probe()):  # noqa: ASYNC110 - asked of an API that comes and goes
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise Broken(f"never in {_WITHIN:g} s: {what}") from None
+        return answer
+
+    def did(self, deed: str) -> None:
+        self.deeds[deed] = self.deeds.get(deed, 0) + 1
+
+
+class Stay:
+    """One sandbox, from when it was given to when it is given back."""
+
+    def __init__(self, person: Person, claim: str, sandbox: str, pool: str) -> None:
+        self.person = person
+        self.claim = claim
+        self.sandbox = sandbox
+        self.place = PLACES[pool]
+        self.outlives_pods = pool == "disk"
+        self.ledger = Ledger(f"{claim} in {sandbox}")
+        self._words = 0
+
+    async def command(self) -> None:
+        word, script = self._next()
+        answer = await self.person.town.router.run(self.sandbox, script)
+        self._asked(word, answer.fate)
+
+    async def execute(self) -> None:
+        word, script = self._next()
+        fate = await execute(self.person.town.connection, self.sandbox, "sh", "-c", script)
+        self._asked(word, fate)
+
+    async def write(self) -> None:
+        name = f"file-{self.person.random.randrange(5)}"
+        content = self.person.random.randbytes(self.person.random.choice((0, 10, 100_000)))
+        answer = await self.person.town.router.write(
+            self.sandbox, f"{self.place}/{name}".removeprefix("/workspace/"), content
+        )
+        self.ledger.wrote(name, content, answer.fate)
+
+    async def read(self) -> None:
+        for name in self.ledger.files[:1]:
+            self.ledger.check_file(name, await self._content(name))
+
+    async def check(self) -> None:
+        """Everything, against what the sandbox has."""
+        journal = await self._content("journal")
+        self.ledger.check_commands((journal or b"").decode().split())
+        for name in self.ledger.files:
+            self.ledger.check_file(name, await self._content(name))
+
+    async def sleep(self) -> None:
+        """Off and on again; in between nobody answers, and at once."""
+        await self.check()
+        await self._mode("Suspended")
+        await self.person.gone(POD, self.sandbox)
+        if not self.outlives_pods:
+            self.ledger.lost_all()
+        word, script = self._next()
+        answer = await self.person.town.router.run(self.sandbox, script)
+        if answer.fate is Fate.DONE:
+            raise Broken(f"{self.claim}: a sandbox that sleeps has answered")
+        self._asked(word, answer.fate)
+        await self._mode("Running")
+
+        async def awake() -> bool:
+            found = await self.person.find(SANDBOX, self.sandbox)
+            return found is not None and is_ready(found)
+
+        await self.person.until(awake, f"{self.sandbox} is awake")
+
+    def _asked(self, word: str, fate: Fate) -> None:
+        self.ledger.commanded(word, fate)
+        self.person.did(f"commands {fate.value}")
+
+    def _next(self) -> tuple[str, str]:
+        """A word that nobody else uses, and what appends it to the journal."""
+        self._words += 1
+        word = f"{self.claim}.{self._words}"
+        return word, f"echo {word} >> {self.place}/journal"
+
+    async def _mode(self, mode: str) -> None:
+        patch = MergePatch({"spec": {"operatingMode": mode}})
+        await self.person.town.steadily(lambda client: client.patch(SANDBOX, self.sandbox, patch, NAMESPACE))
+
+    async def _content(self, name: str) -> bytes | None:
+        """None if there is no such file."""
+        path = f"{self.place}/{name}".removeprefix("/workspace/")
+
+        async def answered() -> Answer | None:
+            answer = await self.person.town.router.read(self.sandbox, path)
+            return answer if answer.status == 200 or b"File not found" in answer.body else None
+
+        answer = await self.person.until(answered, f"{self.sandbox} answers")
+        return answer.body if answer is not None and answer.status == 200 else None
+
+
+def _sandbox_of(claim: Object) -> str:
+    return str(((claim.get("status") or {}).get("sandbox") or {}).get("name") or "")

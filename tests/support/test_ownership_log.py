@@ -1,0 +1,66 @@
+"""The ledger notices a sandbox that goes from hand to hand, although it looks right in the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
+from sandpool.api.resource import Object
+from sandpool.kube.client import Client, MergePatch
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.objects import new, owner_reference, pod_template
+from tests.support.ownership_log import Ledger
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield server.client()
+    await server.stop()
+
+
+async def claim(client: Client, name: str) -> Object:
+    return await client.create(SANDBOX_CLAIM, new(SANDBOX_CLAIM, name, spec={"warmPoolRef": {"name": "p"}}), "default")
+
+
+async def give(client: Client, box: str, owner: Object) -> None:
+    body = {"metadata": {"ownerReferences": [owner_reference(owner, controller=True)]}}
+    await client.patch(SANDBOX, box, MergePatch(body), "default")
+
+
+async def told(client: Client, name: str, box: str) -> None:
+    body = {"status": {"sandbox": {"name": box}}}
+    await client.patch(SANDBOX_CLAIM, name, MergePatch(body), "default", subresource="status")
+
+
+@pytest.mark.parametrize("hands", [("mine",), ("mine", "other"), ("mine", "other", "mine")])
+async def test_changes_of_hands(client: Client, hands: tuple[str, ...]) -> None:
+    box = await client.create(SANDBOX, new(SANDBOX, "box", spec={"podTemplate": pod_template()}), "default")
+    claims = {name: await claim(client, name) for name in ("mine", "other")}
+    async with Ledger(client, "default") as ledger:
+        for hand in hands:
+            await give(client, "box", claims[hand])
+        await ledger.complete()
+    assert ledger.keepers[box["metadata"]["uid"]] == [claims[hand]["metadata"]["uid"] for hand in hands]
+    if len(hands) > 1:
+        with pytest.raises(AssertionError):
+            ledger.check()
+    else:
+        ledger.check()
+
+
+async def test_a_claim_that_was_told_of_two(client: Client) -> None:
+    await claim(client, "mine")
+    await told(client, "mine", "one")
+    async with Ledger(client, "default") as ledger:
+        await told(client, "mine", "one")
+        await ledger.complete()
+        ledger.check()
+        await told(client, "mine", "two")
+        await ledger.complete()
+    with pytest.raises(AssertionError):
+        ledger.check()

@@ -1,0 +1,65 @@
+"""What an account was granted, compared with what it asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from tests.support.permissions import Use, permissions
+
+GRANTED = permissions(
+    [
+        {"apiGroups": [""], "resources": ["pods", "services"], "verbs": ["get", "list"]},
+        {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    ]
+)
+
+
+def asked(verb: str, resource: str, subresource: str = "", user: str = "robot", **more: Any) -> bytes:
+    about = {"resource": resource, **({"subresource": subresource} if subresource else {})}
+    return orjson.dumps({"verb": verb, "user": {"username": user}, "objectRef": about, **more}) + b"\n"
+
+
+def use_of(path: Path, *lines: bytes) -> Use:
+    (path / "audit.log").write_bytes(b"".join(lines))
+    use = Use()
+    use.note(path / "audit.log", "robot")
+    return use
+
+
+def test_everything_used_and_nothing_forbidden(tmp_path: Path) -> None:
+    lines = [asked(verb, what) for verb in ("get", "list") for what in ("pods", "services")]
+    use = use_of(tmp_path, *lines, asked("patch", "pods", "status"))
+    assert use.used == GRANTED
+    assert use.findings(GRANTED, complete=True) == []
+
+
+def test_what_nobody_used_is_told_if_everything_was_seen(tmp_path: Path) -> None:
+    use = use_of(tmp_path, asked("get", "pods"), asked("list", "pods"), asked("patch", "pods", "status", user="alice"))
+    assert use.findings(GRANTED, complete=False) == []
+    assert use.findings(GRANTED, complete=True) == [
+        "granted and never used: patch pods/status",
+        "granted and never used: get services",
+        "granted and never used: list services",
+    ]
+
+
+def test_a_refusal_of_rbac_is_told_and_one_of_a_quota_is_not(tmp_path: Path) -> None:
+    forbidden = {"authorization.k8s.io/decision": "forbid"}
+    allowed = {"authorization.k8s.io/decision": "allow"}
+    use = use_of(
+        tmp_path,
+        asked("delete", "nodes", annotations=forbidden),
+        asked("create", "pods", annotations=allowed, responseStatus={"code": 403}),
+    )
+    assert use.findings(GRANTED, complete=False) == ["forbidden: delete nodes"]
+    forgiving = Use()
+    forgiving.note(tmp_path / "audit.log", "robot", refusals=False)
+    assert (forgiving.forbidden, forgiving.used) == (set(), {("pods", "create")})
+
+
+def test_what_everybody_may_do_and_what_is_no_resource_do_not_count(tmp_path: Path) -> None:
+    version = orjson.dumps({"verb": "get", "user": {"username": "robot"}, "requestURI": "/version"}) + b"\n"
+    assert use_of(tmp_path, asked("create", "selfsubjectaccessreviews"), version).used == set()

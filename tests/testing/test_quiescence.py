@@ -1,0 +1,88 @@
+"""When nothing happens any more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sandpool.api.kinds import CONFIG_MAP, POD
+from sandpool.engine.cache.store import Cache, Key
+from sandpool.kube.client import Client
+from sandpool.server.api_server import ApiServer
+from sandpool.testing.clock import ManualClock
+from sandpool.testing.faulty_transport import FaultyTransport
+from sandpool.testing.objects import new, pod
+from sandpool.testing.quiescence import Quiescence
+
+
+class Scene:
+    """Somebody writes, and a cache is told of pods when the test says so."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.clock = ManualClock()
+        self.looking = FaultyTransport(server.client().transport)
+        self.wire = FaultyTransport(server.client().transport)
+        self.client = Client(self.wire)
+        self.pods: Cache[str] = Cache(lambda pod: pod["metadata"]["name"])
+        client = Client(self.looking)
+        self.standstill = Quiescence(self.clock, client, "default", [self.wire], lambda: [(POD, self.pods)])
+
+    async def looked(self) -> asyncio.Task[None]:
+        """Have somebody wait for the standstill, and look at what the API holds."""
+        looks = asyncio.Event()
+        self.looking.fault = lambda request: looks.set()
+        reached = asyncio.create_task(self.standstill.reached())
+        await looks.wait()
+        return reached
+
+
+@pytest.fixture
+async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+    server = ApiServer(tmp_path)
+    await server.start()
+    yield Scene(server)
+    await server.stop()
+
+
+async def test_a_write_that_a_cache_has_not_heard_of_is_waited_for(scene: Scene) -> None:
+    made = await scene.client.create(POD, pod("box"), "default")
+    reached = await scene.looked()
+    assert not reached.done()
+    scene.pods.observe(made)
+    await reached
+
+
+async def test_a_deletion_is_waited_for_as_well(scene: Scene) -> None:
+    made = await scene.client.create(POD, pod("box"), "default")
+    scene.pods.observe(made)
+    await scene.standstill.reached()
+    await scene.client.delete(POD, "box", "default", grace_period_seconds=0)
+    reached = await scene.looked()
+    assert not reached.done()
+    scene.pods.record_deletion(Key("default", "box"), made["metadata"]["uid"], None)
+    await reached
+
+
+async def test_what_no_cache_is_about_is_not_looked_at(scene: Scene) -> None:
+    await scene.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings"), "default")
+    await scene.client.get(CONFIG_MAP, "settings", "default")
+    await scene.standstill.reached()
+    assert scene.looking.requests == []
+
+
+async def test_what_happens_in_time_happens_while_it_passes(scene: Scene) -> None:
+    async def writer() -> None:
+        for number in range(3):
+            await scene.clock.sleep(10)
+            scene.pods.observe(await scene.client.create(POD, pod(f"box-{number}"), "default"))
+
+    writing = asyncio.create_task(writer())
+    await scene.standstill.passed(25)
+    assert sorted(scene.pods) == ["box-0", "box-1"]
+    assert scene.clock.monotonic() == 25
+    await scene.standstill.passed(5)
+    assert len(scene.pods) == 3
+    await writing
