@@ -10,7 +10,7 @@ from sandpool.api.kinds import POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL
 from sandpool.api.labels import SANDBOX_NAME_HASH
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.times import timestamp
-from sandpool.testing.node import Fate
+from sandpool.node.simulated import Fate
 from sandpool.testing.world import World
 
 

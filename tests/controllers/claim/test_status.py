@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
 from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
 from sandpool.api.conditions import Condition
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
@@ -13,7 +16,6 @@ from sandpool.controllers.claim.status import ClaimStatus, marked_expired, next_
 from sandpool.kube.patches import merge_patch
 from tests.support.claim_objects import claim, ready_status
 from tests.support.sandbox_objects import sandbox
-from typing import Any
 
 NOW = datetime(2026, 11, 1, 12, 30, tzinfo=UTC)
 STAMP = "2026-11-01T12:30:00Z"
