@@ -23,12 +23,12 @@ from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import wake
-from sandpool.controllers.sandbox import waking as sandbox_waking
-from sandpool.controllers.warmpool import members, reads, rollout
+from sandpool.controllers.sandbox import watches as sandbox_waking
+from sandpool.controllers.warmpool import members, rollout, watches
 from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool.breaker import Breaker
 from sandpool.controllers.warmpool.controller import WarmPoolController
-from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.controllers.warmpool.member_writer import Ledger
 from sandpool.controllers.writer import OwnerLivenessCheck
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector

@@ -16,7 +16,7 @@ from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan
 from sandpool.controllers.warmpool.progress import Progress
-from sandpool.controllers.warmpool.refill import Supply
+from sandpool.controllers.warmpool.scaling import Supply
 from sandpool.controllers.writer import Delete, Patch
 
 if TYPE_CHECKING:

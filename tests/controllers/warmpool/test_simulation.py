@@ -19,8 +19,8 @@ from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
-from sandpool.controllers.warmpool.refill import slow_start
 from sandpool.controllers.warmpool.rollout import Bounds
+from sandpool.controllers.warmpool.scaling import slow_start
 from sandpool.engine.expectations import Expectations
 
 if TYPE_CHECKING:

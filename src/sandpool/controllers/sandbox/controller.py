@@ -30,7 +30,7 @@ from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
 from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
 from sandpool.controllers.sandbox.volumes import volume_claim_names
-from sandpool.controllers.sandbox.waking import Waking
+from sandpool.controllers.sandbox.watches import Waking
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache.store import Key

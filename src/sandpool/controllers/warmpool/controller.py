@@ -24,10 +24,10 @@ from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
-from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.controllers.warmpool.member_writer import Ledger
 from sandpool.controllers.warmpool.memory import Memory
 from sandpool.controllers.warmpool.plan import Plan, Seen, plan
-from sandpool.controllers.warmpool.reads import Grounds, member_reads, pool_reads, template_reads
+from sandpool.controllers.warmpool.watches import Grounds, member_reads, pool_reads, template_reads
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache.store import Key

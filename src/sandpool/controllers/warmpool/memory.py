@@ -9,7 +9,7 @@ from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
 from sandpool.api.views import WarmPoolView
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.progress import Progress
-from sandpool.controllers.warmpool.refill import Supply
+from sandpool.controllers.warmpool.scaling import Supply
 
 
 @dataclass(frozen=True, slots=True)

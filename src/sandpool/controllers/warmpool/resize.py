@@ -9,8 +9,8 @@ from datetime import datetime
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.api.warmpool import ROLLING_UPDATE
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.controllers.warmpool.refill import Supply, refill
 from sandpool.controllers.warmpool.rollout import Bounds, step
+from sandpool.controllers.warmpool.scaling import Supply, refill
 from sandpool.controllers.warmpool.shrink import surplus
 
 

@@ -8,7 +8,7 @@ from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.warmpool.breaker import Attempt, Breaker
 from sandpool.controllers.warmpool.bucket import Bucket
 from sandpool.controllers.warmpool.hold import Hold
-from sandpool.controllers.warmpool.refill import Refill, Supply, refill, slow_start
+from sandpool.controllers.warmpool.scaling import Refill, Supply, refill, slow_start
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene

@@ -24,7 +24,7 @@ from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.breaker import Attempt
 from sandpool.controllers.warmpool.creation import new_member
-from sandpool.controllers.warmpool.refill import slow_start
+from sandpool.controllers.warmpool.scaling import slow_start
 from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
