@@ -149,7 +149,5 @@ async def test_a_workload_that_no_controller_runs_is_created_with_a_warning(serv
 @pytest.mark.parametrize("path", ["", "/namespaces/default/sandboxes", "/namespaces/default/sandboxes/a"])
 async def test_a_v1alpha1_client_is_told_which_version_is_served(server: ApiServer, path: str) -> None:
     request = ServerRequest("GET", f"/apis/agents.x-k8s.io/v1alpha1{path}", MASTER)
-    with pytest.raises(
-        NotFound, match=r"v1alpha1 is no longer served; use agents\.x-k8s\.io/v1beta1"
-    ):
+    with pytest.raises(NotFound, match=r"v1alpha1 is no longer served; use agents\.x-k8s\.io/v1beta1"):
         await server.handler.handle(request)
