@@ -15,7 +15,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import Forbidden
 from sandpool.kube.transport import Request, Transport, WatchEvent
 from sandpool.node.assembly import Node
-from sandpool.node.network.routed import Network
+from sandpool.node.network.routed import RoutedNetwork
 from tests.support.real_node import RealNode, real_node
 
 pytestmark = pytest.mark.isolation
@@ -77,10 +77,10 @@ async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkey
         await rig.node.stop()
         before = traces(rig)
 
-        def fail(self: Network) -> None:
+        def fail(self: RoutedNetwork) -> None:
             raise OSError("the port is taken")
 
-        monkeypatch.setattr(Network, "_dns_sockets", fail)
+        monkeypatch.setattr(RoutedNetwork, "_dns_sockets", fail)
         with pytest.raises(OSError, match="the port is taken"):
             await another(rig).start()
         assert traces(rig) == before
@@ -96,7 +96,7 @@ async def test_a_node_that_stopped_leaves_nothing_mounted_and_goes_on_with_what_
     async with real_node(tmp_path) as rig:
         name = await rig.create("sh", "-c", script, container={"volumeMounts": mounts}, spec={"volumes": volumes})
         await rig.says(name, "2\n")
-        assert _mounted(rig) == 2
+        assert _mounted(rig) == 3, "two volumes and the termination messages"
         await rig.node.stop()
         assert _mounted(rig) == 0
         rig.node = another(rig)

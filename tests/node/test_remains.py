@@ -24,7 +24,7 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
     """What there is on the machine of this node and its pods."""
     settings = rig.node.settings
     users = range(settings.first_host_user, settings.first_host_user + 1_000)
-    yard = NetworkNamespace(settings.directory / "network" / "switchyard")
+    yard = NetworkNamespace(settings.directory / "network" / "router")
     return Counter(
         {
             "processes": sum(1 for status in Path("/proc").glob("[0-9]*/status") if _user(status) in users),

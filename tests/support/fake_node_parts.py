@@ -87,7 +87,7 @@ class FakeVolumes:
     failure: Exception | None = None
     prepared: dict[str, Owner] = field(default_factory=dict)
 
-    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> FakePodVolumes:
+    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> FakePodVolumes:
         if self.failure is not None:
             raise self.failure
         self.prepared[pod["metadata"]["uid"]] = owner

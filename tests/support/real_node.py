@@ -21,7 +21,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client
 from sandpool.kube.errors import NotFound
-from sandpool.node.assembly import Node, NodeOptions
+from sandpool.node.assembly import VOLUME_SIZE, Node, NodeOptions
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.node.registration import RegistrationOptions
 from sandpool.node.runtimes.runtime import Container
@@ -175,7 +175,9 @@ class RealNode:
 
 
 @asynccontextmanager
-async def real_node(directory: Path, *, audit: AuditSink | None = None) -> AsyncIterator[RealNode]:
+async def real_node(
+    directory: Path, *, audit: AuditSink | None = None, volume_size: int = VOLUME_SIZE
+) -> AsyncIterator[RealNode]:
     """Raises AssertionError at the end if a pod's process, cgroup or file is left."""
     os.chmod(directory, 0o755)
     first = _FIRST_USER + os.getpid() % 1_000 * _USERS_EACH
@@ -189,6 +191,7 @@ async def real_node(directory: Path, *, audit: AuditSink | None = None) -> Async
         instance=f"-{os.getpid()}",
         first_host_user=first,
         host=host.path,
+        volume_size=volume_size,
     )
     node = Node(server.client(name="node"), SystemClock(), Random(), settings, logs=logs)
     try:

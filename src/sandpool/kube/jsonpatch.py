@@ -18,6 +18,8 @@ from sandpool.kube.sharing import same, shared
 
 _MAX_OPERATIONS = 10_000
 _MAX_COPIED_BYTES = 3 * 1024 * 1024
+# Every ``copy`` makes the next write copy its container again: with a large container that is quadratic.
+_MAX_REWRITTEN_MEMBERS = 10_000_000
 
 
 def json_patch(target: Any, operations: Sequence[Mapping[str, Any] | None] | None) -> Any:
@@ -67,6 +69,7 @@ class _Document:
         # not in here is shared with the caller, or with another place in the document, and must not be written to.
         self._own: dict[int, dict[str, Any] | list[Any]] = {}
         self._copied = 0
+        self._rewritten = 0
 
     def container(self, pointer: str, missing: str, *, write: bool = True) -> tuple[dict[str, Any] | list[Any], str]:
         """The container a pointer's last token is in, and that token. A reader gets it uncopied."""
@@ -89,6 +92,9 @@ class _Document:
     def _owned(self, value: Any) -> Any:
         if not isinstance(value, dict | list) or id(value) in self._own:
             return value
+        self._rewritten += len(value)
+        if self._rewritten > _MAX_REWRITTEN_MEMBERS:
+            raise PatchError("Unable to complete the patch, its copies rewrite too much of the object")
         copy = value.copy()
         self._own[id(copy)] = copy
         return copy

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
@@ -27,17 +27,17 @@ from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.manager import LogManager
 from sandpool.node.machine import read_machine
-from sandpool.node.network import routed as networks
+from sandpool.node.network import routed
 from sandpool.node.network.dns import name_servers
 from sandpool.node.network.informers import NetworkInformers
 from sandpool.node.network.isolated import IsolatedNetwork
 from sandpool.node.network.loopback import LoopbackNetwork
-from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check, choose
+from sandpool.node.network.pod_cidr import NoPodCidrAvailable, check_pod_cidr, choose_pod_cidr
 from sandpool.node.network.rootless import RootlessNetwork
 from sandpool.node.pod_access import NodePodAccess
 from sandpool.node.pods import interfaces
@@ -54,6 +54,7 @@ from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
 from sandpool.node.scheduling.scheduler import Scheduler
+from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
 
@@ -63,12 +64,17 @@ _log = logging.getLogger(__name__)
 _REFRESH: Final = 60.0
 # Which runtime runs pods that do not ask for one: the first of these that works.
 _PREFERRED: Final = ("bwrap", "crun")
+#: Bytes of an emptyDir that sets no sizeLimit. The file is sparse: only what is written takes up room.
+VOLUME_SIZE: Final = 10 << 30
 # What sandboxes lack that somebody else than root has made, by the type of the condition that says so.
 _WITHOUT_ROOT: Final = {
     "SandboxLimitsNotEnforced": "limits of CPU, memory and processes are not enforced: only root can set them",
     "SandboxUserShared": "all sandboxes are one user of this machine, the node's own: namespaces alone keep them apart",
 }
 _PLAIN: Final = "this node is not root and was told to run pods without isolation"
+# The type of the condition that says that volumes on disk have no size, and its message.
+_UNLIMITED: Final = "SandboxVolumesNotLimited"
+_UNLIMITED_WHY: Final = "sandboxes can use up the disk: sizes of volumes on disk are not enforced"
 # The type of the condition that says that a runtime is there which isolates nothing.
 _UNSAFE: Final = "SandboxesNotIsolated"
 
@@ -89,6 +95,7 @@ class NodeOptions:
     allow_host_paths: bool = False
     host: Path | None = None
     unsafe_processes: bool = False
+    volume_size: int = VOLUME_SIZE  # bytes of an emptyDir that sets no sizeLimit
     kubelet: kubelet.KubeletOptions | None = None  # None: whoever reaches into pods is in this process
 
 
@@ -131,7 +138,7 @@ class Node:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         self._ends.append(self._end_confinement)
-        self.runtimes = await self._runtimes()
+        self.runtimes = await self._with_volume_sizes(await self._runtimes())
         self._ends.append(self._end_work)
         self.network = await self._network()
         self._ends[-1:] = [lambda keep: self.network.stop(keep=keep), self._end_work]
@@ -148,8 +155,9 @@ class Node:
             self.clock,
             self.provisioner,
             host_paths=settings.allow_host_paths,
+            disk_size=settings.volume_size if _UNLIMITED not in self.runtimes.weaknesses else None,
         )
-        images = Images(
+        images = ImageResolver(
             settings.directory / "images",
             used=lambda: recorded_roots(self.agent.context.settings.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
@@ -172,6 +180,7 @@ class Node:
         if settings.kubelet is not None:
             await self._open_door(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
+        self._ends.append(self._end_volumes)
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
         await self.agent.start()
         self._begin(self._refresh(), "volumes that follow the API")
@@ -226,6 +235,10 @@ class Node:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.logs.close()
 
+    async def _end_volumes(self, keep: bool) -> None:
+        if not keep:
+            await self.volumes.close()
+
     async def _end_confinement(self, keep: bool) -> None:
         for runtime in self.runtimes.every.values():
             await runtime.close()
@@ -276,6 +289,14 @@ class Node:
             weaknesses[_UNSAFE] = WARNING
         return Runtimes(with_aliases(available), default, with_unsupported(available, unavailable), weaknesses, failed)
 
+    async def _with_volume_sizes(self, runtimes: Runtimes) -> Runtimes:
+        """Record as a weakness that volumes on disk cannot be given a size here."""
+        why = await asyncio.to_thread(disk.unavailable, self.settings.directory)
+        if not why:
+            return runtimes
+        _log.warning("%s: %s", _UNLIMITED_WHY, why)
+        return replace(runtimes, weaknesses={**runtimes.weaknesses, _UNLIMITED: f"{_UNLIMITED_WHY} ({why})"})
+
     @property
     def _is_unprivileged(self) -> bool:
         """Whether this node does with what any user may do."""
@@ -306,7 +327,7 @@ class Node:
             found.append(ProcessRuntime(cgroups, self.launcher, self.clock, directory=directory))
         return found
 
-    async def _network(self) -> networks.Network | IsolatedNetwork | LoopbackNetwork | RootlessNetwork:
+    async def _network(self) -> routed.RoutedNetwork | IsolatedNetwork | LoopbackNetwork | RootlessNetwork:
         settings = self.settings
         if self._is_unprivileged:
             place = settings.directory / "addresses"
@@ -320,13 +341,13 @@ class Node:
         chosen = settings.addresses
         try:
             if chosen is None:
-                chosen = await asyncio.to_thread(choose, settings.directory, settings.host)
+                chosen = await asyncio.to_thread(choose_pod_cidr, settings.directory, settings.host)
             else:
-                await asyncio.to_thread(check, chosen, settings.host, networks.interface(settings.instance))
+                await asyncio.to_thread(check_pod_cidr, chosen, settings.host, routed.uplink_name(settings.instance))
         except NoPodCidrAvailable as error:
-            return await self._alone(str(error))
-        connected = networks.Network(
-            networks.Settings(
+            return await self._isolated_network(str(error))
+        connected = routed.RoutedNetwork(
+            routed.RoutedNetworkOptions(
                 directory,
                 chosen,
                 settings.instance,
@@ -340,12 +361,12 @@ class Node:
         )
         try:
             await connected.start()
-        except networks.NetworkUnavailable as error:
-            return await self._alone(str(error))
-        around.tell(connected.enforcer)
+        except routed.NetworkUnavailable as error:
+            return await self._isolated_network(str(error))
+        around.report_labels(connected.enforcer)
         return connected
 
-    async def _alone(self, why: str) -> IsolatedNetwork:
+    async def _isolated_network(self, why: str) -> IsolatedNetwork:
         _log.warning("%s", why)
         lonely = IsolatedNetwork(self.settings.directory / "namespaces", why)
         await lonely.start()

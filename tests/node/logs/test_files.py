@@ -47,3 +47,10 @@ def test_the_run_before_is_kept_and_those_before_that_are_not(tmp_path: Path) ->
     assert names(tmp_path) == {"2.log", "3.log", "unrelated"}
     assert files_of(tmp_path, 2) == [tmp_path / "2.log"]
     assert files_of(tmp_path, 7) == [] == files_of(tmp_path / "none", 0)
+
+
+def test_only_the_node_can_read_log_files(tmp_path: Path) -> None:
+    directory = tmp_path / "logs"
+    LogFile(directory, 0).close()
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert (directory / "0.log").stat().st_mode & 0o777 == 0o600

@@ -7,7 +7,7 @@ import pytest
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.node.network.enforcer import Enforcer
-from sandpool.node.network.policy import OPEN, Endpoint
+from sandpool.node.network.policy import OPEN, PodEndpoint
 from sandpool.testing.clock import ManualClock
 
 
@@ -42,8 +42,8 @@ def enforcer(kernel: Kernel, clock: ManualClock) -> Enforcer:
     return Enforcer(kernel.run, Cache(lambda obj: obj), Cache(lambda obj: obj), clock)
 
 
-def endpoint(number: int) -> Endpoint:
-    return Endpoint("default", f"pod-{number}", f"10.0.0.{number}", {})
+def endpoint(number: int) -> PodEndpoint:
+    return PodEndpoint("default", f"pod-{number}", f"10.0.0.{number}", {})
 
 
 def policy(version: int) -> Object:

@@ -13,7 +13,7 @@ from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.informers import NetworkInformers
-from sandpool.node.network.policy import OPEN, Endpoint
+from sandpool.node.network.policy import OPEN, PodEndpoint
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.objects import new
 from sandpool.testing.waiting import until
@@ -28,11 +28,11 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
 
 
 @pytest_asyncio.fixture
-async def surroundings(client: Client) -> AsyncIterator[NetworkInformers]:
-    surroundings = NetworkInformers(client, SystemClock(), Random(1), "node")
-    running = asyncio.create_task(surroundings.run())
-    await surroundings.synced()
-    yield surroundings
+async def informers(client: Client) -> AsyncIterator[NetworkInformers]:
+    informers = NetworkInformers(client, SystemClock(), Random(1), "node")
+    running = asyncio.create_task(informers.run())
+    await informers.synced()
+    yield informers
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -47,26 +47,26 @@ async def pod(client: Client, name: str, address: str, **labels: str) -> Object:
     return made
 
 
-async def test_a_service_has_the_addresses_of_its_pods(client: Client, surroundings: NetworkInformers) -> None:
+async def test_a_service_has_the_addresses_of_its_pods(client: Client, informers: NetworkInformers) -> None:
     await pod(client, "one", "10.231.0.9", app="box")
     spec = {"selector": {"app": "box"}, "clusterIP": "None"}
     await client.create(SERVICE, new(SERVICE, "box", spec=spec), "default")
 
     async def known() -> list[str] | None:
-        return surroundings.resolve("box.default.svc.cluster.local.")
+        return informers.resolve("box.default.svc.cluster.local.")
 
     assert await until(known) == ["10.231.0.9"]
 
 
-async def test_policies_follow_the_labels_of_pods(client: Client, surroundings: NetworkInformers) -> None:
+async def test_policies_follow_the_labels_of_pods(client: Client, informers: NetworkInformers) -> None:
     async def run(script: str) -> None:
         scripts.append(script)
 
     scripts: list[str] = []
-    enforcer = Enforcer(run, surroundings.policies, surroundings.namespaces, SystemClock())
-    surroundings.tell(enforcer)
+    enforcer = Enforcer(run, informers.policies, informers.namespaces, SystemClock())
+    informers.report_labels(enforcer)
     made = await pod(client, "one", "10.231.0.9")
-    await enforcer.add(made["metadata"]["uid"], Endpoint("default", "one", "10.231.0.9", {}))
+    await enforcer.add(made["metadata"]["uid"], PodEndpoint("default", "one", "10.231.0.9", {}))
     spec = {"podSelector": {"matchLabels": {"app": "closed"}}, "policyTypes": ["Ingress"]}
     await client.create(NETWORK_POLICY, new(NETWORK_POLICY, "closed", spec=spec), "default")
 

@@ -41,7 +41,7 @@ def within(tmp_path: Path) -> Iterator[Within[object]]:
 def test_requests_that_are_sent_together_are_done_in_order(within: Within[str]) -> None:
     def work(link: Netlink) -> str:
         with Path("/proc/thread-self/ns/net").open("rb") as mine:
-            link.ask(
+            link.execute(
                 netlink.up(LOOPBACK),
                 netlink.veth("a", 70, "b", 71, mine.fileno()),
                 netlink.up(71),
@@ -66,19 +66,19 @@ def test_requests_that_are_sent_together_are_done_in_order(within: Within[str]) 
 def test_the_first_failure_is_told_and_the_rest_is_heard(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
         with pytest.raises(OSError) as failed:
-            link.ask(netlink.up(LOOPBACK), netlink.up(99), netlink.address(99, _ADDRESS), netlink.up(LOOPBACK))
+            link.execute(netlink.up(LOOPBACK), netlink.up(99), netlink.address(99, _ADDRESS), netlink.up(LOOPBACK))
         assert failed.value.errno == errno.ENODEV
         assert netlink.is_missing(failed.value)
-        link.ask(netlink.up(LOOPBACK))  # no answer of before is taken for this one's
+        link.execute(netlink.up(LOOPBACK))  # no answer of before is taken for this one's
 
     within(work)
 
 
 def test_what_is_there_is_not_made_again(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
-        link.ask(netlink.address(LOOPBACK, _ADDRESS))
+        link.execute(netlink.address(LOOPBACK, _ADDRESS))
         with pytest.raises(FileExistsError):
-            link.ask(netlink.address(LOOPBACK, _ADDRESS))
+            link.execute(netlink.address(LOOPBACK, _ADDRESS))
 
     within(work)
 
@@ -86,10 +86,10 @@ def test_what_is_there_is_not_made_again(within: Within[None]) -> None:
 def test_a_link_goes_with_its_other_end(within: Within[None]) -> None:
     def work(link: Netlink) -> None:
         with Path("/proc/thread-self/ns/net").open("rb") as mine:
-            link.ask(netlink.veth("a", 0, "b", 0, mine.fileno()), netlink.remove("b"))
+            link.execute(netlink.veth("a", 0, "b", 0, mine.fileno()), netlink.remove("b"))
         assert [name for _, name in socket.if_nameindex() if name in "ab"] == []
         with pytest.raises(OSError) as failed:
-            link.ask(netlink.remove("a"))
+            link.execute(netlink.remove("a"))
         assert netlink.is_missing(failed.value)
 
     within(work)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.node.network.pod_cidr import RANGES, NoPodCidrAvailable, check, choose
+from sandpool.node.network.pod_cidr import CANDIDATES, NoPodCidrAvailable, check_pod_cidr, choose_pod_cidr
 
 pytestmark = pytest.mark.isolation
 
@@ -27,29 +27,29 @@ def host(tmp_path: Path) -> Iterator[NetworkNamespace]:
 def test_the_first_that_is_free(tmp_path: Path, host: NetworkNamespace) -> None:
     host.call(lambda: ip("route", "add", "10.231.7.0/24", "dev", "lo"))
     host.call(lambda: ip("route", "add", "default", "dev", "lo"))
-    assert choose(tmp_path / "node", host.path) == RANGES[1]
+    assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[1]
 
 
 def test_a_choice_is_kept(tmp_path: Path, host: NetworkNamespace) -> None:
-    assert choose(tmp_path / "node", host.path) == RANGES[0]
-    host.call(lambda: ip("route", "add", str(RANGES[0]), "dev", "lo"))
-    assert choose(tmp_path / "node", host.path) == RANGES[0], "the route is our own"
-    assert choose(tmp_path / "other", host.path) == RANGES[1]
+    assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[0]
+    host.call(lambda: ip("route", "add", str(CANDIDATES[0]), "dev", "lo"))
+    assert choose_pod_cidr(tmp_path / "node", host.path) == CANDIDATES[0], "the route is our own"
+    assert choose_pod_cidr(tmp_path / "other", host.path) == CANDIDATES[1]
 
 
 def test_a_range_that_somebody_else_is_in(host: NetworkNamespace) -> None:
     wanted = IPv4Network("10.50.0.0/16")
     host.call(lambda: ip("route", "add", "10.0.0.0/8", "dev", "lo"))
-    check(wanted, host.path, "sandpool-1")
+    check_pod_cidr(wanted, host.path, "sandpool-1")
     host.call(lambda: ip("route", "add", "10.50.7.0/24", "dev", "lo"))
     with pytest.raises(
         NoPodCidrAvailable, match=r"reaches 10\.50\.7\.0/24 through lo; choose another range than 10\.50\.0\.0/16"
     ):
-        check(wanted, host.path, "sandpool-1")
-    check(wanted, host.path, "lo")
+        check_pod_cidr(wanted, host.path, "sandpool-1")
+    check_pod_cidr(wanted, host.path, "lo")
 
 
 def test_a_machine_that_uses_them_all_is_told_what_to_do(tmp_path: Path, host: NetworkNamespace) -> None:
     host.call(lambda: ip("route", "add", "10.0.0.0/8", "dev", "lo"))
     with pytest.raises(NoPodCidrAvailable, match="choose a range with --pod-cidr"):
-        choose(tmp_path / "node", host.path)
+        choose_pod_cidr(tmp_path / "node", host.path)

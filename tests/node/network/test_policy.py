@@ -10,12 +10,22 @@ from hypothesis import strategies as st
 
 from sandpool.api.resource import Object
 from sandpool.kube.selectors import LabelSelector
-from sandpool.node.network.policy import EGRESS, INGRESS, OPEN, Block, Compiler, Endpoint, Firewall, Port, Rule
+from sandpool.node.network.policy import (
+    EGRESS,
+    INGRESS,
+    OPEN,
+    Firewall,
+    IpBlock,
+    PodEndpoint,
+    PolicyCompiler,
+    Port,
+    Rule,
+)
 
 NAMESPACES = {"red": {"team": "red"}, "blue": {"team": "blue"}}
-WEB = Endpoint("red", "web", "10.0.0.10", {"app": "web"}, {"http": Port("tcp", 8080, 8080)})
-DB = Endpoint("red", "db", "10.0.0.11", {"app": "db"}, {"http": Port("tcp", 9090, 9090)})
-OTHER = Endpoint("blue", "web", "10.0.0.20", {"app": "web"})
+WEB = PodEndpoint("red", "web", "10.0.0.10", {"app": "web"}, {"http": Port("tcp", 8080, 8080)})
+DB = PodEndpoint("red", "db", "10.0.0.11", {"app": "db"}, {"http": Port("tcp", 9090, 9090)})
+OTHER = PodEndpoint("blue", "web", "10.0.0.20", {"app": "web"})
 PODS = (WEB, DB, OTHER)
 
 
@@ -48,20 +58,20 @@ def _matches(firewall: Firewall, rule: Rule, peer: str, port: int, protocol: str
         return False
     if rule.peer is None:
         return True
-    if isinstance(rule.peer, Block):
+    if isinstance(rule.peer, IpBlock):
         address = ip_address(peer)
-        return address in ip_network(rule.peer.cidr) and not any(address in ip_network(h) for h in rule.peer.holes)
+        return address in ip_network(rule.peer.cidr) and not any(address in ip_network(h) for h in rule.peer.exceptions)
     return peer in firewall.sets[rule.peer]
 
 
 def test_without_policies_everything_is_open() -> None:
-    firewall = Compiler([], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([], NAMESPACES).compile(PODS)
     assert set(firewall.ingress.values()) == set(firewall.egress.values()) == {OPEN}
     assert allows(firewall, WEB.address, OTHER.address, 80)
 
 
 def test_a_policy_without_rules_closes_its_directions_for_who_is_selected() -> None:
-    firewall = Compiler([policy({"matchLabels": {"app": "db"}}, types=[INGRESS])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({"matchLabels": {"app": "db"}}, types=[INGRESS])], NAMESPACES).compile(PODS)
     assert not allows(firewall, WEB.address, DB.address, 80)
     assert allows(firewall, DB.address, WEB.address, 80)
     assert allows(firewall, WEB.address, OTHER.address, 80)
@@ -72,7 +82,7 @@ def test_what_any_policy_allows_is_allowed() -> None:
     to_db = policy(
         {"matchLabels": {"app": "db"}}, ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}]
     )
-    firewall = Compiler([closed, to_db], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([closed, to_db], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, DB.address, 80)
     assert not allows(firewall, OTHER.address, DB.address, 80), "a pod selector alone is about the policy's namespace"
     assert not allows(firewall, DB.address, WEB.address, 80)
@@ -80,14 +90,14 @@ def test_what_any_policy_allows_is_allowed() -> None:
 
 def test_peers_in_other_namespaces_are_chosen_by_the_labels_of_both() -> None:
     peer = {"namespaceSelector": {"matchLabels": {"team": "blue"}}, "podSelector": {"matchLabels": {"app": "web"}}}
-    firewall = Compiler([policy({}, ingress=[{"from": [peer]}])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({}, ingress=[{"from": [peer]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, DB.address, 80)
     assert not allows(firewall, WEB.address, DB.address, 80)
 
 
 def test_blocks_have_holes() -> None:
     internet = {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "169.254.0.0/16"]}}
-    firewall = Compiler([policy({}, types=[EGRESS], egress=[{"to": [internet]}])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({}, types=[EGRESS], egress=[{"to": [internet]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, "192.0.2.7", 443)
     assert not allows(firewall, WEB.address, "169.254.169.254", 80)
     assert not allows(firewall, WEB.address, OTHER.address, 80)
@@ -95,7 +105,7 @@ def test_blocks_have_holes() -> None:
 
 def test_ports_are_numbers_ranges_or_whole_protocols() -> None:
     ports = [{"port": 80}, {"port": 100, "endPort": 200, "protocol": "TCP"}, {"protocol": "UDP"}]
-    firewall = Compiler([policy({}, types=[EGRESS], egress=[{"ports": ports}])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({}, types=[EGRESS], egress=[{"ports": ports}])], NAMESPACES).compile(PODS)
     assert allows(firewall, WEB.address, "192.0.2.7", 80)
     assert allows(firewall, WEB.address, "192.0.2.7", 150)
     assert not allows(firewall, WEB.address, "192.0.2.7", 201)
@@ -103,26 +113,26 @@ def test_ports_are_numbers_ranges_or_whole_protocols() -> None:
 
 
 def test_a_named_port_of_who_is_reached_is_its_own() -> None:
-    firewall = Compiler([policy({}, ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({}, ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
     assert allows(firewall, OTHER.address, WEB.address, 8080)
     assert not allows(firewall, OTHER.address, WEB.address, 9090)
     assert allows(firewall, OTHER.address, DB.address, 9090)
-    nameless = Compiler([policy({}, "blue", ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
+    nameless = PolicyCompiler([policy({}, "blue", ingress=[{"ports": [{"port": "http"}]}])], NAMESPACES).compile(PODS)
     assert not allows(nameless, WEB.address, OTHER.address, 8080)
 
 
 def test_a_named_port_of_a_peer_is_the_peers() -> None:
     rule = {"to": [{"podSelector": {}}], "ports": [{"port": "http"}]}
-    firewall = Compiler([policy({}, types=[EGRESS], egress=[rule])], NAMESPACES).compile(PODS)
+    firewall = PolicyCompiler([policy({}, types=[EGRESS], egress=[rule])], NAMESPACES).compile(PODS)
     assert allows(firewall, DB.address, WEB.address, 8080)
     assert not allows(firewall, DB.address, WEB.address, 9090)
     assert allows(firewall, WEB.address, DB.address, 9090)
 
 
 def test_pods_with_the_same_policies_share_a_chain() -> None:
-    many = [Endpoint("red", f"pod-{n}", f"10.0.1.{n}", {"app": "web"}) for n in range(50)]
+    many = [PodEndpoint("red", f"pod-{n}", f"10.0.1.{n}", {"app": "web"}) for n in range(50)]
     rules = [{"from": [{"podSelector": {"matchLabels": {"app": "router"}}}]}]
-    firewall = Compiler([policy({}, ingress=rules)], NAMESPACES).compile(many)
+    firewall = PolicyCompiler([policy({}, ingress=rules)], NAMESPACES).compile(many)
     assert len(firewall.chains) == len(firewall.sets) == len(set(firewall.ingress.values())) == 1
 
 
@@ -152,7 +162,7 @@ def test_the_tables_say_what_the_api_promises(
 ) -> None:
     namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
     endpoints, objects = _endpoints(pods), _objects(policies)
-    firewall = Compiler(objects, namespaces).compile(endpoints)
+    firewall = PolicyCompiler(objects, namespaces).compile(endpoints)
     for source in endpoints:
         for target in endpoints:
             for port, protocol in ((80, "tcp"), (85, "tcp"), (95, "tcp"), (95, "udp")):
@@ -170,29 +180,29 @@ def test_pods_that_come_and_go_leave_what_would_have_been_made_anew(
 ) -> None:
     namespaces = {"n0": {"a": "x"}, "n1": {"a": "y"}}
     endpoints, objects = _endpoints(pods), _objects(policies)
-    compiler = Compiler(objects, namespaces)
+    compiler = PolicyCompiler(objects, namespaces)
     for there in steps:
         some = [endpoint for number, endpoint in enumerate(endpoints) if number in there]
-        assert compiler.compile(some) == Compiler(objects, namespaces).compile(some)
+        assert compiler.compile(some) == PolicyCompiler(objects, namespaces).compile(some)
     # One that is another now, at the same address.
     changed = [replace(endpoints[0], labels={"a": "z"}, ports={}), *endpoints[1:]]
-    assert compiler.compile(changed) == Compiler(objects, namespaces).compile(changed)
+    assert compiler.compile(changed) == PolicyCompiler(objects, namespaces).compile(changed)
 
 
 def test_a_pod_more_is_the_work_of_one_pod() -> None:
     peer = {"podSelector": {"matchLabels": {"app": "web"}}}
     closed = policy({}, ingress=[{"from": [peer]}], types=[INGRESS, EGRESS])
-    many = [Endpoint("red", f"p{n}", f"10.1.{n // 200}.{n % 200}", {"app": "web", "n": str(n)}) for n in range(1000)]
-    compiler = Compiler([closed], NAMESPACES)
+    many = [PodEndpoint("red", f"p{n}", f"10.1.{n // 200}.{n % 200}", {"app": "web", "n": str(n)}) for n in range(1000)]
+    compiler = PolicyCompiler([closed], NAMESPACES)
     compiler.compile(many[:-1])
     with patch.object(LabelSelector, "matches", autospec=True, side_effect=LabelSelector.matches) as asked:
         assert len(compiler.compile(many).ingress) == 1000
     assert asked.call_count == 2, "whom the policy is about, and whom it lets in"
 
 
-def _endpoints(pods: list[tuple[str, dict[str, str], bool]]) -> list[Endpoint]:
+def _endpoints(pods: list[tuple[str, dict[str, str], bool]]) -> list[PodEndpoint]:
     return [
-        Endpoint(space, f"p{n}", f"10.0.0.{n + 1}", labels, {"web": Port("tcp", 80, 80)} if named else {})
+        PodEndpoint(space, f"p{n}", f"10.0.0.{n + 1}", labels, {"web": Port("tcp", 80, 80)} if named else {})
         for n, (space, labels, named) in enumerate(pods)
     ]
 
@@ -214,8 +224,8 @@ def _objects(policies: list[tuple[Any, ...]]) -> list[Object]:
 def _promised(
     policies: list[Object],
     namespaces: dict[str, dict[str, str]],
-    source: Endpoint,
-    target: Endpoint,
+    source: PodEndpoint,
+    target: PodEndpoint,
     port: int,
     protocol: str,
 ) -> bool:
@@ -224,7 +234,7 @@ def _promised(
     def fits(selector: Object | None, labels: Any) -> bool:
         return bool(((selector or {}).get("matchLabels") or {}).items() <= labels.items())
 
-    def is_peer(peer: Object, end: Endpoint, home: str) -> bool:
+    def is_peer(peer: Object, end: PodEndpoint, home: str) -> bool:
         if "ipBlock" in peer:
             block, address = peer["ipBlock"], ip_address(end.address)
             return address in ip_network(block["cidr"]) and all(
@@ -248,7 +258,7 @@ def _promised(
         last: int = wanted.get("endPort") or first
         return first <= port <= last
 
-    def direction(kind: str, subject: Endpoint, other: Endpoint) -> bool:
+    def direction(kind: str, subject: PodEndpoint, other: PodEndpoint) -> bool:
         mine = [
             each
             for each in policies

@@ -104,7 +104,7 @@ async def test_a_pod_whose_holder_was_killed_is_given_another(network: RootlessN
 
 async def test_an_address_that_could_not_be_used_is_given_back(network: RootlessNetwork, launcher: Launcher) -> None:
     launcher.fails = True
-    taken = network.addresses._taken.copy()
+    taken = network.addresses._allocated.copy()
     with pytest.raises(NetworkFailure, match="no"):
         await network.attach(POD)
-    assert network.addresses._taken == taken
+    assert network.addresses._allocated == taken

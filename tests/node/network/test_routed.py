@@ -24,7 +24,7 @@ from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import SystemClock
 from sandpool.node.network import links
 from sandpool.node.network.netns import NetworkNamespace
-from sandpool.node.network.routed import Network, NetworkUnavailable, Settings
+from sandpool.node.network.routed import NetworkUnavailable, RoutedNetwork, RoutedNetworkOptions
 from sandpool.testing.waiting import until
 
 pytestmark = pytest.mark.isolation
@@ -48,11 +48,11 @@ class Yard:
         for name in ("default", "other"):
             self.namespaces.record_write(named("Namespace", name, "", labels={"kubernetes.io/metadata.name": name}))
 
-    def new_network(self) -> Network:
-        settings = Settings(
+    def new_network(self) -> RoutedNetwork:
+        options = RoutedNetworkOptions(
             self.directory, host=self.host.path, instance="test", resolve=lambda name: ["192.0.2.9"], uid=os.geteuid()
         )
-        return Network(settings, self.policies, self.namespaces, SystemClock())
+        return RoutedNetwork(options, self.policies, self.namespaces, SystemClock())
 
     async def pod(self, name: str, **labels: str) -> NetworkNamespace:
         """Attach a pod that listens."""
@@ -188,9 +188,16 @@ async def test_the_default_policy_of_templates_reaches_no_private_address(yard: 
     world, _ = NetworkNamespace.make(yard.directory.parent / "world", lambda: None)
     try:
         connect_world(yard, world)
-        with closing(world.call(lambda: socket.create_server(("198.51.100.1", PORT)))):
-            assert yard.dial(one, "198.51.100.1") == OPEN
-        for private_address in (yard.address("two"), "192.168.7.7", "172.16.0.1", "169.254.169.254", "10.9.9.9"):
+        with closing(world.call(lambda: socket.create_server(("8.8.8.1", PORT)))):
+            assert yard.dial(one, "8.8.8.1") == OPEN
+        for private_address in (
+            yard.address("two"),
+            "192.168.7.7",
+            "172.16.0.1",
+            "169.254.169.254",
+            "10.9.9.9",
+            "100.64.0.1",
+        ):
             assert yard.dial(one, private_address) == REFUSED
     finally:
         world.remove()
@@ -275,7 +282,7 @@ async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, go, forget, steps = asyncio.Event(), threading.Event(), yard.network._forget, list[str]()
-    loop, make = asyncio.get_running_loop(), links.make_pod
+    loop, make = asyncio.get_running_loop(), links.make_pod_netns
 
     def made(*arguments: Any) -> None:
         loop.call_soon_threadsafe(begun.set)
@@ -287,7 +294,7 @@ async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
         forget(uid)
         steps.append("forgotten")
 
-    monkeypatch.setattr(links, "make_pod", made)
+    monkeypatch.setattr(links, "make_pod_netns", made)
     monkeypatch.setattr(yard.network, "_forget", forgotten)
     attaching = asyncio.create_task(yard.network.attach(pod("brief")))
     await begun.wait()
@@ -299,7 +306,7 @@ async def test_a_pod_that_is_given_up_while_it_is_connected_leaves_nothing(
         await attaching
     assert steps == ["made", "forgotten"]
     assert not any((yard.directory / "pods").glob("*"))
-    assert not yard.network.addresses._taken
+    assert not yard.network.addresses._allocated
 
 
 async def test_a_machine_without_nft_says_so(
@@ -328,7 +335,7 @@ async def test_a_policy_that_nft_refuses_is_a_weakness_of_the_node_until_it_is_i
     yard.policies.record_write({**named("NetworkPolicy", "closed", "default"), "spec": closed})
     await refused.wait()
     assert yard.dial(one, yard.address("two")) == OPEN, "what was in force is"
-    message = "network policies are not in force as they are written: nft: no"
+    message = "network policies are not enforced as written: nft: no"
     assert yard.network.weaknesses == {"NetworkPoliciesNotEnforced": message}
 
     async def in_force() -> bool:
@@ -362,15 +369,15 @@ def udp(address: str) -> socket.socket:
 
 
 def connect_world(yard: Yard, world: NetworkNamespace) -> None:
-    """A wire from the node to somewhere public. (The addresses are of those reserved for documentation.)"""
+    """Link the node to a public address. (The namespace is isolated; no packet leaves the machine.)"""
     with world.path.open() as handle:
         make = f"ip link add world type veth peer name eth0 netns /proc/{os.getpid()}/fd/{handle.fileno()}"
         yard.host.call(
             lambda: subprocess.run(
-                f"{make} && ip addr add 198.51.100.2/24 dev world && ip link set world up", shell=True, check=True
+                f"{make} && ip addr add 8.8.8.2/24 dev world && ip link set world up", shell=True, check=True
             )
         )
-    inside = "ip addr add 198.51.100.1/24 dev eth0 && ip link set eth0 up"
+    inside = "ip addr add 8.8.8.1/24 dev eth0 && ip link set eth0 up"
     world.call(lambda: subprocess.run(inside, shell=True, check=True))
 
 
@@ -403,4 +410,4 @@ async def test_a_pod_that_could_not_be_disconnected_is_when_it_is_tried_again(
     await yard.network.detach(uid)
     assert await yard.network.attached() == set()
     assert not any((yard.directory / "pods").iterdir())
-    assert not yard.network.addresses._taken
+    assert not yard.network.addresses._allocated

@@ -11,7 +11,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import TemplateView
 from sandpool.controllers.template.network_policy import network_policy_spec
 from sandpool.node.network import ruleset
-from sandpool.node.network.policy import Block, Compiler, Endpoint
+from sandpool.node.network.policy import IpBlock, PodEndpoint, PolicyCompiler
 from sandpool.node.network.special_ranges import egress_exceptions, without_overlaps
 from sandpool.testing.objects import new
 
@@ -32,7 +32,7 @@ IPV6_REGISTRY = (
 )  # fmt: skip
 PUBLIC = ("1.1.1.1", "8.8.8.8", "9.255.255.255", "100.63.255.255", "100.128.0.0", "126.255.255.255", "223.255.255.255")
 PUBLIC_V6 = ("2001:4860:4860::8888", "2606:4700::1111", "2a00::1")
-POD = Endpoint("default", "pod", "10.231.0.8", {"agents.x-k8s.io/sandbox-template-ref-hash": "any"})
+POD = PodEndpoint("default", "pod", "10.231.0.8", {"agents.x-k8s.io/sandbox-template-ref-hash": "any"})
 
 
 def default_policy() -> Object:
@@ -40,17 +40,17 @@ def default_policy() -> Object:
     return network_policy_spec(TemplateView.from_object(template))
 
 
-def default_egress() -> dict[str, Block]:
+def default_egress() -> dict[str, IpBlock]:
     """The blocks that the node enforces for the default policy, by CIDR."""
     spec = default_policy()
     policy = {"metadata": {"namespace": "default", "name": "policy"}, "spec": {**spec, "podSelector": {}}}
-    firewall = Compiler([policy], {"default": {}}).compile([POD])
+    firewall = PolicyCompiler([policy], {"default": {}}).compile([POD])
     rules = firewall.chains[firewall.egress[POD.address]]
-    return {rule.peer.cidr: rule.peer for rule in rules if isinstance(rule.peer, Block)}
+    return {rule.peer.cidr: rule.peer for rule in rules if isinstance(rule.peer, IpBlock)}
 
 
-def is_allowed(block: Block, address: str) -> bool:
-    return not any(ip_address(address) in ip_network(hole) for hole in block.holes)
+def is_allowed(block: IpBlock, address: str) -> bool:
+    return not any(ip_address(address) in ip_network(hole) for hole in block.exceptions)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_default_egress_excepts_every_special_purpose_range(cidr: str, special: 
     block, network = default_egress()[cidr], ip_network(special)
     for address in (network.network_address, network.broadcast_address):
         assert not is_allowed(block, str(address))
-    assert any(network.subnet_of(ip_network(hole)) for hole in block.holes)  # type: ignore[arg-type]
+    assert any(network.subnet_of(ip_network(hole)) for hole in block.exceptions)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("cidr", "addresses"), [("0.0.0.0/0", PUBLIC), ("::/0", PUBLIC_V6)])
@@ -101,9 +101,9 @@ def test_a_template_allows_a_special_range_with_a_rule_of_its_own() -> None:
     spec = default_policy()
     spec["egress"] = [*spec["egress"], {"to": [{"ipBlock": {"cidr": "100.64.7.0/24"}}]}]
     policy = {"metadata": {"namespace": "default", "name": "policy"}, "spec": {**spec, "podSelector": {}}}
-    firewall = Compiler([policy], {"default": {}}).compile([POD])
+    firewall = PolicyCompiler([policy], {"default": {}}).compile([POD])
     rules = firewall.chains[firewall.egress[POD.address]]
-    blocks = [rule.peer for rule in rules if isinstance(rule.peer, Block)]
+    blocks = [rule.peer for rule in rules if isinstance(rule.peer, IpBlock)]
     assert [block.cidr for block in blocks if block.cidr.startswith("100.") and is_allowed(block, "100.64.7.7")]
 
 
@@ -112,9 +112,9 @@ def test_ingress_blocks_keep_their_exceptions() -> None:
     rules = [{"from": [{"ipBlock": {"cidr": "0.0.0.0/0", "except": private}}]}]
     spec = {"podSelector": {}, "policyTypes": ["Ingress"], "ingress": rules}
     policy = {"metadata": {"namespace": "default", "name": "policy"}, "spec": spec}
-    firewall = Compiler([policy], {"default": {}}).compile([POD])
+    firewall = PolicyCompiler([policy], {"default": {}}).compile([POD])
     (rule,) = firewall.chains[firewall.ingress[POD.address]]
-    assert rule.peer == Block("0.0.0.0/0", tuple(private))
+    assert rule.peer == IpBlock("0.0.0.0/0", tuple(private))
 
 
 def test_overlapping_exceptions_are_merged_for_nft() -> None:
@@ -122,8 +122,8 @@ def test_overlapping_exceptions_are_merged_for_nft() -> None:
     block = {"cidr": "0.0.0.0/0", "except": ["10.0.0.0/8", "10.1.0.0/16", "11.0.0.0/8"]}
     spec = {"podSelector": {}, "policyTypes": ["Egress"], "egress": [{"to": [{"ipBlock": block}]}]}
     policy = {"metadata": {"namespace": "default", "name": "policy"}, "spec": spec}
-    firewall = Compiler([policy], {"default": {}}).compile([POD])
-    assert "ip daddr != { 10.0.0.0/7 }" in ruleset.whole(firewall, "table", "uplink")
+    firewall = PolicyCompiler([policy], {"default": {}}).compile([POD])
+    assert "ip daddr != { 10.0.0.0/7 }" in ruleset.full_script(firewall, "table", "uplink")
 
 
 def test_merged_ranges_cover_what_they_were_merged_from() -> None:

@@ -25,11 +25,11 @@ class Seats(UnroutedNetwork[str]):
         with self._new_address() as address:
             if broken:
                 raise OSError("broken")
-            self._places[uid] = str(address)
+            self._attached[uid] = str(address)
             (self.directory / uid).touch()
 
     async def detach(self, uid: str) -> None:
-        del self._places[uid]
+        del self._attached[uid]
         (self.directory / uid).unlink()
 
 
@@ -49,10 +49,10 @@ def test_an_address_is_taken_by_who_has_a_place(tmp_path: Path) -> None:
     for _ in range(20):
         with pytest.raises(OSError, match="broken"):
             seats.sit("a", broken=True)
-    with pytest.raises(NetworkFailure, match="could not be given its place in the network"):
+    with pytest.raises(NetworkFailure, match="cannot set up the pod"):
         for number in range(20):
             seats.sit(str(number))
-    assert len(seats._places) > 1
+    assert len(seats._attached) > 1
 
 
 async def test_a_namespace_that_could_not_be_made_takes_no_address(
@@ -62,9 +62,9 @@ async def test_a_namespace_that_could_not_be_made_takes_no_address(
         raise OSError("no more namespaces")
 
     network = IsolatedNetwork(tmp_path / "network", "")
-    taken = network.addresses._taken.copy()
+    taken = network.addresses._allocated.copy()
     monkeypatch.setattr(NetworkNamespace, "make", fail)
     with pytest.raises(NetworkFailure, match="no more namespaces"):
         await network.attach(POD)
-    assert network.addresses._taken == taken
+    assert network.addresses._allocated == taken
     assert await network.attached() == set()

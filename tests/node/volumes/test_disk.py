@@ -3,7 +3,6 @@ from __future__ import annotations
 import errno
 import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -59,9 +58,18 @@ def test_nothing_of_it_is_left(make: Callable[[Path, int], None], target: Path) 
     assert [path.name for path in target.parent.iterdir()] == ["volume"]
 
 
-def test_a_machine_without_the_tools_says_so(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_tools_are_named(target: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert disk.unavailable(tmp_path) == ""
     monkeypatch.setattr(shutil, "which", lambda name, path: None)
-    for make in (partial(disk.make, target, SIZE), partial(disk.make_in_memory, target, SIZE)):
-        with pytest.raises(VolumeFailure, match="is not installed, so a volume cannot be given a size"):
-            make()
+    missing = "mkfs.ext4 is not installed, so a volume cannot be given a size"
+    with pytest.raises(VolumeFailure, match=missing):
+        disk.make(target, SIZE)
+    assert disk.unavailable(tmp_path) == missing
     monkeypatch.undo()
+    assert traces(tmp_path) == []
+
+
+def test_an_image_that_mkfs_did_not_finish_is_made_again(target: Path) -> None:
+    (target.parent / f".{target.name}.disk").write_bytes(b"not a file system")
+    disk.make(target, SIZE)
+    assert disk.is_mounted(target)

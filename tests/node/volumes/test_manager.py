@@ -11,7 +11,7 @@ from sandpool.api.kinds import CONFIG_MAP, PERSISTENT_VOLUME, PERSISTENT_VOLUME_
 from sandpool.api.resource import Object
 from sandpool.kube.client import Client, MergePatch
 from sandpool.node.pods.downward import PodPlacement
-from sandpool.node.pods.interfaces import Owner, VolumeFailure
+from sandpool.node.pods.interfaces import MESSAGE_ROOM, MESSAGES, Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.testing.clock import ManualClock
@@ -241,3 +241,59 @@ async def test_an_empty_directory_with_a_size(volumes: VolumeManager, tmp_path: 
         assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= size
     await volumes.release("1", tmp_path / "pod")
     assert mounted(tmp_path) == mounts
+
+
+@pytest.fixture
+def limited(client: Client, tmp_path: Path, clock: ManualClock, usage: Usage) -> VolumeManager:
+    return VolumeManager(client, tmp_path / "volumes", PodPlacement("node"), {}, clock, usage, disk_size=8 << 20)
+
+
+@pytest.mark.isolation
+async def test_an_empty_directory_without_a_size_gets_the_default(limited: VolumeManager, tmp_path: Path) -> None:
+    mounts = mounted(tmp_path)
+    await limited.prepare(pod({"name": "disk", "emptyDir": {}}), tmp_path / "pod", ME)
+    path = tmp_path / "pod/volumes/disk"
+    assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= 8 << 20
+    messages = tmp_path / "pod" / MESSAGES
+    assert os.statvfs(messages).f_blocks * os.statvfs(messages).f_frsize == MESSAGE_ROOM
+    await limited.release("1", tmp_path / "pod", keep=True)
+    assert mounted(tmp_path) == mounts
+
+
+@pytest.mark.isolation
+async def test_a_simulated_pod_mounts_nothing(limited: VolumeManager, tmp_path: Path) -> None:
+    mounts = mounted(tmp_path)
+    await limited.prepare(pod({"name": "disk", "emptyDir": {}}), tmp_path / "pod", ME, simulated=True)
+    assert mounted(tmp_path) == mounts
+
+
+@pytest.mark.isolation
+async def test_a_claim_has_the_size_it_asked_for_and_keeps_its_data(
+    limited: VolumeManager, client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "volumes/pv"
+    path.mkdir(parents=True)
+    await TestPersistent().make(client, path)
+    mounts = mounted(tmp_path)
+    await limited.prepare(pod(TestPersistent.CLAIMED), tmp_path / "pod", ME)
+    assert os.statvfs(path).f_blocks * os.statvfs(path).f_frsize <= 1 << 30
+    (path / "file").write_text("kept")
+    await limited.release("1", tmp_path / "pod")
+    assert mounted(tmp_path) == mounts
+    await limited.prepare(pod(TestPersistent.CLAIMED, uid="2"), tmp_path / "two", ME)
+    assert (path / "file").read_text() == "kept"
+    await limited.release("2", tmp_path / "two")
+    assert mounted(tmp_path) == mounts
+
+
+@pytest.mark.isolation
+async def test_data_of_a_claim_from_before_it_had_a_size_stays_visible(
+    limited: VolumeManager, client: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "volumes/pv"
+    path.mkdir(parents=True)
+    (path / "file").write_text("kept")
+    await TestPersistent().make(client, path)
+    await limited.prepare(pod(TestPersistent.CLAIMED), tmp_path / "pod", ME)
+    assert (path / "file").read_text() == "kept"
+    await limited.release("1", tmp_path / "pod")

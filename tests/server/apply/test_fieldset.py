@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sandpool.server.apply import fieldset
-from sandpool.server.apply.fieldset import EMPTY, FieldSet, InvalidFieldsV1, Path, decode, of
+from sandpool.server.apply.caches import BUDGET, CACHES, OVERHEAD
+from sandpool.server.apply.fieldset import EMPTY, FieldSet, InvalidFieldsV1, Path, decode, make, of
 
 ELEMENTS = st.sampled_from(["f:a", "f:b", "f:c", 'k:{"name":"x"}', 'v:"x"', "v:1", "i:0"])
 PATHS = st.lists(ELEMENTS, min_size=1, max_size=4).map(tuple)
@@ -117,16 +118,24 @@ def test_decoding(encoded: dict[str, Any], expected: FieldSet) -> None:
 
 
 @pytest.mark.parametrize("encoded", [[], "x", {"a": {}}, {"f:a": []}, {"f:a": {"spec": {}}}, {"k:1": {}}])
-def test_decoding_what_is_no_set(encoded: Any) -> None:
+def test_decode_refuses_what_is_not_a_field_set(encoded: Any) -> None:
     with pytest.raises(InvalidFieldsV1):
         decode(encoded)
 
 
-def test_sets_nobody_uses_go_away() -> None:
+def test_unused_sets_are_freed() -> None:
     made = of(("f:never-used-elsewhere", "f:again"))
     assert any("f:never-used-elsewhere" in each.children for each in fieldset._interned.values())
     del made
-    for memory in (fieldset._union, fieldset._difference):
-        memory.cache_clear()
+    CACHES.clear()
     gc.collect()
     assert not any("f:never-used-elsewhere" in each.children for each in fieldset._interned.values())
+
+
+def test_small_changes_of_a_large_set_do_not_fill_memory() -> None:
+    """Patches that each add one key to an object of many keys make a new large set each time."""
+    large = make([f"f:{number}" for number in range(20_000)], {})
+    for number in range(60):
+        assert (large | of((f"f:new-{number}",))).fields
+    gc.collect()
+    assert sum(len(each.members) for each in fieldset._interned.values()) * OVERHEAD < 1.1 * BUDGET

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, POD, SANDBOX
+from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, POD, SANDBOX
 from sandpool.kube.client import ApplyPatch, Client, JsonPatch, MergePatch, Patch, StrategicPatch
-from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, UnsupportedMediaType
+from sandpool.kube.errors import ApiError, BadRequest, Conflict, Invalid, NotFound, TooLarge, UnsupportedMediaType
 from sandpool.kube.transport import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, Request
 from sandpool.server.api_server import ApiServer
 from sandpool.server.builtin import built_in_resources
@@ -97,3 +97,39 @@ async def test_keys_that_stand_twice_in_a_patch_are_refused_or_told(client: Clie
         await client.transport.request(strict)
     answer = await client.transport.request(Request("PATCH", path, {}, body, MERGE_PATCH))
     assert answer["data"] == {"k": "2"}
+
+
+def _growing_patches() -> list[Patch]:
+    entry = {"name": "A", "value": "x" * 2_000_000}
+    env = "/spec/template/spec/containers/0/env"
+    applied = deployment("a", env=[{**entry, "name": "B"}])
+    return [
+        JsonPatch([{"op": "copy", "from": f"{env}/0", "path": f"{env}/-"}]),
+        MergePatch(
+            {"spec": {"template": {"spec": {"containers": [{"name": "main", "image": "i", "env": [entry] * 2}]}}}}
+        ),
+        StrategicPatch(
+            {"spec": {"template": {"spec": {"containers": [{"name": "main", "env": [{**entry, "name": "B"}]}]}}}}
+        ),
+        ApplyPatch(applied),
+    ]
+
+
+def deployment(name: str, env: list[Any]) -> Any:
+    pods = {"containers": [{"name": "main", "image": "i", "env": env}]}
+    spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pods}}
+    return new(DEPLOYMENT, name, spec=spec)
+
+
+@pytest.mark.parametrize("patch", _growing_patches(), ids=lambda patch: type(patch).__name__)
+async def test_no_patch_grows_an_object_beyond_the_limit_of_a_request(
+    server: ApiServer, client: Client, patch: Patch
+) -> None:
+    entry = {"name": "A", "value": "x" * 2_000_000}
+    created = await client.create(DEPLOYMENT, deployment("a", env=[entry]), "default")
+    before = server.store.revision
+    with pytest.raises(TooLarge, match="limit is 3145728"):
+        await client.patch(DEPLOYMENT, "a", patch, "default", force=isinstance(patch, ApplyPatch))
+    assert server.store.revision == before
+    assert await client.get(DEPLOYMENT, "a", "default") == created
+    await client.delete(DEPLOYMENT, "a", "default")

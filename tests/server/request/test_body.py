@@ -161,11 +161,28 @@ def bomb(form: str) -> bytes:
     return "\n".join(lines).encode()
 
 
+def alias_bomb(text: bytes) -> bytes:
+    """36 KB that stand for 30 GB: a long text, and a million aliases of it."""
+    thousand = b"[" + b"*a," * 1_000 + b"]"
+    return b"a: &a " + text + b"\nb: &b " + thousand + b"\nc: [" + b"*b," * 900 + b"]"
+
+
+def merge_bomb() -> bytes:
+    """36 KB with merge keys that copy a million members."""
+    members = b",".join(b"k%d: 1" % number for number in range(2_000))
+    return b"a: &a {" + members + b"}\nb: [" + b"{<<: *a}," * 500 + b"]"
+
+
 @pytest.mark.parametrize(
     "data",
     [
         pytest.param(bomb("[{}]"), id="aliases"),
         pytest.param(bomb("{{<<: [{}]}}"), id="merge keys"),
+        pytest.param(alias_bomb(b"x" * 30_000), id="aliases of one long string"),
+        pytest.param(alias_bomb(b"{" + b"k" * 30_000 + b": 1}"), id="aliases of one long key"),
+        pytest.param(alias_bomb("\u00e9".encode() * 15_000), id="aliases of a long string that is not ASCII"),
+        pytest.param(b"a: &a [" + b"1," * 12_000 + b"]\nb: [" + b"*a," * 3_000 + b"]", id="aliases of one long list"),
+        pytest.param(merge_bomb(), id="merges of one large mapping"),
         pytest.param(b"&a [*a]", id="a list in itself"),
         pytest.param(b"&a {<<: *a}", id="a mapping merged into itself"),
         pytest.param(b"[" * 1_000_000, id="flow nesting, which once ended the process"),
@@ -178,6 +195,20 @@ def test_bombs_are_refused_before_they_explode(data: bytes) -> None:
     with pytest.raises(BadRequest):
         decode_yaml(data)
     assert time.process_time() - begun < 2.0
+
+
+def test_aliases_that_expand_to_less_than_a_body_are_decoded() -> None:
+    value = decode_yaml(b"a: &a " + b"x" * 1_000 + b"\nb: [" + b"*a," * 3_000 + b"]").value
+    assert value["b"] == ["x" * 1_000] * 3_000
+
+
+def test_long_paths_of_duplicate_keys_are_not_all_listed() -> None:
+    """75,000 duplicates below a key of 1.5 MB would be 110 GB of paths."""
+    pairs = b",".join(b'"%d":1,"%d":2' % (number, number) for number in range(75_000))
+    body = decode_json(b'{"%s":{%s}}' % (b"x" * 1_500_000, pairs))
+    assert body.duplicates == ()
+    assert len(decode_json(b'{"x":{%s}}' % pairs).duplicates) == 100
+    assert len(decode_yaml(b"{x: {" + b"a: 1," * 2_000 + b"}}").duplicates) == 100
 
 
 def test_as_much_nesting_as_can_be_encoded_is_fine() -> None:

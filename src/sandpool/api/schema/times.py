@@ -32,6 +32,7 @@ _ELEMENTS: Final = tuple(
         ("05", r"\d\d"),
     )
 )
+_LONGEST: Final = 256
 _FRACTION: Final = re.compile(r"[.,]\d+", re.ASCII)
 _SIX_DIGITS: Final = re.compile(r"[.,]\d{6}", re.ASCII)
 _ZONE: Final = re.compile(r"Z|[+-]\d\d:\d\d", re.ASCII)
@@ -51,6 +52,8 @@ def read_micro_time(text: str) -> str:
 
 
 def _read(text: str, canonical: re.Pattern[str], layout: str, precision: str) -> str:
+    if len(text) > _LONGEST:  # never a time, and results are cached by their text
+        raise Undecodable(f"parsing time {quoted(text[:_LONGEST])}: text too long")
     fields, offset = _parse(text, layout)
     try:
         moment = datetime.datetime(*fields, tzinfo=datetime.UTC) - datetime.timedelta(minutes=offset)

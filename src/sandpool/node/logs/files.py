@@ -46,7 +46,9 @@ class LogFile:
         return self.directory / f"{self.run}.log"
 
     def _open(self) -> None:
-        self._file = self._path.open("ab")
+        # Only the node reads them: containers write secrets to their output.
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        self._file = os.fdopen(os.open(self._path, flags, 0o600), "ab")
         self._size = self._file.tell()
         if self._size:
             self._end_line()

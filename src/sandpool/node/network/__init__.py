@@ -1,1 +1,4 @@
-"""Every pod its own network: a namespace, an address, a firewall and names."""
+"""Pod networking: a network namespace, an address, a firewall and DNS for every pod.
+
+``routed`` is the full network. ``isolated``, ``rootless`` and ``loopback`` stand in where privileges are missing.
+"""

@@ -1,7 +1,7 @@
-"""Which addresses of a network are taken.
+"""Allocation of pod addresses from a network.
 
-An address that was given back is used again as late as possible: somebody may still hold a connection, a DNS answer or
-a route to it, and must not end up in a stranger's sandbox.
+A released address is reused as late as possible: a client may still hold a connection, a DNS answer or a route to it,
+and must not end up in the sandbox of a stranger.
 """
 
 from __future__ import annotations
@@ -11,43 +11,43 @@ from ipaddress import IPv4Address, IPv4Network
 
 
 class NoAddressAvailable(Exception):
-    """Every address of the network is taken."""
+    """Every address of the network is allocated."""
 
 
-class Addresses:
-    """The addresses of ``network``, less the first ``reserved`` and the last one, which are for the node itself."""
+class AddressPool:
+    """The addresses of ``network`` without the first ``reserved`` and the last one, which are the node's own."""
 
     def __init__(self, network: IPv4Network, reserved: int = 8) -> None:
         self.network = network
-        self._next = int(network.network_address) + reserved  # never given out so far: this one and those behind it
+        self._next = int(network.network_address) + reserved  # from here on no address was ever allocated
         self._end = int(network.broadcast_address)
-        self._taken: set[int] = set()
-        self._returned: OrderedDict[int, None] = OrderedDict()  # longest unused first; all of them before _next
+        self._allocated: set[int] = set()
+        self._released: OrderedDict[int, None] = OrderedDict()  # the longest unused first; all lower than _next
 
-    def take(self) -> IPv4Address:
+    def allocate(self) -> IPv4Address:
         while self._next < self._end:
             address = self._next
             self._next += 1
-            if address not in self._taken:  # else it was kept
-                return self._given(address)
-        if not self._returned:
+            if address not in self._allocated:  # otherwise it was reserved
+                return self._mark_allocated(address)
+        if not self._released:
             raise NoAddressAvailable(f"all addresses of {self.network} are in use; choose a larger network for pods")
-        return self._given(self._returned.popitem(last=False)[0])
+        return self._mark_allocated(self._released.popitem(last=False)[0])
 
-    def keep(self, address: IPv4Address) -> None:
-        """Take this one: a pod from before a restart has it."""
+    def reserve(self, address: IPv4Address) -> None:
+        """Allocate this address: a pod from before a restart has it."""
         if address not in self.network:
             raise ValueError(f"{address} is not in {self.network}")
-        self._returned.pop(int(address), None)
-        self._taken.add(int(address))
+        self._released.pop(int(address), None)
+        self._allocated.add(int(address))
 
-    def give_back(self, address: IPv4Address) -> None:
+    def release(self, address: IPv4Address) -> None:
         number = int(address)
-        if number in self._taken:
-            self._taken.remove(number)
+        if number in self._allocated:
+            self._allocated.remove(number)
             if number < self._next:
-                self._returned[number] = None
+                self._released[number] = None
 
-    def _given(self, address: int) -> IPv4Address:
-        self._taken.add(address)
+    def _mark_allocated(self, address: int) -> IPv4Address:
+        self._allocated.add(address)
         return IPv4Address(address)

@@ -1,7 +1,7 @@
-"""What names mean inside a sandbox: Services and the pods behind them, as cluster DNS has them.
+"""Cluster DNS names: Services and the pods behind them.
 
-A Service's name is the addresses of its ready pods. There are no virtual addresses here that something would have to
-forward from; a client that resolves the name is at the pod at once, for headless Services and others alike.
+The name of a Service resolves to the addresses of its ready pods, for headless Services and others alike. There are no
+virtual addresses that need forwarding: a client connects to the pod directly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ DOMAIN: Final = "cluster.local"
 
 @dataclass(frozen=True, slots=True)
 class DnsPod:
-    """``hostname`` and ``subdomain`` are of the pod's spec."""
+    """``hostname`` and ``subdomain`` are those of the pod's spec."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class DnsService:
 
 
 class OutsideClusterDomain(Exception):
-    """The name is not in the cluster's domain: somebody else may know it."""
+    """The name is not in the cluster's domain: a name server outside may know it."""
 
 
 def search_domains(namespace: str) -> list[str]:
@@ -43,16 +43,19 @@ def search_domains(namespace: str) -> list[str]:
 
 
 def resolve(name: str, find: Callable[[str, str], DnsService | None], pods: Iterable[DnsPod]) -> list[str] | None:
-    """The addresses of a name; None if there is no such name, which differs from a name without addresses. ``find``
-    is given the namespace and the name of a Service."""
-    match _inside(name):
+    """Return the addresses of a name; None if the name does not exist, which differs from a name without addresses.
+
+    ``find`` looks up a Service by namespace and name. Raises ``OutsideClusterDomain``."""
+    match _labels_in_domain(name):
         case [service, namespace, "svc"]:
             return _addresses(find(namespace, service), pods)
         case [host, service, namespace, "svc"]:
-            behind = _behind(find(namespace, service), pods)
-            if behind is None:
+            selected = _pods_of(find(namespace, service), pods)
+            if selected is None:
                 return None
-            named = [pod.address for pod in behind if host in (_hostname(pod, service), pod.address.replace(".", "-"))]
+            named = [
+                pod.address for pod in selected if host in (_hostname(pod, service), pod.address.replace(".", "-"))
+            ]
             return named or None
         case [dashed, namespace, "pod"]:
             address = dashed.replace("-", ".")
@@ -61,7 +64,7 @@ def resolve(name: str, find: Callable[[str, str], DnsService | None], pods: Iter
             return None
 
 
-def _inside(name: str) -> list[str]:
+def _labels_in_domain(name: str) -> list[str]:
     lowered = name.lower().rstrip(".")
     if lowered != DOMAIN and not lowered.endswith(f".{DOMAIN}"):
         raise OutsideClusterDomain(name)
@@ -69,11 +72,11 @@ def _inside(name: str) -> list[str]:
 
 
 def _addresses(service: DnsService | None, pods: Iterable[DnsPod]) -> list[str] | None:
-    behind = _behind(service, pods)
-    return None if behind is None else [pod.address for pod in behind]
+    selected = _pods_of(service, pods)
+    return None if selected is None else [pod.address for pod in selected]
 
 
-def _behind(service: DnsService | None, pods: Iterable[DnsPod]) -> list[DnsPod] | None:
+def _pods_of(service: DnsService | None, pods: Iterable[DnsPod]) -> list[DnsPod] | None:
     if service is None:
         return None
     if not service.selector:
@@ -88,5 +91,5 @@ def _behind(service: DnsService | None, pods: Iterable[DnsPod]) -> list[DnsPod] 
 
 
 def _hostname(pod: DnsPod, service: str) -> str:
-    """A pod has a name of its own below a Service if its spec says so."""
+    """The pod's own name below a Service, if its spec has that Service as subdomain."""
     return pod.hostname if pod.subdomain == service else ""

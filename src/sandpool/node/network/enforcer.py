@@ -1,8 +1,8 @@
-"""Keeps the firewall of a node's pods what NetworkPolicies say.
+"""Keeps the firewall of a node's pods in line with the NetworkPolicies.
 
-However many things change at once, they are enforced together, and whoever needs a change to be in force before going
-on (a pod must not start with an open network) waits for ``enforce``. A change that nobody waits for and that cannot be
-enforced is tried again and again, and ``failure`` says why until it is in force.
+Changes that arrive together are enforced together. A caller that needs a change in force before it goes on (a pod must
+not start with an open network) awaits ``enforce``. Changes of policies, namespaces and labels are enforced in the
+background and retried with back-off; ``failure`` gives the reason until they are in force.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.selectors import LabelSelector
 from sandpool.node.network import ruleset
 from sandpool.node.network.links import UPLINK
-from sandpool.node.network.policy import NOTHING, Compiler, Endpoint, Firewall, selectors
+from sandpool.node.network.policy import EMPTY_FIREWALL, Firewall, PodEndpoint, PolicyCompiler, selectors
 
 _log = logging.getLogger(__name__)
 
 TABLE: Final = "sandpool"
-# Before what could not be enforced is tried again, in seconds; the pause doubles.
-_PAUSE: Final = 1.0
-_LONGEST_PAUSE: Final = 60.0
+# Seconds between retries; the delay doubles.
+_RETRY_DELAY: Final = 1.0
+_MAX_RETRY_DELAY: Final = 60.0
 
-#: Gives nft a script to carry out in the switchyard; fails if nft does.
+#: Runs an nft script in the router namespace. Raises ``OSError`` if nft fails.
 Run = Callable[[str], Awaitable[None]]
-#: The labels a pod has now, by UID and key; None if it is not known.
+#: Returns the current labels of a pod, by UID and key; None if the pod is unknown.
 LabelsOf = Callable[[str, Key], Mapping[str, str] | None]
 
 
@@ -44,32 +44,32 @@ class Enforcer:
         self.clock = clock
         self.policies = policies
         self.namespaces = namespaces
-        self.labels_of: LabelsOf = _unknown  # what ``relabel`` is told changes of
-        self._endpoints: dict[str, Endpoint] = {}  # by UID of the pod
-        self._enforced: Firewall | None = None  # None: not known; everything is to be written
-        self._changes = 0  # announced so far
-        self._in_force = 0  # of those
+        self.labels_of: LabelsOf = _unknown  # the informer that reports label changes to ``relabel``
+        self._endpoints: dict[str, PodEndpoint] = {}  # by pod UID
+        self._enforced: Firewall | None = None  # None: unknown, so the next script replaces the whole table
+        self._changes = 0  # requested so far
+        self._in_force = 0  # how many of them are in force
         self._lock = asyncio.Lock()
-        self._selectors: tuple[LabelSelector, ...] | None = None  # of the policies; None: look again
-        self._compiler: Compiler | None = None  # likewise
+        self._selectors: tuple[LabelSelector, ...] | None = None  # of all policies; None after a change of a policy
+        self._compiler: PolicyCompiler | None = None  # likewise
         self._catching_up: asyncio.Task[None] | None = None
-        self.failure = ""  # why what is in force is not what policies say; empty if it is, or will be at once
+        self.failure = ""  # why the firewall is not what the policies say; empty if it is, or the update is under way
         policies.subscribe(self._changed)
         namespaces.subscribe(self._changed, on_change_of=_labels)
 
     @property
     def enforced(self) -> Firewall:
-        """What is in force, as far as is known."""
-        return self._enforced or NOTHING
+        """The firewall in force; empty if unknown."""
+        return self._enforced or EMPTY_FIREWALL
 
     @property
     def behind(self) -> int:
-        """How many changes are not in force yet."""
+        """The number of changes that are not in force yet."""
         return self._changes - self._in_force
 
-    async def add(self, uid: str, endpoint: Endpoint) -> None:
-        """Returns when the policies that hold for the pod are in force."""
-        # Labels that have changed while the pod was being connected were told when we did not know it yet.
+    async def add(self, uid: str, endpoint: PodEndpoint) -> None:
+        """Add a pod. Returns when its policies are in force."""
+        # A label change while the pod was being connected was reported before the pod was known here.
         labels = self.labels_of(uid, Key(endpoint.namespace, endpoint.name))
         self._endpoints[uid] = endpoint if labels is None else replace(endpoint, labels=labels)
         await self.enforce()
@@ -79,31 +79,31 @@ class Enforcer:
             await self.enforce()
 
     def relabel(self, uid: str, labels: dict[str, str]) -> None:
-        """The pod's labels are others now, and with them perhaps its policies."""
+        """Apply new labels of a pod, in the background if they change which policies select it."""
         endpoint = self._endpoints.get(uid)
         if endpoint is None or endpoint.labels == labels:
             return
         self._endpoints[uid] = replace(endpoint, labels=labels)
-        # A claim changes labels that no policy asks for, and in a burst there are hundreds.
+        # An adoption changes labels that no policy selects by, and a burst of claims has hundreds of adoptions.
         if any(selector.matches(endpoint.labels) != selector.matches(labels) for selector in self._choices()):
             self._catch_up()
 
     async def enforce(self) -> None:
-        """Returns when all that has changed before the call is in force. Raises ``OSError`` if that cannot be done."""
+        """Return when every change made before the call is in force. Raises ``OSError`` if nft fails."""
         self._changes += 1
         wanted = self._changes
         async with self._lock:
             if self._in_force >= wanted:
-                return  # somebody else's turn has covered it
+                return  # the update of another caller has covered it
             covered = self._changes
             if self._compiler is None:
-                self._compiler = Compiler(self.policies, self._namespace_labels())
+                self._compiler = PolicyCompiler(self.policies, self._namespace_labels())
             firewall = self._compiler.compile(self._endpoints.values())
             before, self._enforced = self._enforced, None
             try:
                 if before is None:
-                    await self.run(ruleset.whole(firewall, TABLE, UPLINK))
-                elif script := ruleset.change(before, firewall, TABLE, UPLINK):
+                    await self.run(ruleset.full_script(firewall, TABLE, UPLINK))
+                elif script := ruleset.update_script(before, firewall, TABLE, UPLINK):
                     await self.run(script)
             except OSError as error:
                 self.failure = str(error)
@@ -115,7 +115,7 @@ class Enforcer:
             self._catching_up.cancel()
             await asyncio.gather(self._catching_up, return_exceptions=True)
         self._endpoints.clear()
-        self._enforced = NOTHING
+        self._enforced = EMPTY_FIREWALL
 
     def _changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         self._selectors = self._compiler = None
@@ -128,22 +128,22 @@ class Enforcer:
 
     def _catch_up(self) -> None:
         if not self._in_force:
-            return  # nothing was ever in force: whoever begins writes everything there is then
+            return  # before the first ``enforce``, which writes everything
         self._changes += 1
         if self._catching_up is None or self._catching_up.done():
             self._catching_up = asyncio.create_task(self._until_in_force(), name="network policies")
 
     async def _until_in_force(self) -> None:
-        pause = _PAUSE
+        delay = _RETRY_DELAY
         while self._in_force < self._changes:
             try:
                 await self.enforce()
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody else would try again
-                # What was in force stays so until then.
+            except Exception as error:  # noqa: BLE001 - no other task would retry
+                # The rules in force stay in force until then.
                 self.failure = str(error) or type(error).__name__
-                _log.error("network policies could not be enforced: %s", error, exc_info=not isinstance(error, OSError))
-                await self.clock.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                _log.error("cannot enforce network policies: %s", error, exc_info=not isinstance(error, OSError))
+                await self.clock.sleep(delay)
+                delay = min(delay * 2, _MAX_RETRY_DELAY)
 
     def _namespace_labels(self) -> dict[str, dict[str, str]]:
         return {each["metadata"]["name"]: _labels(each) for each in self.namespaces}

@@ -1,4 +1,4 @@
-"""What a node's network must know of the API: policies, namespaces, and who has which name."""
+"""Informers of the pod network: NetworkPolicies, namespaces, Services and pods."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandpool.node.network.enforcer import Enforcer
 
 
 class NetworkInformers:
-    """Keeps the caches a network reads. ``run`` is to be started as a task; ``synced`` waits until all is known."""
+    """The caches that a pod network reads. Run ``run`` as a task; ``synced`` waits for the first lists."""
 
     def __init__(self, client: Client, clock: Clock, random: Random, node: str) -> None:
         self.policies: Cache[Object] = Cache(_restrictions, name="network policies")
@@ -43,8 +43,8 @@ class NetworkInformers:
         for reflector in self._reflectors:
             await reflector.synced.wait()
 
-    def tell(self, enforcer: Enforcer) -> None:
-        """Have policies follow the labels of pods: a claim may change them."""
+    def report_labels(self, enforcer: Enforcer) -> None:
+        """Report label changes of pods to the enforcer: an adoption by a claim changes labels."""
 
         def changed(key: Key, old: tuple[str, DnsPod] | None, new: tuple[str, DnsPod] | None) -> None:
             if new is not None:
@@ -58,7 +58,7 @@ class NetworkInformers:
         return dict(pod[1].labels) if pod is not None and pod[0] == uid else None
 
     def resolve(self, name: str) -> list[str] | None:
-        """The addresses of a name of the cluster."""
+        """Resolve a DNS name of the cluster, as ``cluster_dns.resolve`` does."""
         pods = (pod for _, pod in self.pods if pod.address)
         return resolve(name, lambda namespace, service: self.services.get(Key(namespace, service)), pods)
 
@@ -87,7 +87,7 @@ def _service(service: Object) -> DnsService:
 
 
 def _pod(pod: Object) -> tuple[str, DnsPod]:
-    """With its UID."""
+    """Return the UID and the DNS view of a pod."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     ready = find_condition(status.get("conditions") or [], READY)
     named = DnsPod(

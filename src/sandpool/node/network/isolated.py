@@ -1,8 +1,8 @@
-"""The network of pods on a machine that does not let us make a better one: everybody alone.
+"""Pod network of a machine on which routing between pods cannot be set up: every pod is isolated.
 
-Each pod has a namespace with nothing but a loopback interface in it, and an address on that. Nobody reaches it and it
-reaches nobody, so no policy is ever broken; the node alone can go in, for probes, commands and the router. What is
-missing is said in the conditions of the node.
+A pod has a namespace with a loopback interface and an address on it. It reaches no other pod and no other pod reaches
+it, so no NetworkPolicy is ever broken. Only the node enters the namespace, for probes, commands and the router. A node
+condition reports what is missing.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from sandpool.node.pods.interfaces import Attachment
 
 
 class IsolatedNetwork(UnroutedNetwork[tuple[IPv4Address, NetworkNamespace]]):
-    """``why`` is what kept us from more. Namespaces are kept under ``directory``, named by UID and address."""
+    """``reason`` is why there is no routed network. Namespaces are in ``directory``, named by pod UID and address."""
 
-    def __init__(self, directory: Path, why: str) -> None:
-        super().__init__(directory, LOOPBACK, {ISOLATED: f"sandboxes have no network: {why}"})
+    def __init__(self, directory: Path, reason: str) -> None:
+        super().__init__(directory, LOOPBACK, {ISOLATED: f"sandboxes have no network: {reason}"})
 
     async def start(self) -> None:
         for path in self.directory.iterdir() if self.directory.exists() else ():
             uid, _, text = path.name.rpartition("_")
             namespace = NetworkNamespace(path)
             if uid and namespace.exists:
-                self.addresses.keep(IPv4Address(text))
-                self._places[uid] = IPv4Address(text), namespace
+                self.addresses.reserve(IPv4Address(text))
+                self._attached[uid] = IPv4Address(text), namespace
             else:
                 namespace.remove()
 
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
-        if uid not in self._places:
+        if uid not in self._attached:
             with self._new_address() as address:
                 path = self.directory / f"{uid}_{address}"
                 try:
                     namespace, _ = await asyncio.to_thread(NetworkNamespace.make, path, set_up_loopback)
                 except OSError as error:
                     raise refused(error) from error
-            self._places[uid] = address, namespace
-        address, namespace = self._places[uid]
+            self._attached[uid] = address, namespace
+        address, namespace = self._attached[uid]
         return Attachment(namespace.path, (str(address),))
 
     async def detach(self, uid: str) -> None:
-        place = self._places.pop(uid, None)
-        if place is not None:
-            await asyncio.to_thread(place[1].remove)
-            self.addresses.give_back(place[0])
+        attached = self._attached.pop(uid, None)
+        if attached is not None:
+            await asyncio.to_thread(attached[1].remove)
+            self.addresses.release(attached[0])
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
-        place = self._places.get(uid)
-        if place is None:
+        attached = self._attached.get(uid)
+        if attached is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        return await connect_inside(place[1], (host or str(place[0]), port))
+        return await connect_inside(attached[1], (host or str(attached[0]), port))

@@ -1,9 +1,8 @@
-"""The network of pods that are not isolated, without privileges: every pod has an address of the host's loopback
-interface, if it keeps to it.
+"""Pod network of the process runtime without root: every pod has an address on the host's loopback interface.
 
-Nothing is enforced. A pod reaches whatever the user of the node reaches, and everybody on this machine reaches the pod;
-policies mean nothing. Only the address is a pod's own, so that several can listen on the same port, provided they ask
-for that address (``status.podIP``) and not for all. The conditions of the node say so.
+Nothing is enforced. A pod reaches whatever the node's user reaches, every process of the machine reaches the pod, and
+NetworkPolicies have no effect. Only the address is the pod's own: several pods can listen on the same port if they bind
+to their address (``status.podIP``) and not to all addresses. A node condition reports this.
 """
 
 from __future__ import annotations
@@ -19,45 +18,45 @@ from sandpool.api.resource import Object
 from sandpool.node.network.unrouted import THIS_HOST, UnroutedNetwork
 from sandpool.node.pods.interfaces import Attachment
 
-#: The type of the condition that says so.
+#: The type of the node condition.
 SHARED: Final = "SandboxNetworkShared"
 
 
 class LoopbackNetwork(UnroutedNetwork[IPv4Address]):
-    """Who has which address is kept under ``directory``, whose name also decides which addresses these are: several
+    """``directory`` has a file per pod with its address. Its path also selects the range of addresses, because several
     nodes may run on one machine."""
 
     def __init__(self, directory: Path) -> None:
         number = 64 + zlib.crc32(str(directory).encode()) % 128
-        why = "sandboxes share the network of this machine, and NetworkPolicies are not enforced"
-        super().__init__(directory, IPv4Network(f"127.{number}.0.0/16"), {SHARED: why})
+        message = "sandboxes share the network of this machine, and NetworkPolicies are not enforced"
+        super().__init__(directory, IPv4Network(f"127.{number}.0.0/16"), {SHARED: message})
 
     async def start(self) -> None:
         self.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         for path in self.directory.iterdir():
             uid, _, text = path.name.rpartition("_")
-            self._places[uid] = address = IPv4Address(text)
-            self.addresses.keep(address)
+            self._attached[uid] = address = IPv4Address(text)
+            self.addresses.reserve(address)
 
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
-        if uid not in self._places:
+        if uid not in self._attached:
             with self._new_address() as address:
-                self._place(uid, address).touch()
-            self._places[uid] = address
-        return Attachment(None, (str(self._places[uid]),))
+                self._record(uid, address).touch()
+            self._attached[uid] = address
+        return Attachment(None, (str(self._attached[uid]),))
 
     async def detach(self, uid: str) -> None:
-        address = self._places.pop(uid, None)
+        address = self._attached.pop(uid, None)
         if address is not None:
-            self._place(uid, address).unlink(missing_ok=True)
-            self.addresses.give_back(address)
+            self._record(uid, address).unlink(missing_ok=True)
+            self.addresses.release(address)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
-        address = self._places.get(uid)
+        address = self._attached.get(uid)
         if address is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        # What is the loopback interface to a pod elsewhere is the host's here, with the services of others on it.
+        # The pod's loopback interface is the host's here, on which other programs listen.
         target = str(address) if host in ("", "localhost", THIS_HOST) else host
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         connection.setblocking(False)
@@ -68,5 +67,5 @@ class LoopbackNetwork(UnroutedNetwork[IPv4Address]):
             raise
         return connection
 
-    def _place(self, uid: str, address: IPv4Address) -> Path:
+    def _record(self, uid: str, address: IPv4Address) -> Path:
         return self.directory / f"{uid}_{address}"

@@ -1,7 +1,7 @@
-"""The network of pods for a node that is not root: everybody alone, in namespaces that processes hold.
+"""Pod network of a node without root: an isolated network namespace per pod, held by a process.
 
-Without privileges a namespace cannot be bound to a file, so a process stays in it that does nothing else; it is found
-again by what was written down of it. To connect to a pod somebody has to go in, which the launcher does.
+Without privileges a namespace cannot be bound to a file. A process that does nothing else holds it, and a file records
+that process for the next agent. To connect to a pod, the launcher enters the namespace.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from sandpool.node.pods.interfaces import Attachment
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
 
-class _Place(NamedTuple):
-    """Where a pod is: an address, and a process that holds the namespaces. That may have been killed, and its PID may
-    be somebody else's by now, in whose network the pod has no business; so it is known by when it began, too."""
+class _HeldNamespaces(NamedTuple):
+    """A pod's address and the process that holds its namespaces.
+
+    The holder may have been killed and its PID reused by a process in another network, so the start time identifies it,
+    too."""
 
     address: IPv4Address
     holder: int
@@ -43,8 +45,8 @@ class _Place(NamedTuple):
         return Path(f"/proc/{self.holder}/ns/net")
 
 
-class RootlessNetwork(UnroutedNetwork[_Place]):
-    """Who holds which pod's namespaces is kept under ``directory``."""
+class RootlessNetwork(UnroutedNetwork[_HeldNamespaces]):
+    """``directory`` has a file per pod that records the holder of its namespaces."""
 
     def __init__(self, directory: Path, launcher: LauncherClient) -> None:
         super().__init__(directory, LOOPBACK, {ISOLATED: "sandboxes have no network: only root can connect them"})
@@ -55,39 +57,39 @@ class RootlessNetwork(UnroutedNetwork[_Place]):
         for path in self.directory.iterdir():
             with suppress(ValueError, OSError):
                 address, pid, since = json.loads(path.read_text())
-                place = _Place(IPv4Address(address), pid, since)
-                if place.is_held:
-                    self.addresses.keep(place.address)
-                    self._places[path.name] = place
+                held = _HeldNamespaces(IPv4Address(address), pid, since)
+                if held.is_held:
+                    self.addresses.reserve(held.address)
+                    self._attached[path.name] = held
                     continue
             path.unlink()
 
     async def attach(self, pod: Object) -> Attachment:
         uid: str = pod["metadata"]["uid"]
-        place = self._places.get(uid)
-        if place is None or not place.is_held:
-            found = await self._new_place(uid) if place is None else await self._held(uid, place.address)
-            place = self._places[uid] = found
-        return Attachment(place.namespace, (str(place.address),))
+        held = self._attached.get(uid)
+        if held is None or not held.is_held:
+            found = await self._hold_new(uid) if held is None else await self._held(uid, held.address)
+            held = self._attached[uid] = found
+        return Attachment(held.namespace, (str(held.address),))
 
     async def detach(self, uid: str) -> None:
-        place = self._places.pop(uid, None)
-        if place is not None:
-            if place.is_held:
+        held = self._attached.pop(uid, None)
+        if held is not None:
+            if held.is_held:
                 with suppress(ProcessLookupError):
-                    os.kill(place.holder, signal.SIGKILL)
+                    os.kill(held.holder, signal.SIGKILL)
             (self.directory / uid).unlink(missing_ok=True)
-            self.addresses.give_back(place.address)
+            self.addresses.release(held.address)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
-        place = self._places.get(uid)
-        if place is None or not place.is_held:
+        held = self._attached.get(uid)
+        if held is None or not held.is_held:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            order = DialRequest(str(place.namespace), host or str(place.address), port, [theirs.fileno()] * 3, b"")
+            request = DialRequest(str(held.namespace), host or str(held.address), port, [theirs.fileno()] * 3, b"")
             try:
-                child = await self.launcher.launch(order)
+                child = await self.launcher.launch(request)
             except RuntimeFailure as error:
                 raise ConnectionRefusedError(str(error)) from error
             child.close()
@@ -95,21 +97,21 @@ class RootlessNetwork(UnroutedNetwork[_Place]):
             await readable(ours.fileno())
             _, descriptors = receive(ours, 1)
         if not descriptors:
-            raise ConnectionRefusedError(f"nobody listens on port {port} of pod {uid}")
+            raise ConnectionRefusedError(f"no process listens on port {port} of pod {uid}")
         connection = socket.socket(fileno=descriptors[0])
         connection.setblocking(False)
         return connection
 
-    async def _new_place(self, uid: str) -> _Place:
+    async def _hold_new(self, uid: str) -> _HeldNamespaces:
         with self._new_address() as address:
             return await self._held(uid, address)
 
-    async def _held(self, uid: str, address: IPv4Address) -> _Place:
+    async def _held(self, uid: str, address: IPv4Address) -> _HeldNamespaces:
         try:
             holder = await self._hold(uid, address)
         except RuntimeFailure as error:
             raise refused(error) from error
-        return _Place(address, holder, start_time(holder))
+        return _HeldNamespaces(address, holder, start_time(holder))
 
     async def _hold(self, uid: str, address: IPv4Address) -> int:
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)

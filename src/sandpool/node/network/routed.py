@@ -1,10 +1,10 @@
-"""The network of a node's pods: attach one before its first container, detach it after its last.
+"""The routed pod network: attach a pod before its first container, detach it after its last.
 
-On disk there is a directory per pod with its address and its namespace, and the switchyard's namespace. A new process
-finds them there and goes on; the firewall is written anew, which changes nothing for who is connected.
+On disk there is a directory per pod with its address and namespace, and the router namespace. The next agent finds them
+there and continues; it rewrites the firewall, which does not interrupt connections.
 
-Work on links and namespaces waits for the kernel, so it is done in threads. One of them lives in the switchyard; the
-others are made for one namespace each (see ``namespaces``).
+Work on links and namespaces waits for the kernel, so it is done in threads. One thread stays in the router namespace;
+others are made for one namespace each (see ``netns``).
 """
 
 from __future__ import annotations
@@ -26,34 +26,36 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
 from sandpool.engine.clock import Clock
 from sandpool.node.network import links, ruleset
-from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
+from sandpool.node.network.address_pool import AddressPool, NoAddressAvailable
 from sandpool.node.network.dns import DnsServer, ResolveName, ServerAddress
 from sandpool.node.network.enforcer import Enforcer
 from sandpool.node.network.netns import NetworkNamespace, connect_inside
-from sandpool.node.network.pod_cidr import RANGES
-from sandpool.node.network.policy import Endpoint, Port
+from sandpool.node.network.pod_cidr import CANDIDATES
+from sandpool.node.network.policy import PodEndpoint, Port
 from sandpool.node.pods.interfaces import Attachment, NetworkFailure
 
 T = TypeVar("T")
 
-_SWITCHYARD: Final = "switchyard"
+_ROUTER_NETNS: Final = "router"
+# The name that earlier versions gave it. Their pods keep their network when the agent is upgraded.
+_FORMER_ROUTER_NETNS: Final = "switchyard"
 _PODS: Final = "pods"
 _ADDRESS: Final = "address"
 _NAMESPACE: Final = "namespace"
 _FORWARDING: Final = "forwarding-before"
-# The type of the condition that says that the firewall is not what policies say.
+# The type of the node condition for a firewall that is not what the policies say.
 _NOT_ENFORCED: Final = "NetworkPoliciesNotEnforced"
-#: Pods that are connected at once. The kernel does most of it under one lock.
-_AT_ONCE: Final = 4
+# Pods connected concurrently. The kernel does most of the work under one lock.
+_CONCURRENCY: Final = 4
 
 
 class NetworkUnavailable(Exception):
-    """This machine does not let us make networks; the message says what is missing."""
+    """A routed network cannot be set up on this machine; the message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a pod is."""
+class _PodLink:
+    """A connected pod."""
 
     address: IPv4Address
     namespace: Path
@@ -63,44 +65,48 @@ class _Place:
         return Attachment(self.namespace, (str(self.address),))
 
 
-def interface(instance: str) -> str:
-    """The name of the machine's link to pods; names of links are no longer than this."""
+def uplink_name(instance: str) -> str:
+    """The name of the machine's link to pods, cut to the maximum length of an interface name."""
     return f"sandpool{instance}"[:15]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """``instance`` tells several nodes on one machine apart. ``host`` is the namespace of the node, if not ours."""
+class RoutedNetworkOptions:
+    """``instance`` tells several nodes on one machine apart. ``host`` is the node's network namespace, if it is not
+    that of this process."""
 
     directory: Path
-    pods: IPv4Network = RANGES[0]
+    pods: IPv4Network = CANDIDATES[0]
     instance: str = ""
-    uid: int = 0  # whose processes on the node may connect to pods
+    uid: int = 0  # the user on the node that may connect to pods
     host: Path | None = None
-    resolve: ResolveName | None = None  # names for pods; None: no DNS of our own
+    resolve: ResolveName | None = None  # cluster names; None: no DNS server
     name_servers: tuple[ServerAddress, ...] = ()
 
     @property
-    def plan(self) -> links.Plan:
-        return links.Plan(self.pods, interface(self.instance))
+    def plan(self) -> links.AddressPlan:
+        return links.AddressPlan(self.pods, uplink_name(self.instance))
 
     @property
     def table(self) -> str:
         return f"sandpool_node{self.instance}"
 
 
-class Network:
-    def __init__(self, settings: Settings, policies: Cache[Object], namespaces: Cache[Object], clock: Clock) -> None:
-        self.settings = settings
-        self.plan = settings.plan
-        self.addresses = Addresses(settings.pods)
+class RoutedNetwork:
+    def __init__(
+        self, options: RoutedNetworkOptions, policies: Cache[Object], namespaces: Cache[Object], clock: Clock
+    ) -> None:
+        self.options = options
+        self.plan = options.plan
+        self.addresses = AddressPool(options.pods)
         self.enforcer = Enforcer(self._filter, policies, namespaces, clock)
-        self.dns = None if settings.resolve is None else DnsServer(settings.resolve, settings.name_servers)
-        self._switchyard = NetworkNamespace(settings.directory / _SWITCHYARD)
-        self._inside: ThreadPoolExecutor | None = None  # the thread in the switchyard
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="network")
-        self._board: links.RouterLinks | None = None
-        self._places: dict[str, _Place] = {}  # of pods, by UID
+        self.dns = None if options.resolve is None else DnsServer(options.resolve, options.name_servers)
+        former = NetworkNamespace(options.directory / _FORMER_ROUTER_NETNS)
+        self._router_netns = former if former.exists else NetworkNamespace(options.directory / _ROUTER_NETNS)
+        self._router_thread: ThreadPoolExecutor | None = None  # in the router namespace
+        self._threads = ThreadPoolExecutor(_CONCURRENCY, thread_name_prefix="network")
+        self._router_links: links.RouterLinks | None = None
+        self._pods: dict[str, _PodLink] = {}  # by UID
 
     @property
     def nameservers(self) -> tuple[str, ...]:
@@ -108,16 +114,16 @@ class Network:
 
     @property
     def host_addresses(self) -> tuple[str, ...]:
-        """As pods see the node, if they do."""
+        """The node's addresses as pods see them."""
         return (str(self.plan.node),)
 
     @property
     def weaknesses(self) -> dict[str, str]:
         failure = self.enforcer.failure
-        return {_NOT_ENFORCED: f"network policies are not in force as they are written: {failure}"} if failure else {}
+        return {_NOT_ENFORCED: f"network policies are not enforced as written: {failure}"} if failure else {}
 
     async def start(self) -> None:
-        """Find what an earlier process has left, or begin anew. Pods that were attached still are."""
+        """Adopt the network of an earlier agent, or set up a new one. Attached pods stay attached."""
         try:
             await self._threaded(self._open)
         except OSError as error:
@@ -128,95 +134,95 @@ class Network:
             self._adopt()
             await self.enforcer.enforce()
             if self.dns is not None:
-                await self.dns.start(*await self._in_switchyard(self._dns_sockets))
+                await self.dns.start(*await self._in_router_netns(self._dns_sockets))
         except BaseException:
-            await self.stop(keep=bool(self._places))
+            await self.stop(keep=bool(self._pods))
             raise
 
     async def stop(self, *, keep: bool = False) -> None:
-        """Release everything of this process; unless ``keep``, of the machine too."""
+        """Release what this process holds and, unless ``keep``, remove the network from the machine."""
         if self.dns is not None:
             await self.dns.stop()
         if not keep:
-            for uid in list(self._places):
+            for uid in list(self._pods):
                 await self.detach(uid)
         await self.enforcer.close()
-        if self._board is not None:
-            self._board.close()
-        if self._inside is not None:
-            self._inside.shutdown()
+        if self._router_links is not None:
+            self._router_links.close()
+        if self._router_thread is not None:
+            self._router_thread.shutdown()
         if not keep:
             await self._threaded(self._close)
         self._threads.shutdown()
 
     async def attached(self) -> set[str]:
-        return set(self._places)
+        return set(self._pods)
 
     async def attach(self, pod: Object) -> Attachment:
-        """Returns when the pod has its namespace and its policies are in force. Done again it does nothing."""
+        """Connect a pod. Returns when it has its namespace and its policies are in force. Idempotent."""
         uid: str = pod["metadata"]["uid"]
         try:
-            place = self._places.get(uid) or await self._connect(uid)
-            await self.enforcer.add(uid, endpoint_of(pod, place.address))
+            link = self._pods.get(uid) or await self._connect(uid)
+            await self.enforcer.add(uid, pod_endpoint(pod, link.address))
         except (OSError, NoAddressAvailable) as error:
-            raise NetworkFailure(f"the pod could not be connected: {error}") from error
-        return place.attachment
+            raise NetworkFailure(f"cannot connect the pod: {error}") from error
+        return link.attachment
 
     async def detach(self, uid: str) -> None:
-        """The pod's processes must have ended: who is still inside keeps the namespace, without any wire. What fails
-        can be done again."""
-        place = self._places.get(uid)
-        if place is None:
+        """Disconnect a pod. Can be repeated if it fails. A process that is still inside keeps the namespace alive,
+        without a link."""
+        link = self._pods.get(uid)
+        if link is None:
             return
-        await self._threaded(lambda: self._require_board().disconnect(place.address))
+        await self._threaded(lambda: self._require_router_links().disconnect(link.address))
         await self.enforcer.remove(uid)
         await self._threaded(lambda: self._forget(uid))
-        if self._places.pop(uid, None) is not None:
-            self.addresses.give_back(place.address)
+        if self._pods.pop(uid, None) is not None:
+            self.addresses.release(link.address)
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
-        """From within the pod, so its loopback can be reached too and no policy is in the way."""
-        place = self._places.get(uid)
-        if place is None:
+        """Connect from inside the pod's namespace: its loopback interface can be reached and no policy applies."""
+        link = self._pods.get(uid)
+        if link is None:
             raise ConnectionRefusedError(f"pod {uid} is not connected")
-        return await connect_inside(NetworkNamespace(place.namespace), (host or str(place.address), port))
+        return await connect_inside(NetworkNamespace(link.namespace), (host or str(link.address), port))
 
     # --- pods --------------------------------------------------------------------------------------------------------
 
-    async def _connect(self, uid: str) -> _Place:
-        address = self.addresses.take()
+    async def _connect(self, uid: str) -> _PodLink:
+        address = self.addresses.allocate()
         directory = self._directory(uid)
-        place = _Place(address, directory / _NAMESPACE)
+        link = _PodLink(address, directory / _NAMESPACE)
 
         def make() -> None:
             directory.mkdir(parents=True, exist_ok=True)
-            # First the address: a namespace without one would be in nobody's books after a crash.
+            # The address first: after a crash, a namespace without a recorded address could not be adopted.
             (directory / _ADDRESS).write_text(str(address))
-            links.make_pod(place.namespace, self.plan, self._switchyard.path, address)
-            self._require_board().connect(address)
+            links.make_pod_netns(link.namespace, self.plan, self._router_netns.path, address)
+            self._require_router_links().connect(address)
 
         made = asyncio.ensure_future(self._threaded(make))
         try:
             await asyncio.shield(made)
         except BaseException:
-            # Threads cannot be cancelled: what this one makes is there when it has ended.
+            # A thread cannot be cancelled: wait for it, then remove what it has made.
             await asyncio.gather(made, return_exceptions=True)
             await self._threaded(lambda: self._forget(uid))
-            self.addresses.give_back(address)
+            self.addresses.release(address)
             raise
-        self._places[uid] = place
-        return place
+        self._pods[uid] = link
+        return link
 
     def _adopt(self) -> None:
-        pods = self.settings.directory / _PODS
+        pods = self.options.directory / _PODS
         for directory in pods.iterdir() if pods.exists() else ():
             with contextlib.suppress(OSError, ValueError):
                 address = IPv4Address((directory / _ADDRESS).read_text())
                 if NetworkNamespace(directory / _NAMESPACE).exists:
-                    self.addresses.keep(address)
-                    self._places[directory.name] = _Place(address, directory / _NAMESPACE)
+                    self.addresses.reserve(address)
+                    self._pods[directory.name] = _PodLink(address, directory / _NAMESPACE)
                     continue
-            self._forget(directory.name)  # left half-made
+            self._forget(directory.name)  # incomplete
 
     def _forget(self, uid: str) -> None:
         directory = self._directory(uid)
@@ -224,34 +230,34 @@ class Network:
         shutil.rmtree(directory, ignore_errors=True)
 
     def _directory(self, uid: str) -> Path:
-        return self.settings.directory / _PODS / uid
+        return self.options.directory / _PODS / uid
 
-    # --- the switchyard ----------------------------------------------------------------------------------------------
+    # --- the router namespace ----------------------------------------------------------------------------------------
 
     def _open(self) -> None:
-        if not self._switchyard.exists:
-            # Without it no pod of ours is connected to anything.
+        if not self._router_netns.exists:
+            # Without a router namespace no pod is connected, so nothing is lost.
             self._on_node(lambda: links.disconnect_node(self.plan))
-            shutil.rmtree(self.settings.directory / _PODS, ignore_errors=True)
-            links.make_router_netns(self._switchyard.path, self.plan, self.settings.host)
+            shutil.rmtree(self.options.directory / _PODS, ignore_errors=True)
+            links.make_router_netns(self._router_netns.path, self.plan, self.options.host)
             self._on_node(lambda: links.connect_node(self.plan))
-            (self.settings.directory / _FORWARDING).write_text(self._on_node(lambda: links.set_forwarding("1")))
-        rules = ruleset.node_rules(self.settings.table, self.plan.uplink, self.settings.pods, self.settings.uid)
+            (self.options.directory / _FORWARDING).write_text(self._on_node(lambda: links.set_forwarding("1")))
+        rules = ruleset.node_script(self.options.table, self.plan.uplink, self.options.pods, self.options.uid)
         self._on_node(lambda: _nft(rules))
-        self._inside = self._switchyard.executor()
-        self._board = self._inside.submit(links.RouterLinks, self.plan).result()
+        self._router_thread = self._router_netns.executor()
+        self._router_links = self._router_thread.submit(links.RouterLinks, self.plan).result()
 
     def _close(self) -> None:
         self._on_node(lambda: links.disconnect_node(self.plan))
-        self._on_node(lambda: _nft(f"table inet {self.settings.table}\ndelete table inet {self.settings.table}\n"))
+        self._on_node(lambda: _nft(f"table inet {self.options.table}\ndelete table inet {self.options.table}\n"))
         with contextlib.suppress(FileNotFoundError):
-            before = (self.settings.directory / _FORWARDING).read_text()
+            before = (self.options.directory / _FORWARDING).read_text()
             self._on_node(lambda: links.set_forwarding(before))
-        self._switchyard.remove()
-        shutil.rmtree(self.settings.directory, ignore_errors=True)
+        self._router_netns.remove()
+        shutil.rmtree(self.options.directory, ignore_errors=True)
 
     def _on_node(self, function: Callable[[], T]) -> T:
-        return function() if self.settings.host is None else NetworkNamespace(self.settings.host).call(function)
+        return function() if self.options.host is None else NetworkNamespace(self.options.host).call(function)
 
     def _dns_sockets(self) -> tuple[socket.socket, socket.socket]:
         bound = []
@@ -262,22 +268,22 @@ class Network:
             bound.append(sock)
         return bound[0], bound[1]
 
-    def _require_board(self) -> links.RouterLinks:
-        assert self._board is not None, "start first"
-        return self._board
+    def _require_router_links(self) -> links.RouterLinks:
+        assert self._router_links is not None, "start first"
+        return self._router_links
 
     async def _filter(self, script: str) -> None:
-        await self._in_switchyard(lambda: _nft(script))
+        await self._in_router_netns(lambda: _nft(script))
 
-    async def _in_switchyard(self, function: Callable[[], T]) -> T:
-        assert self._inside is not None, "start first"
-        return await asyncio.get_running_loop().run_in_executor(self._inside, function)
+    async def _in_router_netns(self, function: Callable[[], T]) -> T:
+        assert self._router_thread is not None, "start first"
+        return await asyncio.get_running_loop().run_in_executor(self._router_thread, function)
 
     async def _threaded(self, function: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, function)
 
 
-def endpoint_of(pod: Object, address: IPv4Address) -> Endpoint:
+def pod_endpoint(pod: Object, address: IPv4Address) -> PodEndpoint:
     metadata = pod["metadata"]
     containers = [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]
     ports = {
@@ -286,11 +292,11 @@ def endpoint_of(pod: Object, address: IPv4Address) -> Endpoint:
         for port in container.get("ports") or ()
         if port.get("name")
     }
-    return Endpoint(metadata["namespace"], metadata["name"], str(address), metadata.get("labels") or {}, ports)
+    return PodEndpoint(metadata["namespace"], metadata["name"], str(address), metadata.get("labels") or {}, ports)
 
 
 def _nft(script: str) -> None:
-    """A process started by a thread is in the thread's namespace."""
+    """Run an nft script in the network namespace of the calling thread, which its child process inherits."""
     nft = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if nft is None:
         raise FileNotFoundError("nft is not installed; as root run: apt-get install nftables")

@@ -1,11 +1,11 @@
-"""A firewall in the language of nft: the whole of it, or what has changed.
+"""nft scripts for a firewall: the full table, or an update.
 
-A packet of a pod is looked up by its source in ``egress`` and, if it is for another pod, by its destination in
-``ingress``. Chains let through what they allow and otherwise fall back to where they were jumped from, which refuses;
-so an address that is in no map, and a chain that nobody has filled, let nothing through.
+A packet of a pod is looked up by its source in the map ``egress`` and, if it is for another pod, by its destination in
+the map ``ingress``. A chain accepts what it allows and otherwise returns to its caller, which rejects. An address that
+is in no map and a chain without rules therefore let nothing through.
 
-Traffic from the node itself, which comes over the uplink, reaches every pod: probes and the router are there, and who
-else on the node may use the uplink is decided on the node's side of it (see ``node_rules``).
+Traffic from the node itself, which arrives over the uplink, reaches every pod: probes and the router come from there.
+The node's side of the uplink decides which users of the node may use it (``node_script``).
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from collections.abc import Iterable, Mapping
 from ipaddress import IPv4Network
 from itertools import groupby
 
-from sandpool.node.network.policy import OPEN, Block, Firewall, Port, Rule
+from sandpool.node.network.policy import OPEN, Firewall, IpBlock, Port, Rule
 from sandpool.node.network.special_ranges import without_overlaps
 
 
-def whole(firewall: Firewall, table: str, uplink: str) -> str:
-    """Replaces the table, in one step."""
+def full_script(firewall: Firewall, table: str, uplink: str) -> str:
+    """Return a script that replaces the table atomically."""
     lines = [f"table inet {table}", f"delete table inet {table}", f"table inet {table} {{", *_frame(uplink)]
     for name, addresses in firewall.sets.items():
         lines += [f"set {name} {{", "type ipv4_addr", *_elements(sorted(addresses)), "}"]
@@ -32,11 +32,11 @@ def whole(firewall: Firewall, table: str, uplink: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def change(old: Firewall, new: Firewall, table: str, uplink: str) -> str:
-    """What makes the old into the new; empty if nothing does. Chains and sets that nobody needs any more are the rare
-    case, and a reason to write everything anew."""
+def update_script(old: Firewall, new: Firewall, table: str, uplink: str) -> str:
+    """Return a script that turns the old firewall into the new one; empty if they are equal. If chains or sets are no
+    longer used, which is rare, the script replaces the whole table."""
     if old.chains.keys() - new.chains.keys() or old.sets.keys() - new.sets.keys():
-        return whole(new, table, uplink)
+        return full_script(new, table, uplink)
     lines: list[str] = []
     for name, addresses in new.sets.items():
         before = old.sets.get(name)
@@ -56,9 +56,9 @@ def change(old: Firewall, new: Firewall, table: str, uplink: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def node_rules(table: str, uplink: str, pods: IPv4Network, uid: int) -> str:
-    """The node's side: pods reach what is beyond the node and not the node, and of the node's own processes only those
-    of ``uid``, which is ours, reach pods."""
+def node_script(table: str, uplink: str, pods: IPv4Network, uid: int) -> str:
+    """Return the script for the node's own namespace: pods reach the network beyond the node and not the node itself,
+    and of the node's processes only those of ``uid``, the agent's user, reach pods."""
     return f"""table inet {table}
 delete table inet {table}
 table inet {table} {{
@@ -86,8 +86,8 @@ table inet {table} {{
 
 
 def _frame(uplink: str) -> list[str]:
-    """What is there before the first pod. Link-local addresses, where clouds keep their secrets, are never forwarded,
-    whatever a policy allows."""
+    """The rules that do not depend on pods. Packets to link-local addresses, where clouds have their metadata services,
+    are never forwarded, whatever a policy allows."""
     return f"""chain input {{
 type filter hook input priority filter; policy drop;
 ct state established,related accept
@@ -125,7 +125,7 @@ def _rules(chain: str, rules: Iterable[Rule]) -> list[str]:
     return [
         " ".join((*_peer("saddr" if is_in else "daddr", rule), *ports, "accept" if is_in else "goto admitted"))
         for rule in rules
-        if rule.is_for_v4
+        if rule.is_ipv4
         for ports in _ports(rule.ports)
     ]
 
@@ -134,14 +134,14 @@ def _peer(end: str, rule: Rule) -> list[str]:
     peer = rule.peer
     if peer is None:
         return []
-    if isinstance(peer, Block):
-        holes = [f"ip {end} != {{ {', '.join(without_overlaps(peer.holes))} }}"] if peer.holes else []
-        return [f"ip {end} {peer.cidr}", *holes]
+    if isinstance(peer, IpBlock):
+        exceptions = [f"ip {end} != {{ {', '.join(without_overlaps(peer.exceptions))} }}"] if peer.exceptions else []
+        return [f"ip {end} {peer.cidr}", *exceptions]
     return [f"ip {end} @{peer}"]
 
 
 def _ports(ports: tuple[Port, ...]) -> list[tuple[str, ...]]:
-    """One rule for each protocol, or one for all."""
+    """The match of each protocol; one empty match if the rule is for all ports."""
     found: list[tuple[str, ...]] = []
     for protocol, group in groupby(sorted(set(ports)), key=lambda port: port.protocol):
         wanted = list(group)
@@ -153,7 +153,7 @@ def _ports(ports: tuple[Port, ...]) -> list[tuple[str, ...]]:
 
 
 def _merged(ports: Iterable[Port]) -> list[str]:
-    """Ranges without overlaps, which a set of nft cannot have."""
+    """Merge overlapping ranges of ports: an nft set refuses overlapping intervals."""
     ranges: list[list[int]] = []
     for _, first, last in sorted(ports):
         if ranges and first <= ranges[-1][1] + 1:

@@ -1,6 +1,6 @@
-"""What the networks have in common that connect nobody: a pod has an address of a loopback interface, its place.
+"""Base of the networks without routing: a pod has an address on a loopback interface.
 
-Who is where is kept under a directory, so that the next process finds it.
+A directory records the attached pods, so that the next agent finds them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Final, Generic, TypeVar
 
-from sandpool.node.network.address_pool import Addresses, NoAddressAvailable
+from sandpool.node.network.address_pool import AddressPool, NoAddressAvailable
 from sandpool.node.pods.interfaces import NetworkFailure
 
-#: The type of the condition that says that pods are alone.
+#: The type of the node condition for isolated pods.
 ISOLATED: Final = "SandboxNetworkUnavailable"
 
-#: Addresses of pods that are.
+#: The addresses of isolated pods.
 LOOPBACK: Final = IPv4Network("127.231.0.0/16")
 
 THIS_HOST: Final = "127.0.0.1"
@@ -28,7 +28,7 @@ P = TypeVar("P")
 
 
 class UnroutedNetwork(ABC, Generic[P]):
-    """``weaknesses`` are what a pod lacks here."""
+    """``weaknesses`` are node conditions for what pods lack in this network: type -> message."""
 
     nameservers: tuple[str, ...] = ()
     host_addresses: tuple[str, ...] = (THIS_HOST,)
@@ -36,34 +36,34 @@ class UnroutedNetwork(ABC, Generic[P]):
     def __init__(self, directory: Path, addresses: IPv4Network, weaknesses: dict[str, str]) -> None:
         self.directory = directory
         self.weaknesses = weaknesses
-        self.addresses = Addresses(addresses)
-        self._places: dict[str, P] = {}  # by UID of the pod
+        self.addresses = AddressPool(addresses)
+        self._attached: dict[str, P] = {}  # by pod UID
 
     @abstractmethod
     async def detach(self, uid: str) -> None: ...
 
     async def attached(self) -> set[str]:
-        return set(self._places)
+        return set(self._attached)
 
     async def stop(self, *, keep: bool = False) -> None:
         if not keep:
-            for uid in list(self._places):
+            for uid in list(self._attached):
                 await self.detach(uid)
             shutil.rmtree(self.directory, ignore_errors=True)
 
     @contextmanager
     def _new_address(self) -> Iterator[IPv4Address]:
-        """One that is given back if the pod cannot be given its place. Raises ``NetworkFailure``."""
+        """Allocate an address, and release it if the block raises. Raises ``NetworkFailure``."""
         try:
-            address = self.addresses.take()
+            address = self.addresses.allocate()
         except NoAddressAvailable as error:
             raise refused(error) from error
         try:
             yield address
         except BaseException:
-            self.addresses.give_back(address)
+            self.addresses.release(address)
             raise
 
 
 def refused(error: Exception) -> NetworkFailure:
-    return NetworkFailure(f"the pod could not be given its place in the network: {error}")
+    return NetworkFailure(f"cannot set up the pod's network: {error}")

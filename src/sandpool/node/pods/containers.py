@@ -20,15 +20,15 @@ from sandpool.node.pods.container_spec import build_container_spec
 from sandpool.node.pods.context import NodeContext
 from sandpool.node.pods.downward import PodPlacement
 from sandpool.node.pods.environment import EnvironmentSources, Source, environment, sources_of
-from sandpool.node.pods.interfaces import Image, PodVolumes
+from sandpool.node.pods.interfaces import MESSAGES, Image, PodVolumes
 from sandpool.node.pods.spec import Container, Pod
 from sandpool.node.pods.state import COMPLETED, ERROR, OOM_KILLED, START_ERROR, Moment, Termination
 from sandpool.node.runtimes.runtime import Bind, Exit, Mount, PodSandbox, Runtime
 from sandpool.node.runtimes.runtime import Container as Running
 
 # Names no container can have.
+VOLUMES: Final = "_volumes"
 _LOGS: Final = "_logs"
-_MESSAGES: Final = "_messages"
 
 _LONGEST_MESSAGE: Final = 4096
 _FALLBACK_LENGTH: Final = 2048
@@ -143,7 +143,7 @@ class Containers:
     def _message_mount(self, container: Container) -> Mount:
         """An empty file for what a container has to say about its end."""
         file = self._message_file(container.name)
-        file.parent.mkdir(mode=0o711, exist_ok=True)
+        file.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         file.write_bytes(b"")
         if os.geteuid() == 0:
             os.chown(file, self.sandbox.host_uid, self.sandbox.host_gid)
@@ -151,7 +151,7 @@ class Containers:
         return Bind(file, target, optional=True)
 
     def _message_file(self, name: str) -> Path:
-        return self.sandbox.directory / _MESSAGES / name
+        return self.sandbox.directory / VOLUMES / MESSAGES / name
 
     async def _message(self, container: Container, running: Running, exit: Exit) -> str:
         text = b""

@@ -14,10 +14,15 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from sandpool.api.resource import Object
 from sandpool.node.runtimes.runtime import Container, HostToolchain, ImageLayers, Mount
+
+#: In the directory of a pod's volumes: one file per container, for its termination message.
+MESSAGES: Final = "messages"
+#: Bytes for each of them. 4 KiB are reported; a program that writes a little more should not fail.
+MESSAGE_ROOM: Final = 64 << 10
 
 
 class ImageFailure(Exception):
@@ -119,8 +124,10 @@ class PodVolumes(Protocol):
 
 
 class Volumes(Protocol):
-    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> PodVolumes:
+    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> PodVolumes:
         """Make the volumes of a pod; those that live and die with it go under ``directory``, which is the pod's own.
+        ``directory / MESSAGES`` is given a size, if the machine can: containers write their termination messages there.
+        In a ``simulated`` pod nothing is written, so nothing is given a size.
         Raises ``VolumeFailure``."""
         ...
 

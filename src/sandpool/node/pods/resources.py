@@ -16,7 +16,7 @@ from typing import Final
 from sandpool.api.views.times import parse_time
 from sandpool.node.pods.checkpoint import PodCheckpoint, Run, read_checkpoint, read_run
 from sandpool.node.pods.container_spec import pod_limits
-from sandpool.node.pods.containers import Containers, log_directory
+from sandpool.node.pods.containers import VOLUMES, Containers, log_directory
 from sandpool.node.pods.context import NodeContext, NoRuntime
 from sandpool.node.pods.hostname import LONGEST_NAME, hosts_file, own_name, resolv_conf
 from sandpool.node.pods.interfaces import Attachment, NetworkFailure, Owner, VolumeFailure
@@ -25,9 +25,8 @@ from sandpool.node.pods.spec import Pod
 from sandpool.node.pods.state import ContainerPhase, ContainerState, Moment, PodState
 from sandpool.node.runtimes.runtime import Container as Running
 from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
+from sandpool.node.runtimes.simulated import SIMULATED
 
-# A name no container can have.
-_VOLUMES: Final = "_volumes"
 # What was running keeps its place in the network, wherever that is.
 _NOWHERE: Final = Attachment(None)
 
@@ -42,7 +41,7 @@ class NotPrepared(Exception):
 
 def volume_directory(directory: Path) -> Path:
     """Where, in the directory of a pod, its own volumes are."""
-    return directory / _VOLUMES
+    return directory / VOLUMES
 
 
 class PodResources:
@@ -83,7 +82,9 @@ class PodResources:
         # Both end before anything is said about one of them: what is under way cannot be released.
         attached, volumes = await asyncio.gather(
             self.context.network.attach(self.pod.object),
-            self.context.volumes.prepare(self.pod.object, self._volume_directory, owner),
+            self.context.volumes.prepare(
+                self.pod.object, self._volume_directory, owner, simulated=runtime.name == SIMULATED
+            ),
             return_exceptions=True,
         )
         if isinstance(attached, NetworkFailure):

@@ -24,7 +24,7 @@ from sandpool.kube.client import Client
 from sandpool.kube.errors import ApiError, NotFound
 from sandpool.node.pods.downward import PodPlacement, UnknownField
 from sandpool.node.pods.expansion import expand, unknown
-from sandpool.node.pods.interfaces import Owner, VolumeFailure
+from sandpool.node.pods.interfaces import MESSAGE_ROOM, MESSAGES, Owner, VolumeFailure
 from sandpool.node.runtimes.runtime import Bind, Mount
 from sandpool.node.volumes import atomic_writer, disk, ownership, projection
 from sandpool.node.volumes.provisioner import node_of
@@ -84,6 +84,7 @@ class _PodVolumes:
     pod: Object
     directory: Path
     owner: Owner
+    disk_size: int | None = None  # as in ``VolumeManager``
     persistent: set[str] = field(default_factory=set)  # names of PersistentVolumes
     published: set[str] = field(default_factory=set)  # names of its volumes that are made of API objects and are there
     # By audience and seconds: a token, and until when it is used.
@@ -91,7 +92,9 @@ class _PodVolumes:
 
 
 class VolumeManager:
-    """``root`` is where our PersistentVolumes are. ``usage`` is told which of them are mounted."""
+    """``root`` is the directory of this node's PersistentVolumes. ``usage`` receives the names of those that pods have
+    mounted. ``disk_size`` is the size of an emptyDir that sets none. None leaves it and PersistentVolumes unlimited, on
+    machines that cannot mount file systems of a fixed size."""
 
     def __init__(
         self,
@@ -103,6 +106,7 @@ class VolumeManager:
         usage: Usage | None = None,
         *,
         host_paths: bool = False,
+        disk_size: int | None = None,
     ) -> None:
         self.client = client
         self.root = root
@@ -111,11 +115,15 @@ class VolumeManager:
         self.clock = clock
         self.usage = usage
         self.host_paths = host_paths
+        self.disk_size = disk_size
         self._held: dict[str, _PodVolumes] = {}
 
-    async def prepare(self, pod: Object, directory: Path, owner: Owner) -> PreparedVolumes:
+    async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> PreparedVolumes:
         held = self._held.setdefault(pod["metadata"]["uid"], _PodVolumes(pod, directory, owner))
+        held.disk_size = None if simulated else self.disk_size
         prepared: dict[str, VolumeDirectory] = {}
+        if held.disk_size is not None:
+            await asyncio.to_thread(_make_messages, directory / MESSAGES, pod)
         for volume in pod["spec"].get("volumes") or ():
             try:
                 prepared[volume["name"]] = await self._prepare(volume, held)
@@ -125,10 +133,20 @@ class VolumeManager:
 
     async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
         held = self._held.pop(uid, None)
-        await asyncio.to_thread(_each_disk, disk.unmount if keep else disk.remove, directory / _VOLUMES)
-        if held is not None and self.usage is not None:
-            others = {name for each in self._held.values() for name in each.persistent}
-            self.usage.in_use -= held.persistent - others
+        await asyncio.to_thread(_release, directory, keep)
+        if held is None:
+            return  # a pod of an earlier agent: which PersistentVolumes it had mounted is not known
+        unused = held.persistent - {name for each in self._held.values() for name in each.persistent}
+        for name in unused:
+            await asyncio.to_thread(disk.unmount, self.root / name)
+        if self.usage is not None:
+            self.usage.in_use -= unused
+
+    async def close(self) -> None:
+        """Unmount every PersistentVolume, also those that an earlier agent left mounted. No pod may be running."""
+        volumes = await asyncio.to_thread(lambda: list(self.root.iterdir()) if self.root.is_dir() else [])
+        for path in volumes:
+            await asyncio.to_thread(disk.unmount, path)
 
     async def refresh(self, pods: Mapping[str, Object] = MappingProxyType({})) -> None:
         """Write again what has changed in the API. What cannot be had now stays as it is. ``pods`` are the pods by
@@ -148,7 +166,7 @@ class VolumeManager:
         if any(kind in volume for kind in projection.KINDS):
             return await self._publish(volume, held)
         if (empty := volume.get("emptyDir")) is not None:
-            return await asyncio.to_thread(_empty, empty, _place(held, volume), held.owner)
+            return await asyncio.to_thread(_empty, empty, _place(held, volume), held.owner, held.disk_size)
         if (claim := volume.get("persistentVolumeClaim")) is not None:
             return await self._persistent(claim, held)
         if "hostPath" in volume and self.host_paths:
@@ -182,6 +200,9 @@ class VolumeManager:
             )
             raise VolumeFailure(f'the data of persistentvolumeclaim "{name}" is not here: {there}')
         self._take(volume["metadata"]["name"], held)
+        if held.disk_size is not None:
+            size = _bytes(volume["spec"]["capacity"]["storage"])
+            await asyncio.to_thread(_make_persistent, path, size)
         await asyncio.to_thread(ownership.give, path, held.owner.uid, held.owner.gid)
         return VolumeDirectory(path, read_only=bool(source.get("readOnly")))
 
@@ -271,20 +292,39 @@ def _place(held: _PodVolumes, volume: Object) -> Path:
     return path
 
 
-def _empty(source: Object, path: Path, owner: Owner) -> VolumeDirectory:
+def _empty(source: Object, path: Path, owner: Owner, default: int | None) -> VolumeDirectory:
     limit = source.get("sizeLimit")
-    size = 0 if limit is None else -(-parse(str(limit)).billionths // 10**9)
+    size = 0 if limit is None else _bytes(str(limit))
     if source.get("medium") == "Memory":
         disk.make_in_memory(path, size or _MEMORY)
-    elif size:
-        disk.make(path, size)
+    elif size or default is not None:
+        disk.make(path, size or default or 0)
     path.mkdir(parents=True, exist_ok=True)
     path.chmod(0o777)
     ownership.give(path, owner.uid, owner.gid)
     return VolumeDirectory(path)
 
 
-def _each_disk(do: Callable[[Path], None], volumes: Path) -> None:
+def _make_persistent(path: Path, size: int) -> None:
+    """Mount the file system of a PersistentVolume at its directory. A directory that holds data of its own is left
+    alone: it was filled while this machine could not mount, and mounting over it would hide the data."""
+    if disk.exists(path) or not any(path.iterdir()):
+        disk.make(path, size)
+
+
+def _make_messages(path: Path, pod: Object) -> None:
+    spec = pod["spec"]
+    containers = len(spec.get("initContainers") or ()) + len(spec["containers"])
+    disk.make_in_memory(path, containers * MESSAGE_ROOM, mode=0o711)
+
+
+def _release(directory: Path, keep: bool) -> None:
+    volumes = directory / _VOLUMES
     for volume in list(volumes.iterdir()) if volumes.exists() else ():
         if volume.is_dir():
-            do(volume)
+            (disk.unmount if keep else disk.remove)(volume)
+    disk.unmount(directory / MESSAGES)
+
+
+def _bytes(quantity: str) -> int:
+    return -(-parse(quantity).billionths // 10**9)

@@ -6,8 +6,8 @@ first. When a claim is gone its volume is, as the class says, kept or removed wi
 mounted is removed after the pod.
 
 A claim for something else than an empty directory (a block device, a copy of another volume) stays without one, and an
-event says why. The size of a claim is what it may ask for, not a limit: nothing here keeps a sandbox from writing more.
-(An emptyDir with a size has one, see ``disk``.)
+event says why. The size of a claim is enforced by a file system of its own, made when the first pod mounts the volume
+(``disk``), except on a machine that cannot mount one: its Node has the condition ``SandboxVolumesNotLimited``.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, Conflict, NotFound
+from sandpool.node.volumes import disk
 
 PROVISIONER: Final = "sandpool.dev/local"
 CLASS: Final = "sandpool-local"
@@ -259,5 +260,6 @@ def _is_made_by_us(volume: Object) -> bool:
 
 def _remove(directory: Path) -> None:
     """All of it, whatever a sandbox has put there. ``rmtree`` follows no links."""
+    disk.remove(directory)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(directory)

@@ -24,6 +24,7 @@ import orjson
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import path_elements
+from sandpool.server.apply.caches import cached, charge
 from sandpool.server.apply.fieldset import CACHE_SIZE, EMPTY, FieldSet, make
 from sandpool.server.apply.schema_paths import (
     has_owned_parts,
@@ -63,8 +64,9 @@ def created(new: dict[str, Any], shape: Shape) -> Changes:
     return written | spec_written, removed | spec_removed
 
 
-@lru_cache(256)
+@cached(256)
 def _created_spec(text: bytes, shape: Shape) -> Changes:
+    charge(len(text))
     nothing = zero_value(shape)
     return compare({"spec": nothing["spec"]} if "spec" in nothing else {}, {"spec": orjson.loads(text)}, shape)
 
@@ -78,19 +80,23 @@ def fields_of(value: Any, shape: Shape) -> FieldSet:
     return _field_set(_applied_tree(value, shape))
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _field_set(tree: PathTree) -> FieldSet:
     in_list = bool(tree) and tree[0] is None
     members: list[str] = []
     children: dict[str, FieldSet] = {}
+    size = 0
     for each in tree[1:] if in_list else tree:
         if isinstance(each, str):
+            size += len(each)
             members.append(each if in_list else path_elements.field(each))
             continue
+        size += len(each[0])
         name = each[0] if in_list else path_elements.field(each[0])
         children[name] = _field_set(each[1])
         if len(each) > 2:
             members.append(name)
+    charge(size)
     return make(members, children)
 
 

@@ -16,13 +16,13 @@ Interned sets are held weakly, the memories are bounded: sets that nobody uses a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import lru_cache
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 import orjson
 
 from sandpool.server.apply import path_elements
+from sandpool.server.apply.caches import OVERHEAD, cached, charge
 
 # Each remembered answer is a few hundred bytes; kinds times ways to write them is in the hundreds.
 CACHE_SIZE: Final = 1 << 13
@@ -120,6 +120,8 @@ def _intern(members: frozenset[str], children: dict[str, FieldSet]) -> FieldSet:
         found._fields = None
         found._branches = None
         _interned[identity] = found
+        size = sum(map(len, members)) + sum(map(len, children))
+        charge(size + OVERHEAD * (len(members) + len(children)))
     return found
 
 
@@ -141,7 +143,7 @@ def of(*paths: Path) -> FieldSet:
     return found
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _union(a: FieldSet, b: FieldSet) -> FieldSet:
     children = dict(a.children)
     for element, below in b.children.items():
@@ -150,19 +152,19 @@ def _union(a: FieldSet, b: FieldSet) -> FieldSet:
     return _intern(a.members | b.members, children)
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _intersection(a: FieldSet, b: FieldSet) -> FieldSet:
     shared = a.children.keys() & b.children.keys()
     return make(a.members & b.members, {element: a.children[element] & b.children[element] for element in shared})
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _difference(a: FieldSet, b: FieldSet) -> FieldSet:
     taken = b.children.get
     return make(a.members - b.members, {each: below - taken(each, EMPTY) for each, below in a.children.items()})
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
     taken = b.children.get
     return make(
@@ -200,9 +202,10 @@ def decode(fields: Any) -> FieldSet:
     return _decode(orjson.dumps(fields))[0]
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def _decode(text: bytes) -> tuple[FieldSet, bool]:
     """What is below an element, and whether the element itself is a member; it is if nothing else is said."""
+    charge(len(text))
     fields = orjson.loads(text)
     if not isinstance(fields, dict):
         raise InvalidFieldsV1("fieldsV1 must be made of objects")

@@ -8,15 +8,16 @@ the constructors here and ``canonical`` see to.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 import orjson
 
 from sandpool.api.causes import quoted
+from sandpool.server.apply.caches import cached, charge
 from sandpool.server.apply.go_format import json_text, scalar
 
 _REMEMBERED: Final = 1 << 14
+_LONG: Final = 256  # characters; the caches have room for as many shorter elements as they hold
 
 
 class InvalidPathElement(ValueError):
@@ -31,16 +32,22 @@ def index(position: int) -> str:
     return f"i:{position}"
 
 
-@lru_cache(_REMEMBERED, typed=True)
+@cached(_REMEMBERED, typed=True)
 def value(item: Any) -> str:
     """The item of a set. Only scalars can be one."""
-    return "v:" + _json(item)
+    element = "v:" + _json(item)
+    if len(element) > _LONG:
+        charge(len(element))
+    return element
 
 
-@lru_cache(_REMEMBERED, typed=True)
+@cached(_REMEMBERED, typed=True)
 def key(names: tuple[str, ...], *values: Any) -> str:
     """The item of a keyed list: ``names`` are the keys it has, ``values`` theirs, in the same order."""
-    return keys(dict(zip(names, values, strict=True)))
+    element = keys(dict(zip(names, values, strict=True)))
+    if len(element) > _LONG:
+        charge(len(element))
+    return element
 
 
 def keys(given: dict[str, Any]) -> str:
@@ -48,10 +55,12 @@ def keys(given: dict[str, Any]) -> str:
     return "k:{" + ",".join(f"{_json(name)}:{_json(given[name])}" for name in sorted(given)) + "}"
 
 
-@lru_cache(_REMEMBERED)
+@cached(_REMEMBERED)
 def canonical(text: str) -> str | None:
     """The one spelling of an element read from FieldsV1; None for a kind of element that is not known, which is to be
     ignored. Raises BadElement."""
+    if len(text) > _LONG:
+        charge(len(text))
     if len(text) < 2:
         raise InvalidPathElement("key must be 2 characters long:")
     if text[1] != ":":
@@ -74,9 +83,11 @@ def canonical(text: str) -> str | None:
     return keys(parsed)
 
 
-@lru_cache(_REMEMBERED)
+@cached(_REMEMBERED)
 def sort_key(element: str) -> tuple[Any, ...]:
     """A sort key: fields before keys before values before positions, each among themselves by what they name."""
+    if len(element) > _LONG:
+        charge(len(element))
     kind, rest = element[0], element[2:]
     if kind == "f":
         return (0, rest)
@@ -87,9 +98,11 @@ def sort_key(element: str) -> tuple[Any, ...]:
     return (3, int(rest))
 
 
-@lru_cache(_REMEMBERED)
+@cached(_REMEMBERED)
 def text(element: str) -> str:
     """As a person reads it in an error message: ``.spec``, ``[name="main"]``, ``[="tcp"]``, ``[0]``."""
+    if len(element) > _LONG:
+        charge(len(element))
     kind, rest = element[0], element[2:]
     if kind == "f":
         return "." + rest

@@ -8,12 +8,12 @@ somebody owns, and put back what the applier did not own in the first place.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 from sandpool.api.resource import Object
 from sandpool.api.schema.shape import Shape
 from sandpool.server.apply import path_elements
+from sandpool.server.apply.caches import cached
 from sandpool.server.apply.comparison import fields_of
 from sandpool.server.apply.fieldset import CACHE_SIZE, EMPTY, FieldSet, make
 from sandpool.server.apply.schema_paths import has_owned_parts, item_element, shape_of_field, shape_of_item
@@ -64,7 +64,7 @@ def _remove_from_map(value: dict[str, Any], doomed: FieldSet, shape: Shape) -> A
     return left or None
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def with_declared(fields: FieldSet, shape: Shape) -> FieldSet:
     """``fields`` and all declared fields that hold some of them. An applier's set leaves those out, and an object does
     not have ``spec.replicas`` without ``spec``."""

@@ -6,11 +6,11 @@ just that, so it stands for every undescribed value.
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, Final
 
 from sandpool.api.schema.shape import MISSING, Shape
 from sandpool.server.apply import path_elements
+from sandpool.server.apply.caches import cached
 from sandpool.server.apply.fieldset import CACHE_SIZE, FieldSet, make
 
 ANYTHING: Final = Shape()
@@ -93,7 +93,7 @@ def _key_with_defaults(shape: Shape, value: dict[str, Any]) -> str:
     return path_elements.keys(found)
 
 
-@lru_cache(CACHE_SIZE)
+@cached(CACHE_SIZE)
 def reconcile(fields: FieldSet, shape: Shape) -> FieldSet:
     members = set(fields.members)
     children: dict[str, FieldSet] = {}

@@ -43,6 +43,8 @@ class KindStrategy:
     allow_create_on_update: ClassVar[bool] = False
     #: A PUT without a resourceVersion overwrites whatever is there.
     allow_unconditional_update: ClassVar[bool] = True
+    #: A warning that answers every create, for kinds that are stored although no controller here acts on them.
+    create_warning: ClassVar[str] = ""
     #: ``metadata.generation`` exists: 1 at creation, one more whenever ``bumps_generation``.
     spec_generation: ClassVar[bool] = False
     #: Fields a field selector may name besides those of metadata; ``selectable_fields`` gives a value for each.

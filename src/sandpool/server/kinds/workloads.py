@@ -1,6 +1,7 @@
-"""What the kinds have in common that keep pods of a template running.
+"""What Deployment, ReplicaSet, DaemonSet and StatefulSet have in common: a pod template and a selector.
 
-Nothing here acts on them: they are stored for those who do.
+No controller of this server makes pods from them. They are stored and validated for clients that expect the kinds,
+and every create is answered with a warning that says so.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _TEMPLATE: Final = "spec.template"
 
 class WorkloadStrategy(KindStrategy):
     spec_generation = True
+    create_warning = "this server stores the object but runs no controller for it: no pods will be created"
     defaults: ClassVar[Object] = {}
     status: ClassVar[Object] = {}  # of a new one
     # Fields of the status that count some of its replicas; with a value: some of those that are ready, named so.

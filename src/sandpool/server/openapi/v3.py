@@ -15,6 +15,7 @@ from sandpool.kube.transport import JSON
 from sandpool.server.openapi.definitions import map_schema, reachable
 from sandpool.server.openapi.operations import Operation, operations
 from sandpool.server.request.discovery import KUBERNETES_VERSION, group_order, version_order
+from sandpool.server.request.messages import Response
 from sandpool.server.resources import Resource
 
 _CODES = {200: "OK", 201: "Created", 202: "Accepted"}
@@ -40,6 +41,25 @@ def document(resources: Iterable[Resource], path: str) -> Document | None:
     """``/openapi/v3/<path>``, the path being api/v1 or apis/<group>/<version>; None if nothing is served there."""
     served = _by_path(resources).get(path)
     return _document(served) if served else None
+
+
+def respond(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:
+    """Answer ``/openapi/v3/<path>``; None if there is no such document.
+
+    ``hash`` is the query parameter by which the index names one content of the document. What is served under that
+    address never changes, so clients may keep it.
+    """
+    found = document(resources, path)
+    if found is None:
+        return None
+    response = _tagged(found.encoded, found.hash)
+    if hash == found.hash:
+        response.headers.append(("Cache-Control", "public, immutable, max-age=31536000"))
+    return response
+
+
+def _tagged(encoded: bytes, hash: str) -> Response:
+    return Response(encoded=encoded, content_type=JSON, headers=[("ETag", f'"{hash}"'), ("Vary", "Accept")])
 
 
 def _by_path(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:

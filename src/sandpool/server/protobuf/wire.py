@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -52,26 +51,3 @@ def varint(data: memoryview, start: int) -> tuple[int, int]:
 def signed(value: int) -> int:
     """The two's complement reading of a 64-bit varint."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def encode_varint(number: int, value: int) -> bytes:
-    """A field holding an unsigned number."""
-    return _digits(number << 3 | VARINT) + _digits(value)
-
-
-def encode_double(number: int, value: float) -> bytes:
-    return _digits(number << 3 | FIXED64) + struct.pack("<d", value)
-
-
-def encode_bytes(number: int, value: bytes) -> bytes:
-    """A field holding text, bytes or another message."""
-    return _digits(number << 3 | BYTES) + _digits(len(value)) + value
-
-
-def _digits(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

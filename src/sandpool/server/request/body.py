@@ -22,8 +22,13 @@ from sandpool.kube.transport import APPLY_PATCH
 from sandpool.server.protobuf import decode as decode_protobuf
 
 MAX_BODY = 3 * 1024 * 1024
-# An alias in YAML is a reference: a few hundred bytes can stand for billions of nodes.
 _MAX_YAML_NODES = 1_000_000
+# Members that merge keys (<<) may copy: each takes about two microseconds of the event loop.
+_MAX_YAML_MERGED = 50_000
+# sigs.k8s.io/json stops collecting strict decoding errors at this number, too.
+_MAX_DUPLICATES = 100
+# A path repeats the keys above it, so that a few paths below one long key outgrow the body.
+_MAX_DUPLICATES_SIZE = 64 * 1024
 # The C parser walks nested nodes by recursion that nothing stops before the stack ends, and the process with it. What
 # is nested deeper than this could not be encoded again anyway.
 _MAX_YAML_DEPTH = 254
@@ -155,18 +160,39 @@ def _remember(pairs: list[tuple[str, Any]]) -> _Repeats:
 
 
 def _duplicates(data: bytes) -> list[str]:
+    """The paths of repeated keys, up to limits on their number and size."""
     found: list[str] = []
+    path: list[str] = []  # joined only for a key that is repeated: a key may be as long as the body
+    left = _MAX_DUPLICATES_SIZE
 
-    def walk(value: Any, path: str) -> None:
+    def walk(value: Any) -> None:
+        nonlocal left
         if isinstance(value, _Repeats):
-            found.extend(path + key for key in value.repeated)
+            for key in value.repeated:
+                if len(found) == _MAX_DUPLICATES or left < 0:
+                    return
+                left -= sum(map(len, path)) + len(key)
+                if left >= 0:
+                    found.append("".join([*path, key]))
             for key, member in value.items():
-                walk(member, f"{path}{key}.")
-        elif isinstance(value, list):
+                if isinstance(member, _Repeats):
+                    path.append(key + ".")
+                    walk(member)
+                    path.pop()
+                elif isinstance(member, list):
+                    path.append(key)
+                    walk(member)
+                    path.pop()
+        else:
             for index, item in enumerate(value):
-                walk(item, f"{path[:-1]}[{index}].")
+                if isinstance(item, _Repeats | list):
+                    path.append(f"[{index}]." if isinstance(item, _Repeats) else f"[{index}]")
+                    walk(item)
+                    path.pop()
 
-    walk(json.loads(data, object_pairs_hook=_remember), "")
+    value = json.loads(data, object_pairs_hook=_remember)
+    if isinstance(value, _Repeats | list):
+        walk(value)
     return found
 
 
@@ -191,14 +217,14 @@ class _YamlLoader(yaml.CSafeLoader):
                     if isinstance(source, yaml.MappingNode):
                         self.flatten_mapping(source)
                         self._merged += len(source.value)
-        if self._merged > _MAX_YAML_NODES:
+        if self._merged > _MAX_YAML_MERGED:
             raise ValueError("document contains excessive aliasing")
         super().flatten_mapping(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if key.value in seen:
+            if key.value in seen and len(self.duplicates) < _MAX_DUPLICATES:
                 self.duplicates.append(str(key.value))
             seen.add(key.value)
         return super().construct_mapping(node, deep)
@@ -222,7 +248,7 @@ def decode_yaml(data: bytes) -> Body:
             loader.dispose()
     if value is None:
         raise BadRequest("the request has no body")
-    _bound(value)
+    _check_expanded_size(value)
     try:
         return Body(orjson.loads(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)), tuple(loader.duplicates))
     except (TypeError, ValueError) as error:
@@ -245,15 +271,29 @@ def _check_nodes(data: bytes) -> None:
             depth -= 1
 
 
-def _bound(value: Any) -> None:
-    left = _MAX_YAML_NODES
+def _check_expanded_size(value: Any) -> None:
+    """Refuse a value that is larger as JSON than a request body may be.
+
+    An alias in YAML is a reference, so a few hundred bytes can stand for gigabytes. Strings and keys count in bytes,
+    every other scalar and the punctuation of a node count as one byte. The check stops at the limit, so its cost is
+    that of a body of the largest size at most.
+    """
+    left = MAX_BODY
     pending = [value]
     while pending:
         value = pending.pop()
         left -= 1
-        if left < 0:
-            raise BadRequest("error converting YAML to JSON: document contains excessive aliasing")
-        if isinstance(value, dict):
+        if isinstance(value, str):
+            left -= len(value) if value.isascii() else len(value.encode())
+        elif isinstance(value, dict):
+            left -= len(value)
+            for key in value:
+                if isinstance(key, str):
+                    left -= len(key) if key.isascii() else len(key.encode())
             pending.extend(value.values())
         elif isinstance(value, list):
-            pending.extend(value)
+            left -= len(value)
+            if left >= 0:
+                pending.extend(value)
+        if left < 0:
+            raise BadRequest("error converting YAML to JSON: document contains excessive aliasing")

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from sandpool.api.resource import Object
+from sandpool.kube.errors import TooLarge
 from sandpool.server.store.entry import Change, Entry, Key, encode
 from sandpool.server.store.history import Compacted, History
 from sandpool.server.store.journal import Batch, Log, Row
@@ -33,6 +34,11 @@ from sandpool.server.store.watch import Subscription, WatchHub
 # Of this many newest states the decoded objects are kept. What was just written is what is read and written next: by
 # watches in this process, and by the following step of whoever wrote it.
 _AT_HAND = 1024
+# The decoded objects are kept together with their bytes, which many small writes to large objects would pile up.
+_AT_HAND_BYTES = 64 << 20
+#: Bytes of an encoded object: kube-apiserver's limit of a request. Without it, patches that copy what is there, or
+#: many that each add something, grow an object without bound.
+MAX_OBJECT = 3 * 1024 * 1024
 
 
 @dataclass(slots=True)
@@ -66,6 +72,7 @@ class Store:
         # Who waits for a write of somebody else. Not its own future: that is cancelled with the task that wrote.
         self._waiting: dict[Change, list[asyncio.Future[None]]] = {}
         self._at_hand: deque[Entry] = deque()  # entries whose decoded objects are kept
+        self._at_hand_bytes = 0  # of their encoded forms
         self._observers: list[Callable[[str, Change], None]] = []
         self._closed = False
         self.revision = journal.revision  # newest committed
@@ -174,11 +181,14 @@ class Store:
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def put(self, resource: str, key: Key, object: Object) -> Write:
-        """Accept a new state of an object, and give it its resourceVersion."""
+        """Accept a new state of an object, and give it its resourceVersion. Raises ``TooLarge``."""
         previous = self.head(resource, key)
         revision = self._head_revision + 1
         object = {**object, "metadata": {**object["metadata"], "resourceVersion": str(revision)}}
         encoded = encode(object)
+        # An object that is too large already can still be marked for deletion.
+        if len(encoded) > MAX_OBJECT and "deletionTimestamp" not in object["metadata"]:
+            raise TooLarge(f"Request entity too large: limit is {MAX_OBJECT}")
         if previous is None:
             row = self._next_row
             self._next_row += 1
@@ -206,8 +216,11 @@ class Store:
         self._head_revision = change.revision
         change.entry.keep(object)
         self._at_hand.append(change.entry)
-        if len(self._at_hand) > _AT_HAND:
-            self._at_hand.popleft().forget()
+        self._at_hand_bytes += len(change.entry.encoded)
+        while len(self._at_hand) > _AT_HAND or self._at_hand_bytes > _AT_HAND_BYTES:
+            oldest = self._at_hand.popleft()
+            self._at_hand_bytes -= len(oldest.encoded)
+            oldest.forget()
         self._pending[resource, change.entry.key] = change
         loop = asyncio.get_running_loop()
         if not self._filling and not self._syncing:
