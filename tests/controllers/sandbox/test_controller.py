@@ -3,25 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import pytest
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
-
-import pytest
-
 from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
-from sandpool.api.labels import (
-    ADOPTABLE,
-    CREATED_BY,
-    LAUNCH_TYPE,
-    POD_NAME,
-    SANDBOX_NAME_HASH,
-    TRACE_CONTEXT,
-    WARM_POOL,
-)
+from sandpool.api.labels import ADOPTABLE, CREATED_BY, LAUNCH_TYPE, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
@@ -36,12 +25,13 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
+from sandpool.node.simulated import Fate, NO_NODE, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
+from typing import Any
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
@@ -474,7 +464,7 @@ async def test_a_pod_that_nobody_saw_is_taken_in(rig: Rig, monkeypatch: pytest.M
     """The watch of pods is behind, and the sandbox has a pod already."""
     box = await rig.sandbox(operatingMode="Suspended")
     metadata = {"labels": {SANDBOX_NAME_HASH: BOX}, "ownerReferences": [owner_reference(box, controller=True)]}
-    monkeypatch.setattr(rig.caches.pods, "observe", lambda pod: None)
+    monkeypatch.setattr(rig.caches.pods, "saw", lambda pod: None)
     await rig.create(POD, "box", metadata=metadata, spec=pod_template()["spec"])
     rig.writes()
     await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})

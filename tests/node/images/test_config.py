@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sandpool.node.images.config import ImageConfig, parse_oci_config
+from sandpool.node.images.config import Config, from_oci
 
 
 def test_what_an_image_says() -> None:
@@ -16,15 +16,10 @@ def test_what_an_image_says() -> None:
             "Labels": {"ignored": "yes"},
         },
     }
-    assert parse_oci_config(document) == ImageConfig(
+    assert from_oci(document) == Config(
         {"PATH": "/bin", "EMPTY": "", "WITH": "a=b"}, ("/entry",), ("serve", "--now"), "/app", "1000:1000", "SIGINT"
     )
 
 
 def test_what_an_image_does_not_say_is_empty() -> None:
-    assert (
-        parse_oci_config({})
-        == parse_oci_config({"config": None})
-        == parse_oci_config({"config": {"Env": None, "Cmd": None}})
-        == ImageConfig()
-    )
+    assert from_oci({}) == from_oci({"config": None}) == from_oci({"config": {"Env": None, "Cmd": None}}) == Config()

@@ -1,2 +1,1 @@
-"""Cgroups, and substitutes where they are not available. A container is identified by its cgroup: its processes, their
-limits and usage, freezing and killing."""
+"""The cgroup is the identity of a container: what is in it, what it may use, whether it runs, and its end."""

@@ -1,7 +1,6 @@
-"""The interface that runtimes use for the processes of a container or pod.
+"""A group of processes that is known as a whole: what a container is to its runtime.
 
-``hierarchy`` implements it with cgroups. ``pid_namespace_groups`` and ``environment_groups`` emulate it for users who
-may not make cgroups.
+Cgroups are the good way to have them (``tree``). Where they cannot be had, ``marks`` is a poor one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from sandpool.node.cgroups.limits import Limits, Usage
 
 
 class Group(Protocol):
-    """The part of ``hierarchy.Cgroup`` that runtimes use; see there."""
+    """See ``tree.Cgroup``, of which this is what runtimes use."""
 
     @property
     def path(self) -> str: ...
@@ -50,7 +49,7 @@ class Group(Protocol):
 
 
 class Groups(Protocol):
-    """See ``hierarchy.Cgroups``."""
+    """See ``tree.Cgroups``."""
 
     def check(self) -> None: ...
 
