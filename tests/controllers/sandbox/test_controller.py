@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
+
+import pytest
+
 from sandpool.api.conditions import condition_of, is_ready
 from sandpool.api.kinds import EVENT, PERSISTENT_VOLUME_CLAIM, POD, SANDBOX, SANDBOX_CLAIM, SANDBOX_WARM_POOL, SERVICE
-from sandpool.api.labels import ADOPTABLE, CREATED_BY, LAUNCH_TYPE, POD_NAME, SANDBOX_NAME_HASH, TRACE_CONTEXT, WARM_POOL
+from sandpool.api.labels import (
+    ADOPTABLE,
+    CREATED_BY,
+    LAUNCH_TYPE,
+    POD_NAME,
+    SANDBOX_NAME_HASH,
+    TRACE_CONTEXT,
+    WARM_POOL,
+)
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
@@ -25,13 +36,12 @@ from sandpool.engine.tracing import NoTracing
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import InternalError, NotFound, TooManyRequests
 from sandpool.kube.transport import Request
-from sandpool.node.simulated import Fate, NO_NODE, SimulatedNode, Stage
+from sandpool.node.simulated import NO_NODE, Fate, SimulatedNode, Stage
 from sandpool.server.api_server import ApiServer
 from sandpool.testing.clock import ManualClock
 from sandpool.testing.faulty_transport import Fault, FaultyTransport, no_fault
 from sandpool.testing.objects import new, owner_reference, pod_template
 from sandpool.testing.settling import pass_time, settle
-from typing import Any
 
 NOW = "2026-01-01T00:00:00Z"
 BOX = name_hash("box")
