@@ -154,7 +154,7 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
         broken.setattr("sandpool.node.pods.worker.compute_plan", lambda state, now: 1 / 0)
         worker = rig.agent.find("default", "pod")
         assert worker is not None
-        worker.saw(await rig.get())
+        worker.pod_updated(await rig.get())
         await rig.settle()
     assert "broke down and is replaced" in caplog.text
     await rig.passes(2)

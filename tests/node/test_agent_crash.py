@@ -294,10 +294,10 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
         for round in range(KILLS):
             for number in range(2):
                 name = f"pod-{round}-{number}"
-                await _insist(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
+                await _send_until_answered(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
                 wanted.add(name)
             for name in random.sample(sorted(wanted), max(len(wanted) - 6, 0)):
-                await _insist(here.delete(name))
+                await _send_until_answered(here.delete(name))
                 wanted.discard(name)
             await asyncio.sleep(random.uniform(0.0, 0.6))
             await here.node.kill()
@@ -310,7 +310,7 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
         await here.gone(*wanted)
 
 
-async def _insist(request: object) -> None:
+async def _send_until_answered(request: object) -> None:
     """A request whose answer may be lost is as good as one that was answered, or must have had no effect."""
     with suppress(NotFound, ApiError):
         await request  # type: ignore[misc]

@@ -69,14 +69,14 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     daemon = Daemon(ServerOptions(directory / "api", port=0))
     await daemon.start()
-    offer = NodeOptions(
+    options = NodeOptions(
         directory / "node",
         RegistrationOptions("real"),
         instance=f"-{os.getpid()}",
         first_host_user=4_000_000 + os.getpid() % 1000 * 1000,
         host=host.path,
     )
-    node = Node(daemon.server.client(name="node"), SystemClock(), Random(), offer)
+    node = Node(daemon.server.client(name="node"), SystemClock(), Random(), options)
     await node.start()
     daemon.server.door = NodePodAccess(node.agent, node.logs)
     kubectl = Kubectl(list(KUBECTLS.values())[-1], daemon.kubeconfig, directory / "cache")

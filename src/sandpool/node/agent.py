@@ -75,7 +75,7 @@ class AgentOptions:
     """What the operator decides. ``publish_classes`` makes a RuntimeClass for every handler this node knows of."""
 
     directory: Path
-    offer: RegistrationOptions
+    registration: RegistrationOptions
     cluster_domain: str = "cluster.local"
     allow_host_paths: bool = False
     publish_classes: bool = False
@@ -86,13 +86,13 @@ class AgentOptions:
 class NodeAgent:
     """``start`` returns when it serves, ``stop`` when nothing of it runs any more. ``wait`` raises if it breaks."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, settings: AgentOptions, parts: Parts) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, settings: AgentOptions, parts: Parts) -> None:
         self.client = client
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.settings = settings
         self.parts = parts
-        self.name = settings.offer.name
+        self.name = settings.registration.name
         self.endpoint: KubeletEndpoint | None = None  # of the way into its pods; known before it starts
         self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
         self.services = Cache(ServiceView.from_object, name="services")
@@ -108,26 +108,26 @@ class NodeAgent:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         machine = read_machine(settings.directory)
-        self.context = self._workplace(allocatable(machine, settings.offer))
-        self.room = ResourceAdmission(self.context.allocatable, self.context.settings.pod_directory)
+        self.context = self._workplace(allocatable(machine, settings.registration))
+        self.admission = ResourceAdmission(self.context.allocatable, self.context.settings.pod_directory)
         self.context.settings.pods.mkdir(mode=0o711, exist_ok=True)
         self.heartbeat = Heartbeat(
             self.client,
             self.clock,
             machine,
-            settings.offer,
-            self._ability,
+            settings.registration,
+            self._capabilities,
             lambda: read_remaining(settings.directory),
         )
         self.recorder.start()
         if settings.publish_classes:
             await self._publish_classes()
         await self._reflect()
-        await self._sweep()
+        await self._remove_orphans()
         await self.heartbeat.register()
-        self._begin(self.heartbeat.run(), "heartbeat")
-        self.pods.subscribe(self.room.noticed)  # all that an earlier agent has let in, before anybody else is
-        self.pods.subscribe(self._noticed)
+        self._run_in_background(self.heartbeat.run(), "heartbeat")
+        self.pods.subscribe(self.admission.pod_changed)  # all that an earlier agent has let in, before anybody else is
+        self.pods.subscribe(self._pod_changed)
 
     async def wait(self) -> None:
         """Until stopped. Raises what no part of it should."""
@@ -158,7 +158,7 @@ class NodeAgent:
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
 
-    def _ability(self) -> NodeCapabilities:
+    def _capabilities(self) -> NodeCapabilities:
         runtimes, network = self.parts.runtimes, self.parts.network
         return NodeCapabilities(
             tuple(sorted(runtimes.available)),
@@ -178,7 +178,7 @@ class NodeAgent:
         return NodeContext(
             self.client,
             self.clock,
-            self.random,
+            self.rng,
             self.recorder,
             own,
             parts.runtimes,
@@ -198,16 +198,16 @@ class NodeAgent:
         """Everything there is is known when this returns."""
         mine = f"spec.nodeName={self.name}"
         reflectors: list[Reflector[Any]] = [
-            Reflector(self.client, POD, self.pods, self.clock, self.random, field_selector=mine),
-            Reflector(self.client, SERVICE, self.services, self.clock, self.random),
-            Reflector(self.client, RUNTIME_CLASS, self.classes, self.clock, self.random),
+            Reflector(self.client, POD, self.pods, self.clock, self.rng, field_selector=mine),
+            Reflector(self.client, SERVICE, self.services, self.clock, self.rng),
+            Reflector(self.client, RUNTIME_CLASS, self.classes, self.clock, self.rng),
         ]
         for reflector in reflectors:
-            self._begin(reflector.run(), f"reflector of {reflector.type}")
+            self._run_in_background(reflector.run(), f"reflector of {reflector.type}")
         for reflector in reflectors:
             await reflector.synced.wait()
 
-    def _begin(self, work: Any, name: str) -> None:
+    def _run_in_background(self, work: Any, name: str) -> None:
         self._running.append(asyncio.create_task(work, name=f"{name} of node {self.name}"))
 
     async def _publish_classes(self) -> None:
@@ -224,7 +224,7 @@ class NodeAgent:
     async def _halt(self, grace: float) -> None:
         for worker in self.workers.values():
             worker.halt(grace)
-        waiting = [worker.settled.wait() for worker in self.workers.values()]
+        waiting = [worker.stopped.wait() for worker in self.workers.values()]
         try:
             # Beyond the grace period everything is killed; what takes longer than this is stuck.
             await within(self.clock, grace + 10.0, _all(waiting))
@@ -233,21 +233,21 @@ class NodeAgent:
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
-    def _noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+    def _pod_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         if new is None:
             if old is not None and (worker := self.workers.get(old["metadata"]["uid"])) is not None:
-                worker.vanished()
+                worker.pod_deleted()
         elif (worker := self.workers.get(new["metadata"]["uid"])) is not None:
-            worker.saw(new)
+            worker.pod_updated(new)
         else:
-            self._take(Pod.read(new))
+            self._start_worker(Pod.read(new))
 
-    def _take(self, pod: Pod) -> None:
-        worker = self.workers[pod.uid] = PodWorker(self._admitted(pod), self.context)
+    def _start_worker(self, pod: Pod) -> None:
+        worker = self.workers[pod.uid] = PodWorker(self._admit(pod), self.context)
         task = self._tasks[pod.uid] = asyncio.create_task(worker.run(), name=f"pod {pod.key}")
         task.add_done_callback(lambda task: self._ended(pod, task))
 
-    def _admitted(self, pod: Pod) -> PodState:
+    def _admit(self, pod: Pod) -> PodState:
         """The life of a pod as it is now, or the refusal to run it."""
         now = Moment(self.clock.monotonic(), self.clock.now())
         state = restore_state(pod, now)
@@ -257,13 +257,13 @@ class NodeAgent:
             resources=self.context.allocatable,
             simulated=self.context.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
         )
-        if state.refusal is not None or phase(state) != "Pending":
+        if state.rejection is not None or phase(state) != "Pending":
             return state
-        why = Problem(REASON, message(found)) if found else self.room.admit(pod.object)
+        why = Problem(REASON, message(found)) if found else self.admission.admit(pod.object)
         if why is None:
             return state
-        self.recorder.event(pod.reference, events.refused(why.reason, why.message))
-        return PodState.of(pod, start_time=state.start_time).refused(why)
+        self.recorder.event(pod.reference, events.rejected(why.reason, why.message))
+        return PodState.of(pod, start_time=state.start_time).rejected(why)
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self.workers[pod.uid], self._tasks[pod.uid]
@@ -278,7 +278,7 @@ class NodeAgent:
         await self.clock.sleep(_PAUSE)
         now = self.pods.get(pod.key)
         if now is not None and now["metadata"]["uid"] == pod.uid and pod.uid not in self.workers:
-            self._take(Pod.read(now))
+            self._start_worker(Pod.read(now))
 
     def _service_links(self, namespace: str, enabled: bool) -> Mapping[str, str]:
         api = self.services.get(_API_SERVICE)
@@ -289,7 +289,7 @@ class NodeAgent:
 
     # -- what no pod owns ----------------------------------------------------------------------------------------------
 
-    async def _sweep(self) -> None:
+    async def _remove_orphans(self) -> None:
         """Remove what is left of pods that are not bound here any more."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
         left = {path.name for path in self.context.settings.pods.iterdir()} | await self.parts.network.attached()
@@ -297,9 +297,9 @@ class NodeAgent:
             left |= await runtime.pods()
         for uid in sorted(left - owned):
             _log.info("removing what is left of pod %s", uid)
-            await self._remove(uid)
+            await self._remove_orphan(uid)
 
-    async def _remove(self, uid: str) -> None:
+    async def _remove_orphan(self, uid: str) -> None:
         directory = self.context.settings.pod_directory(uid)
         checkpoint = read_checkpoint(directory)
         for runtime in self.parts.runtimes.every.values():

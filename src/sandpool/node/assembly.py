@@ -87,7 +87,7 @@ class NodeOptions:
     ask for the runtime class of that name; without root, where there is no other, also if they do not ask."""
 
     directory: Path
-    offer: RegistrationOptions
+    registration: RegistrationOptions
     alone: bool = True
     instance: str = ""
     addresses: IPv4Network | None = None  # of pods; None: a range that is free
@@ -108,14 +108,14 @@ class Node:
         self,
         client: Client,
         clock: Clock,
-        random: Random,
+        rng: Random,
         settings: NodeOptions,
         *,
         logs: interfaces.Logs | None = None,
     ) -> None:
         self.client = client
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.settings = settings
         self.logs = LogManager(clock)
         self.listener: interfaces.Logs = self.logs if logs is None else logs  # who takes what containers write
@@ -142,15 +142,15 @@ class Node:
         self._ends.append(self._end_work)
         self.network = await self._network()
         self._ends[-1:] = [lambda keep: self.network.stop(keep=keep), self._end_work]
-        amounts = allocatable(read_machine(settings.directory), settings.offer)
+        amounts = allocatable(read_machine(settings.directory), settings.registration)
         storage = settings.directory / "volumes"
         self.provisioner = Provisioner(
-            self.client, self.clock, self.random, storage, settings.offer.name, binds=settings.alone
+            self.client, self.clock, self.rng, storage, settings.registration.name, binds=settings.alone
         )
         self.volumes = VolumeManager(
             self.client,
             storage,
-            PodPlacement(settings.offer.name, self.network.host_addresses),
+            PodPlacement(settings.registration.name, self.network.host_addresses),
             amounts,
             self.clock,
             self.provisioner,
@@ -165,10 +165,10 @@ class Node:
         self.agent = NodeAgent(
             self.client,
             self.clock,
-            self.random,
+            self.rng,
             agent.AgentOptions(
                 settings.directory,
-                settings.offer,
+                settings.registration,
                 allow_host_paths=settings.allow_host_paths,
                 publish_classes=settings.alone,
                 first_host_user=settings.first_host_user,
@@ -187,9 +187,9 @@ class Node:
         self.scheduler = Scheduler(
             self.client,
             self.clock,
-            self.random,
-            instance=settings.offer.name,
-            at_hand=lambda volume: (storage / volume).is_dir(),
+            self.rng,
+            instance=settings.registration.name,
+            has_volume=lambda volume: (storage / volume).is_dir(),
         )
         if settings.alone:
             self._ends.append(lambda keep: self.scheduler.stop())
@@ -335,7 +335,7 @@ class Node:
             await network.start()
             return network
         directory = settings.directory / "network"
-        around = NetworkInformers(self.client, self.clock, self.random, settings.offer.name)
+        around = NetworkInformers(self.client, self.clock, self.rng, settings.registration.name)
         self._begin(around.run(), "what the network knows of the API")
         await around.synced()
         chosen = settings.addresses

@@ -11,23 +11,23 @@ from sandpool.kube.pod_access import StreamClient
 MOST_BEHIND: Final = 16 << 20
 
 
-class Output:
+class AttachedOutput:
     """What a container writes, for a client who reads it at a pace of their own. The container does not wait for them
     and nothing is left out, so a client who stays far behind is given up: what waits for them is in our memory."""
 
     def __init__(self, client: StreamClient) -> None:
         self.client = client
-        self.too_late: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
         self._waiting = 0  # bytes
 
-    def heard(self, stream: str, data: bytes) -> None:
-        if self.too_late.done():
+    def write(self, stream: str, data: bytes) -> None:
+        if self.overflowed.done():
             return
         self._waiting += len(data)
         self._pieces.put_nowait((stream, data))
         if self._waiting > MOST_BEHIND:
-            self.too_late.set_result(None)
+            self.overflowed.set_result(None)
 
     def finish(self) -> None:
         """Nothing more will be heard."""

@@ -40,53 +40,53 @@ _SILENCE: Final = timedelta(seconds=2 * PERIOD)
 
 
 class Heartbeat:
-    """``ability`` tells what the node can do now, ``remaining`` what is left of the machine."""
+    """``capabilities`` tells what the node can do now, ``remaining`` what is left of the machine."""
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
         machine: Machine,
-        offer: RegistrationOptions,
-        ability: Callable[[], NodeCapabilities],
+        registration: RegistrationOptions,
+        capabilities: Callable[[], NodeCapabilities],
         remaining: Callable[[], Remaining],
     ) -> None:
         self.client = client
         self.clock = clock
         self.machine = machine
-        self.offer = offer
-        self.ability = ability
+        self.registration = registration
+        self.capabilities = capabilities
         self.remaining = remaining
         self._node: Object = {}
-        self._said: list[Object] = []  # the conditions as they were last written, without times
+        self._last_conditions: list[Object] = []  # the conditions as they were last written, without times
         self._written_at = 0.0
         # When the API had last been told everything; of the time of day, which goes on while a machine is suspended.
-        self._heard_at = clock.now()
+        self._last_contact = clock.now()
 
     async def register(self) -> None:
         """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
         try:
-            self._node = await self.client.create(NODE, new_node(self.machine, self.offer, self.ability()))
+            self._node = await self.client.create(NODE, new_node(self.machine, self.registration, self.capabilities()))
         except AlreadyExists:
-            metadata = node_metadata(self.machine, self.offer, self.ability())
-            self._node = await self.client.patch(NODE, self.offer.name, MergePatch({"metadata": metadata}))
+            metadata = node_metadata(self.machine, self.registration, self.capabilities())
+            self._node = await self.client.patch(NODE, self.registration.name, MergePatch({"metadata": metadata}))
         await self._write_status()
         try:
             await self._renew()
         except NotFound:
-            await self.client.create(LEASE, lease(self.offer, self._node["metadata"]["uid"], self.clock.now()))
-        self._heard_at = self.clock.now()
+            await self.client.create(LEASE, lease(self.registration, self._node["metadata"]["uid"], self.clock.now()))
+        self._last_contact = self.clock.now()
 
     async def run(self) -> None:
         """Go on until cancelled, whatever the API says."""
         while True:
             await self.clock.sleep(PERIOD)
             try:
-                was_silent = self.clock.now() - self._heard_at > _SILENCE
+                was_silent = self.clock.now() - self._last_contact > _SILENCE
                 await self._renew()
-                if was_silent or self._has_news():
+                if was_silent or self._has_changed():
                     await self._write_status()
-                self._heard_at = self.clock.now()
+                self._last_contact = self.clock.now()
             except NotFound:
                 await self._register_again()
             except (ApiError, ConnectionError, TimeoutError) as error:
@@ -111,22 +111,24 @@ class Heartbeat:
         except (ApiError, ConnectionError, TimeoutError) as error:
             _log.warning("the node could not be registered again: %s", error)
 
-    def _has_news(self) -> bool:
-        now = conditions(self.machine, self.ability(), self.remaining())
-        return now != self._said or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
+    def _has_changed(self) -> bool:
+        now = conditions(self.machine, self.capabilities(), self.remaining())
+        return now != self._last_conditions or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
 
     async def _write_status(self) -> None:
         remaining = self.remaining()
-        status = node_status(self.machine, self.offer, self.ability(), remaining, self._known, self.clock.now())
+        status = node_status(
+            self.machine, self.registration, self.capabilities(), remaining, self._known, self.clock.now()
+        )
         await self._patch(status)
-        self._said = conditions(self.machine, self.ability(), remaining)
+        self._last_conditions = conditions(self.machine, self.capabilities(), remaining)
         self._written_at = self.clock.monotonic()
 
     async def _patch(self, status: Object) -> None:
         body = StrategicPatch({"status": status})
-        self._node = await self.client.patch(NODE, self.offer.name, body, subresource="status")
+        self._node = await self.client.patch(NODE, self.registration.name, body, subresource="status")
 
     async def _renew(self) -> None:
         """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and goes with it."""
-        spec = lease_spec(self.offer, self.clock.now())
-        await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), NODE_LEASES)
+        spec = lease_spec(self.registration, self.clock.now())
+        await self.client.patch(LEASE, self.registration.name, MergePatch({"spec": spec}), NODE_LEASES)

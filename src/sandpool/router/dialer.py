@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-
 from sandpool.node.agent import NodeAgent
 from sandpool.router.destination import RequestRejected
 from sandpool.router.targets import Target
@@ -38,5 +37,5 @@ class NodeDialer:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
         if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
             raise RequestRejected(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
-        await worker.touch()
+        await worker.ensure_thawed()
         return await self.agent.parts.network.dial(target.uid, port)

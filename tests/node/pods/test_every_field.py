@@ -163,7 +163,7 @@ def test_it_is_refused_by_name(holder: str, field: str, value: Any) -> None:
         spec = [spec] if step == "[]" else {step: spec}
     found = find_unsupported(pod("pod", spec=spec), host_paths=True, resources=())
     path = "spec." + ".".join((*WAYS[holder], field)).replace(".[]", "[0]")
-    assert [refusal.field.removesuffix("[0]") for refusal in found] == [path]
+    assert [rejection.field.removesuffix("[0]") for rejection in found] == [path]
 
 
 def test_whatever_has_fields_was_thought_of() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -12,6 +11,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -117,7 +117,7 @@ def test_probes_ask_when_they_are_due() -> None:
     story.prepared()
     assert story.started() == []
     assert story.requeue_at == 5.0
-    assert story.passes(5) == [Ask("main", ProbeKind.READINESS)]
+    assert story.passes(5) == [RunProbe("main", ProbeKind.READINESS)]
     assert story.compute_plan() == []
     story.answered(True, ProbeKind.READINESS)
     assert story.requeue_at == 15.0
@@ -127,9 +127,9 @@ def test_the_others_ask_after_the_startup_probe() -> None:
     story = Story(containers=[container(startupProbe=TCP, readinessProbe=TCP, livenessProbe=TCP)])
     story.compute_plan()
     story.prepared()
-    assert story.started() == [Ask("main", ProbeKind.STARTUP)]
-    asked = story.answered(True, ProbeKind.STARTUP)
-    assert asked == [Ask("main", ProbeKind.READINESS), Ask("main", ProbeKind.LIVENESS)]
+    assert story.started() == [RunProbe("main", ProbeKind.STARTUP)]
+    sent = story.answered(True, ProbeKind.STARTUP)
+    assert sent == [RunProbe("main", ProbeKind.READINESS), RunProbe("main", ProbeKind.LIVENESS)]
 
 
 def test_a_container_that_does_not_answer_is_stopped_within_the_grace_of_the_probe() -> None:
@@ -137,7 +137,7 @@ def test_a_container_that_does_not_answer_is_stopped_within_the_grace_of_the_pro
     story = Story(containers=[container(livenessProbe=probe)], terminationGracePeriodSeconds=60)
     story.compute_plan()
     story.prepared()
-    assert story.started() == [Ask("main", ProbeKind.LIVENESS)]
+    assert story.started() == [RunProbe("main", ProbeKind.LIVENESS)]
     assert story.answered(False, ProbeKind.LIVENESS) == [Signal("main")]
     assert story.requeue_at == 3.0
     assert story.passes(3) == [Kill("main")]
@@ -246,7 +246,7 @@ def test_a_halt_keeps_the_volumes_and_the_pod() -> None:
 
 def test_a_refused_pod_holds_nothing_and_goes_when_told_to() -> None:
     story = Story()
-    story.state = story.state.refused(Problem("UnsupportedField", "spec.hostPID"))
+    story.state = story.state.rejected(Problem("UnsupportedField", "spec.hostPID"))
     assert story.compute_plan() == [Release()]
     story.state = story.state.cleared()
     assert story.compute_plan() == []
@@ -266,7 +266,7 @@ def test_a_warm_pod_is_frozen_and_thawed() -> None:
     assert story.passes(100) == []
     assert story.becomes(in_use=True) == [Thaw()]
     story.state = story.state.thawed(story.now)
-    assert story.compute_plan() == [Ask("main", ProbeKind.LIVENESS)]
+    assert story.compute_plan() == [RunProbe("main", ProbeKind.LIVENESS)]
 
 
 def test_nobody_is_frozen_in_the_middle_of_an_answer() -> None:

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
     Action,
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -20,6 +19,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -96,7 +96,7 @@ class Chaos:
         self.open = [
             each
             for each in self.open
-            if not (isinstance(each, Ask | PostStart | PreStop | Signal | Kill) and each.name == name)
+            if not (isinstance(each, RunProbe | PostStart | PreStop | Signal | Kill) and each.name == name)
         ]
         self.note(self.story.ended(code, name))
 
@@ -114,7 +114,7 @@ class Chaos:
                 state = state.hook_done(name) if good else state.hook_failed(name, now)
             case PreStop(name):
                 state = state.stop_hook_done(name, now)
-            case Ask(name, kind):
+            case RunProbe(name, kind):
                 state = state.answered(name, kind, good, now)
             case Signal(name) | Kill(name):
                 if name in self.running() and (good or isinstance(action, Kill)):

@@ -178,7 +178,7 @@ def test_init_containers() -> None:
 
 def test_a_refused_pod() -> None:
     story = Story()
-    story.state = story.state.refused(Problem("UnsupportedField", "this node does not support spec.hostPID"))
+    story.state = story.state.rejected(Problem("UnsupportedField", "this node does not support spec.hostPID"))
     status = story.status()
     assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
     assert status["message"] == "this node does not support spec.hostPID"

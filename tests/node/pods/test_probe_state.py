@@ -15,7 +15,7 @@ def probe_state(kind: ProbeKind, **fields: float) -> ProbeState:
 def answers(given: ProbeState, *answers: bool, every: float = 10.0) -> ProbeState:
     now = given.due
     for good in answers:
-        given = given.asked().answered(good, now)
+        given = given.sent().answered(good, now)
         now += every
     return given
 
@@ -66,28 +66,28 @@ def test_the_first_question_comes_after_the_initial_delay() -> None:
 
 
 def test_early_questions_come_at_growing_pauses_up_to_the_period() -> None:
-    probe, asked = probe_state(ProbeKind.READINESS, period=1.0), []
+    probe, sent = probe_state(ProbeKind.READINESS, period=1.0), []
     while probe.due < 103.0:
-        asked.append(round(probe.due - 100.0, 3))
-        probe = probe.asked().answered(False, probe.due)
-    assert asked == [0, 0.02, 0.05, 0.095, 0.162, 0.264, 0.416, 0.643, 0.985, 1.0, 1.769, 2.0]
+        sent.append(round(probe.due - 100.0, 3))
+        probe = probe.sent().answered(False, probe.due)
+    assert sent == [0, 0.02, 0.05, 0.095, 0.162, 0.264, 0.416, 0.643, 0.985, 1.0, 1.769, 2.0]
 
 
 def test_early_bad_answers_do_not_count() -> None:
     probe, counted = probe_state(ProbeKind.STARTUP, period=10.0, failure_threshold=3), 0
     while not probe.failed:
         counted += probe.counts(False, probe.due)
-        now, probe = probe.due, probe.asked().answered(False, probe.due)
+        now, probe = probe.due, probe.sent().answered(False, probe.due)
     assert (counted, now) == (3, 120.0)
 
 
 def test_after_it_has_passed_once_the_period_holds() -> None:
     probe = answers(probe_state(ProbeKind.READINESS), True)
     assert probe.due == 110.0
-    bad = probe.asked().answered(False, 110.0)
+    bad = probe.sent().answered(False, 110.0)
     assert bad.due == 120.0
 
 
 def test_what_was_missed_is_asked_at_once_afterwards() -> None:
     probe = answers(probe_state(ProbeKind.LIVENESS), True).resumed(500.0)
-    assert (probe.due, probe.asking) == (500.0, False)
+    assert (probe.due, probe.in_flight) == (500.0, False)

@@ -26,11 +26,11 @@ class Checks:
 
     def __init__(self, rig: NodeRig, code: int = 0) -> None:
         self.code: int | None = code
-        self.asked = 0
+        self.sent = 0
         rig.runtime.on_execute = self._answer
 
     def _answer(self, container: FakeContainer, command: Command, stdio: Stdio) -> int | None:
-        self.asked += 1
+        self.sent += 1
         os.write(stdio.stdout, b"all is lost\n")
         return self.code
 
@@ -96,8 +96,8 @@ async def test_liveness_restarts_a_container(rig: NodeRig) -> None:
     assert len(rig.starts()) == 2
     happened = await rig.events()
     assert ("Killing", "Container main failed liveness probe, will be restarted") in happened
-    refused = "Liveness probe failed: dial tcp 10.1.0.1:80: connect: connection refused"
-    assert ("Unhealthy", refused) in happened
+    rejected = "Liveness probe failed: dial tcp 10.1.0.1:80: connect: connection refused"
+    assert ("Unhealthy", rejected) in happened
 
 
 async def test_a_startup_probe_holds_back_the_others(rig: NodeRig) -> None:
@@ -157,7 +157,7 @@ async def test_http(rig: NodeRig, greeting: bytes, good: bool) -> None:
 async def test_a_command_says_why(rig: NodeRig) -> None:
     checks = Checks(rig, code=1)
     await rig.create(spec=with_probes(readinessProbe=COMMAND))
-    await piped(rig, lambda: checks.asked)
+    await piped(rig, lambda: checks.sent)
 
     async def told() -> bool:
         return ("Unhealthy", "Readiness probe failed: all is lost") in await rig.events()

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tests.node.conftest import NodeRig
 
 
-def asking(**requests: str) -> dict[str, Any]:
+def in_flight(**requests: str) -> dict[str, Any]:
     container = {"name": "main", "image": "example.com/image:1", "resources": {"requests": requests}}
     return {"containers": [container]}
 
 
 async def allowed(rig: NodeRig, pods: int) -> None:
     """Have another agent in place of this one that takes so many pods."""
-    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=pods))
+    rig.settings = replace(rig.settings, registration=RegistrationOptions("node-1", pods=pods))
     await rig.restart()
 
 
@@ -38,9 +38,9 @@ async def phase(rig: NodeRig, name: str) -> tuple[str, str]:
     [("cpu", "1000", 10**6), ("memory", "1000Ti", 10**9), ("ephemeral-storage", "1Ei", 10**9)],
 )
 async def test_a_pod_that_does_not_fit_has_failed(rig: NodeRig, name: str, amount: str, unit: int) -> None:
-    await rig.create("small", spec=asking(cpu="100m", **{"memory": "1Mi", "ephemeral-storage": "1Mi"}))
+    await rig.create("small", spec=in_flight(cpu="100m", **{"memory": "1Mi", "ephemeral-storage": "1Mi"}))
     used = {"cpu": 100}.get(name, 1 << 20)
-    await rig.create(spec=asking(**{name: amount}))
+    await rig.create(spec=in_flight(**{name: amount}))
     status = await rig.status()
     capacity = parse((await rig.client.get(NODE, "node-1"))["status"]["allocatable"][name]).billionths // unit
     assert (status["phase"], status["reason"]) == ("Failed", f"OutOf{name}")
@@ -92,7 +92,7 @@ async def test_who_was_let_in_stays_though_nobody_was_told(rig: NodeRig) -> None
     rig.wire.fault = no_fault
     await rig.stop()
     await rig.create("a-new-one")  # in a list it comes before the other
-    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=1))
+    rig.settings = replace(rig.settings, registration=RegistrationOptions("node-1", pods=1))
     rig.agent = rig.new_agent()
     await rig.start()
     assert await phase(rig, "one") == ("Running", "")

@@ -70,11 +70,11 @@ def test_a_crash_loop_goes_on() -> None:
 def test_a_pod_that_failed_for_a_reason_has_failed(reason: str) -> None:
     story = Story()
     problem = Problem(reason, "words")
-    refused = reason != "DeadlineExceeded"
-    story.becomes(refusal=problem) if refused else story.becomes(failure=problem)
+    rejected = reason != "DeadlineExceeded"
+    story.becomes(rejection=problem) if rejected else story.becomes(failure=problem)
     state = again(story)
     assert phase(state) == "Failed"
-    assert (state.refusal if refused else state.failure) == problem
+    assert (state.rejection if rejected else state.failure) == problem
 
 
 def test_probes_that_had_passed_have_passed() -> None:

@@ -11,9 +11,9 @@ from sandpool.node.pods.unsupported_fields import find_unsupported, message
 from sandpool.testing.objects import pod
 
 
-def refused(spec: Object, **options: Any) -> list[str]:
+def rejected(spec: Object, **options: Any) -> list[str]:
     options = {"host_paths": False, "resources": ("cpu",), **options}
-    return [refusal.field for refusal in find_unsupported(pod("pod", spec=spec), **options)]
+    return [rejection.field for rejection in find_unsupported(pod("pod", spec=spec), **options)]
 
 
 def container(**fields: Any) -> Object:
@@ -63,7 +63,7 @@ AT = "spec.containers[0]"
     ],
 )
 def test_what_is_refused(spec: Object, field: str) -> None:
-    assert refused(spec) == [field]
+    assert rejected(spec) == [field]
 
 
 @pytest.mark.parametrize(
@@ -82,19 +82,19 @@ def test_what_is_refused(spec: Object, field: str) -> None:
     ],
 )
 def test_what_is_not(spec: Object) -> None:
-    assert refused(spec) == []
+    assert rejected(spec) == []
 
 
 def test_host_paths_may_be_allowed() -> None:
-    assert refused({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
+    assert rejected({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
     made = {"volumes": [{"name": "v", "hostPath": {"path": "/", "type": "DirectoryOrCreate"}}]}
-    assert refused(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
+    assert rejected(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
 
 
 def test_what_would_have_to_end_cannot_be_simulated() -> None:
     spec = {"initContainers": [{"name": "i"}, {"name": "sidecar", "restartPolicy": "Always"}]}
-    assert refused(spec, simulated=True) == ["spec.initContainers[0]"]
-    assert refused(spec) == []
+    assert rejected(spec, simulated=True) == ["spec.initContainers[0]"]
+    assert rejected(spec) == []
 
 
 def test_everything_is_said_at_once() -> None:

@@ -238,8 +238,8 @@ async def test_what_is_asked_of_a_pod_that_runs_is_refused_by_name_and_it_runs_o
     assert worker is not None
     container = {**found["spec"]["containers"][0], "resources": {"limits": {"cpu": "1"}}}
     changed = {**found, "spec": {**found["spec"], "containers": [container], "ephemeralContainers": [{"name": "d"}]}}
-    worker.saw(changed)
-    worker.saw(changed)  # said once
+    worker.pod_updated(changed)
+    worker.pod_updated(changed)  # said once
     await rig.settle()
     told = [note for reason, note in await rig.events() if reason == "UnsupportedField"]
     assert told == [
@@ -291,10 +291,10 @@ async def test_a_warm_pod_is_frozen_when_it_is_ready_and_nobody_asks_it(rig: Nod
     probe = {"tcpSocket": {"port": 80}}
     await rig.create(metadata=WARM, spec=main(readinessProbe=probe, livenessProbe=probe))
     assert rig.container().paused
-    asked = len(rig.network.dialled)
+    sent = len(rig.network.dialled)
     rig.network.open.clear()
     await rig.passes(300)
-    assert len(rig.network.dialled) == asked
+    assert len(rig.network.dialled) == sent
     assert (await rig.conditions())["Ready"] == "True"
 
 
@@ -315,7 +315,7 @@ async def test_a_pod_that_somebody_uses_is_thawed_at_once(rig: NodeRig) -> None:
     await rig.create(metadata=WARM)
     frozen = rig.agent.find("default", "pod")
     assert frozen is not None
-    await frozen.touch()
+    await frozen.ensure_thawed()
     assert not rig.container().paused
     await rig.passes(60)
     assert not rig.container().paused
@@ -331,7 +331,7 @@ async def test_using_a_pod_that_runs_takes_no_pass_over_it(rig: NodeRig, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(worker, "compute_plan", decided)
-        await running.touch()
+        await running.ensure_thawed()
         await rig.settle()
     await rig.client.patch(POD, "pod", MergePatch({"metadata": {"annotations": WARM["annotations"]}}), "default")
     await rig.settle()

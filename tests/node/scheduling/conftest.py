@@ -59,7 +59,7 @@ class SchedulerRig:
         await self.client.create(POD, pod(name, spec={"containers": [container], **spec}), "default")
         await self.settle()
 
-    async def where(self, name: str) -> str:
+    async def topologies(self, name: str) -> str:
         return str((await self.client.get(POD, name, "default"))["spec"].get("nodeName") or "")
 
     async def why(self, name: str) -> str:

@@ -25,8 +25,8 @@ def node(**changes: Any) -> NodeView:
     return NodeView(**{**fields, **changes})
 
 
-def reasons(spec: dict[str, Any], where: NodeView) -> list[str]:
-    return list(unmet_requirements(requirements_of(pod("pod", spec=spec)), where, {}, {"strong": "gvisor"}.get))
+def reasons(spec: dict[str, Any], topologies: NodeView) -> list[str]:
+    return list(unmet_requirements(requirements_of(pod("pod", spec=spec)), topologies, {}, {"strong": "gvisor"}.get))
 
 
 def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> dict[str, Any]:

@@ -71,11 +71,11 @@ async def ripen(rig: SchedulerRig) -> None:
 
 async def test_a_pod_goes_where_its_volume_is_however_full_the_node(two: SchedulerRig) -> None:
     await two.pod("first")  # a node takes turns: without its volume the next pod would go to b
-    assert await two.where("first") == "a"
+    assert await two.topologies("first") == "a"
     await volume(two, "there", "a")
     await claim(two, volumeName="there")
     await pod(two, "one", "data")
-    assert await two.where("one") == "a"
+    assert await two.topologies("one") == "a"
 
 
 async def test_where_the_volume_is_not_is_no_place(two: SchedulerRig) -> None:
@@ -87,7 +87,7 @@ async def test_where_the_volume_is_not_is_no_place(two: SchedulerRig) -> None:
     assert await two.why("one") == f"0/2 nodes are available: 1 {CONFLICT}, 1 {taint}."
     await two.client.patch(NODE, "a", MergePatch({"spec": {"unschedulable": None}}))
     await two.settle()
-    assert await two.where("one") == "a"
+    assert await two.topologies("one") == "a"
 
 
 async def test_a_node_that_is_away_is_waited_for(two: SchedulerRig) -> None:
@@ -96,7 +96,7 @@ async def test_a_node_that_is_away_is_waited_for(two: SchedulerRig) -> None:
     await pod(two, "one", "data")
     assert await two.why("one") == f"0/2 nodes are available: 2 {CONFLICT}."
     await two.node("c", labels={HOSTNAME: "c"})
-    assert await two.where("one") == "c"
+    assert await two.topologies("one") == "c"
 
 
 async def test_all_volumes_must_be_near(two: SchedulerRig) -> None:
@@ -114,7 +114,7 @@ async def test_a_claim_that_does_not_exist_is_named_and_waited_for(rig: Schedule
     assert await rig.why("one") == '0/1 nodes are available: persistentvolumeclaim "data" not found.'
     await volume(rig, "there", "node-1")
     await claim(rig, volumeName="there")
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
 
 
 async def test_a_volume_that_is_being_made_decides_and_nothing_is_said_meanwhile(two: SchedulerRig) -> None:
@@ -124,9 +124,9 @@ async def test_a_volume_that_is_being_made_decides_and_nothing_is_said_meanwhile
     named = MergePatch({"spec": {"volumeName": "there"}})
     await two.client.patch(PERSISTENT_VOLUME_CLAIM, "data", named, "default")
     await two.settle()
-    assert await two.where("one") == "", "a node would find a claim that is not bound"
+    assert await two.topologies("one") == "", "a node would find a claim that is not bound"
     await bind(two, "data")
-    assert await two.where("one") == "b"
+    assert await two.topologies("one") == "b"
     assert [request for request in two.wire.requests if request.path.endswith("/status")] == []
     assert [reason for reason, _ in await two.events()] == ["Scheduled"]
 
@@ -155,22 +155,22 @@ async def test_a_volume_that_is_gone_is_named(rig: SchedulerRig) -> None:
 @pytest.mark.parametrize("provisioner", ["example.com/disks", STORAGE["provisioner"]])
 async def test_who_makes_volumes_for_pods_that_are_bound_is_not_waited_for(rig: SchedulerRig, provisioner: str) -> None:
     """Our own makes them at once, so its are waited for whatever the class says."""
-    later = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-    await rig.client.create(STORAGE_CLASS, new(STORAGE_CLASS, "later", **later))
+    wait_for_consumer = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await rig.client.create(STORAGE_CLASS, new(STORAGE_CLASS, "later", **wait_for_consumer))
     await rig.node()
     await claim(rig, storage_class="later")
     await pod(rig, "one", "data")
-    assert await rig.where("one") == ("node-1" if provisioner == "example.com/disks" else "")
+    assert await rig.topologies("one") == ("node-1" if provisioner == "example.com/disks" else "")
 
 
 async def test_a_machine_with_another_name_still_has_its_data(rig: SchedulerRig) -> None:
     await rig.node("new", labels={HOSTNAME: "new"})
     await rig.node("old", labels={HOSTNAME: "old"}, ready="False")
-    rig.scheduler.instance, rig.scheduler.at_hand = "new", lambda volume: volume == "there"
+    rig.scheduler.instance, rig.scheduler.has_volume = "new", lambda volume: volume == "there"
     await volume(rig, "there", "old")
     await claim(rig, volumeName="there")
     await pod(rig, "one", "data")
-    assert await rig.where("one") == "new"
+    assert await rig.topologies("one") == "new"
 
 
 async def test_pods_without_claims_ask_nothing_more(rig: SchedulerRig) -> None:

@@ -172,7 +172,7 @@ async def test_the_data_of_another_node_is_left_to_it(client: Client, tmp_path: 
             return Key("default", "data") in there.claims and len(there.volumes) == 1
 
         await until(known)
-        await there._make(made)  # as if it had not seen that there is one
+        await there._create_volume(made)  # as if it had not seen that there is one
         assert list((tmp_path / "there").iterdir()) == []
         await client.delete(PERSISTENT_VOLUME_CLAIM, "data", "default")
 

@@ -79,7 +79,7 @@ class Containers:
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
         """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
-        id = f"{self.context.random.getrandbits(256):064x}"
+        id = f"{self.context.rng.getrandbits(256):064x}"
         run = Run(id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]

@@ -82,8 +82,8 @@ def _value(container: Object, variable: Object, known: Mapping[str, str], source
             return field_value(sources.pod, origin["fieldRef"]["fieldPath"], sources.placement)
         if "resourceFieldRef" in origin:
             reference = origin["resourceFieldRef"]
-            asked = _container(sources.pod, reference.get("containerName") or "") or container
-            return resource_value(asked, reference, sources.allocatable)
+            sent = _container(sources.pod, reference.get("containerName") or "") or container
+            return resource_value(sent, reference, sources.allocatable)
     except UnknownField as error:
         raise ConfigError(str(error)) from None
     raise ConfigError(f"the value of {variable['name']} comes from {', '.join(origin)}, which is not supported")

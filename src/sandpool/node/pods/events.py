@@ -18,7 +18,7 @@ def _warning(reason: str, action: str, note: str) -> Happening:
     return Happening(NODE_AGENT, WARNING, reason, action, note)
 
 
-def refused(reason: str, message: str) -> Happening:
+def rejected(reason: str, message: str) -> Happening:
     """``reason`` is that of the pod's status."""
     return _warning(reason, "Admitting", message)
 

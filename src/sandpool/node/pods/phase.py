@@ -64,7 +64,7 @@ def running(state: PodState) -> Iterator[Container]:
 
 
 def phase(state: PodState) -> str:
-    if state.refusal is not None:
+    if state.rejection is not None:
         return FAILED
     stopped = next(running(state), None) is None
     if state.failure is not None:

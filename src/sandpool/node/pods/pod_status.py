@@ -40,7 +40,7 @@ def compute_pod_status(state: PodState, now: Moment, host_ips: Sequence[str], be
     decide about readiness gates."""
     reached = phase(state)
     status: Object = {"phase": reached}
-    problem = state.refusal or state.failure
+    problem = state.rejection or state.failure
     if problem is not None and reached == FAILED:
         status |= {"reason": problem.reason, "message": problem.message}
     if state.start_time is not None:
@@ -49,7 +49,7 @@ def compute_pod_status(state: PodState, now: Moment, host_ips: Sequence[str], be
         status |= {"hostIP": host_ips[0], "hostIPs": [{"ip": ip} for ip in host_ips]}
     if ips := state.preparation.addresses:
         status |= {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]}
-    if state.refusal is None:
+    if state.rejection is None:
         if state.pod.init:
             status["initContainerStatuses"] = [_container(state, each, now) for each in state.pod.init]
         status["containerStatuses"] = [_container(state, each, now) for each in state.pod.containers]
@@ -82,7 +82,7 @@ def _conditions(state: PodState, reached: str, known: list[Object]) -> list[Obje
 def _initialized(state: PodState, reached: str) -> Object:
     if reached == SUCCEEDED:
         return _condition(INITIALIZED, True, "PodCompleted")
-    if initialized(state) and state.refusal is None:
+    if initialized(state) and state.rejection is None:
         return _condition(INITIALIZED, True)
     missing = " ".join(container.name for container in waiting_for(state))
     message = f"containers with incomplete status: [{missing}]"

@@ -31,7 +31,7 @@ class ResourceAdmission:
         self._taken: dict[str, Amounts] = {}  # by UID of the pod
         self._used: dict[str, int] = {}  # the sum of these
 
-    def noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+    def pod_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         """What has become of a pod that is bound here. One that an earlier agent has let in has its room."""
         if old is not None and (new is None or _has_ended(new)):
             self._add(self._taken.pop(old["metadata"]["uid"], ()), -1)
@@ -52,9 +52,9 @@ class ResourceAdmission:
         """Whether no agent has ever let it in here."""
         return not (pod.get("status") or {}).get("startTime") and not self.directory(pod["metadata"]["uid"]).exists()
 
-    def _shortage(self, asked: Mapping[str, int]) -> Problem | None:
+    def _shortage(self, sent: Mapping[str, int]) -> Problem | None:
         for name, unit in _TOLD_IN.items():
-            requested, used, capacity = asked.get(name, 0), self._used.get(name, 0), self._all.get(name, 0)
+            requested, used, capacity = sent.get(name, 0), self._used.get(name, 0), self._all.get(name, 0)
             if requested and used + requested > capacity:
                 amount = f"requested: {-(-requested // unit)}, used: {-(-used // unit)}, capacity: {capacity // unit}"
                 why = f"Pod was rejected: Node didn't have enough resource: {name}, {amount}"

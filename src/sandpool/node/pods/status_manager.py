@@ -32,12 +32,12 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class StatusManager:
-    """Of one pod. ``done`` is called after every write, ``vanished`` when the API knows no such pod."""
+    """Of one pod. ``done`` is called after every write, ``pod_deleted`` when the API knows no such pod."""
 
-    def __init__(self, context: NodeContext, done: Callable[[], None], vanished: Callable[[], None]) -> None:
+    def __init__(self, context: NodeContext, done: Callable[[], None], pod_deleted: Callable[[], None]) -> None:
         self.context = context
         self.done = done
-        self.vanished = vanished
+        self.pod_deleted = pod_deleted
         self.writes = 0  # that succeeded
         self._idle = asyncio.Event()  # nothing is being written
         self._idle.set()
@@ -46,7 +46,7 @@ class StatusManager:
         self._not_before = 0.0
         self._settled: PodState | None = None  # as it was when there was nothing to say
 
-    def look(self, state: PodState, now: Moment, spawn: Spawn) -> float | None:
+    def sync(self, state: PodState, now: Moment, spawn: Spawn) -> float | None:
         """Report what is to be reported now. When to look again if nothing happens before."""
         if state.gone or state.discarded or not self._idle.is_set() or self._is_settled(state):
             return None
@@ -76,7 +76,7 @@ class StatusManager:
                 await self.context.turn()
             answer = await self._send(pod, patch)
         except (NotFound, Conflict):
-            self.vanished()  # there is none, or another one of its name
+            self.pod_deleted()  # there is none, or another one of its name
         except (ApiError, ConnectionError, TimeoutError) as error:
             _log.warning("the status of pod %s could not be written: %s", pod.key, error)
             self._failures += 1
@@ -96,7 +96,7 @@ class StatusManager:
         body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
         return await self.context.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
 
-    async def conclude(self, known: Callable[[], PodState], now: Moment) -> None:
+    async def write_final_status(self, known: Callable[[], PodState], now: Moment) -> None:
         """Say how it is at last, of a pod that stops with its node: there is no later. Who cannot be told is not."""
         while not self._idle.is_set():
             await self._idle.wait()
@@ -107,20 +107,20 @@ class StatusManager:
             self._idle.clear()
             await self._write(state.pod, patch)
 
-    async def remove(self, state: PodState, now: Moment) -> None:
+    async def delete_pod(self, state: PodState, now: Moment) -> None:
         """Have the API forget a pod of which nothing is left. If finalizers keep it, it shows how it ended."""
         pod = state.pod
         if pod.object["metadata"].get("finalizers"):
             before = pod.object.get("status") or {}
             patch = changes(before, compute_pod_status(state, now, self.context.network.host_addresses, before))
-            await self._insist(lambda: self._send(pod, patch))
-        await self._insist(
+            await self._send_until_answered(lambda: self._send(pod, patch))
+        await self._send_until_answered(
             lambda: self.context.client.delete(
                 POD, pod.key.name, pod.key.namespace, grace_period_seconds=0, uid=pod.uid
             )
         )
 
-    async def _insist(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
+    async def _send_until_answered(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
         """Send until the API has said yes or no."""
         while True:
             try:

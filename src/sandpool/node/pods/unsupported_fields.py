@@ -39,10 +39,10 @@ def find_unsupported(
         *_volumes(spec, host_paths),
         *(_never_ending(spec) if simulated else ()),
         *(
-            refusal
+            rejection
             for kind in ("initContainers", "containers", "ephemeralContainers")
             for index, container in enumerate(spec.get(kind) or ())
-            for refusal in _container(container, f"spec.{kind}[{index}]", kind, resources)
+            for rejection in _container(container, f"spec.{kind}[{index}]", kind, resources)
         ),
     ]
 

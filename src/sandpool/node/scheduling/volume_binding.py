@@ -37,7 +37,7 @@ class VolumeClaimView:
     key: Key
     volume: str
     lost: bool
-    going: bool
+    deleting: bool
     storage_class: str
 
     @classmethod
@@ -79,43 +79,43 @@ def _terms(selector: bytes) -> Object:
 class VolumeBindings:
     """``changed`` is called with every claim of which something else may be true now."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, changed: Callable[[Key], None]) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, changed: Callable[[Key], None]) -> None:
         self.changed = changed
         self.claims = Cache(VolumeClaimView.from_object, name="claims of pods to be bound")
         self.volumes = Cache(VolumeTopology.from_object, name="volumes of pods to be bound")
         # The classes that make volumes when a pod is bound.
-        self.later: Cache[bool] = Cache(_makes_later, name="storage classes")
+        self.wait_for_consumer: Cache[bool] = Cache(_makes_later, name="storage classes")
         self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,) if claim.volume else ())
         self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, STORAGE_CLASS, self.later, clock, random),
-            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
-            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
+            Reflector(client, STORAGE_CLASS, self.wait_for_consumer, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, rng),
         ]
 
     def start(self) -> None:
         self.claims.subscribe(lambda key, old, new: self.changed(key))
-        self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by_index(_BY_VOLUME, key.name)))
-        self.later.subscribe(lambda key, old, new: self._tell(self.claims))
+        self.volumes.subscribe(lambda key, old, new: self._notify(self.claims.by_index(_BY_VOLUME, key.name)))
+        self.wait_for_consumer.subscribe(lambda key, old, new: self._notify(self.claims))
 
-    def _tell(self, claims: Iterable[VolumeClaimView]) -> None:
+    def _notify(self, claims: Iterable[VolumeClaimView]) -> None:
         for claim in list(claims):
             self.changed(claim.key)
 
-    def where(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
+    def topologies(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
         """The volumes a pod must be near to, or why that cannot be said yet, in the words of kube-scheduler."""
         found: list[VolumeTopology] = []
         for key in claims:
             claim = self.claims.get(key)
             if claim is None:
                 return f'persistentvolumeclaim "{key.name}" not found'
-            if claim.going:
+            if claim.deleting:
                 return f'persistentvolumeclaim "{key.name}" is being deleted'
             volume = self.volumes.get(Key("", claim.volume))
             if volume is not None and not claim.lost:
                 found.append(volume)
             elif claim.volume:
                 return f'persistentvolumeclaim "{key.name}" bound to non-existent persistentvolume "{claim.volume}"'
-            elif not self.later.get(Key("", claim.storage_class)):
+            elif not self.wait_for_consumer.get(Key("", claim.storage_class)):
                 return _UNBOUND
         return tuple(found)
 

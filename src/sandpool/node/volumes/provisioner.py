@@ -61,7 +61,7 @@ class Provisioner:
     """Keeps volumes under ``directory``. ``binds`` is whether nobody else binds claims to volumes."""
 
     def __init__(
-        self, client: Client, clock: Clock, random: Random, directory: Path, node: str, *, binds: bool = True
+        self, client: Client, clock: Clock, rng: Random, directory: Path, node: str, *, binds: bool = True
     ) -> None:
         self.client = client
         self.directory = directory
@@ -71,10 +71,10 @@ class Provisioner:
         self.volumes: Cache[Object] = Cache(lambda obj: obj, name="volumes")
         self.in_use: set[str] = set()  # names of volumes that pods have mounted
         self.recorder = EventRecorder(client, clock, node, writers=1)
-        self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, random, workers=4)
+        self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, rng, workers=4)
         self._reflectors = [
-            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
-            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, rng),
         ]
         self.claims.subscribe(lambda key, old, new: self.controller.enqueue(key))
         self.volumes.subscribe(self._volume_changed)
@@ -108,13 +108,13 @@ class Provisioner:
         if claim is None or claim["metadata"].get("deletionTimestamp"):
             return DONE
         ours = self._is_ours(claim)
-        if why := _not_offered(claim["spec"]) if ours else await self._nobodys(claim["spec"]):
+        if why := _not_offered(claim["spec"]) if ours else await self._missing_class(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
             about = ObjectReference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
             self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
         if why or not ours:
             return DONE
-        volume = self.volumes.get(Key("", volume_name(claim))) or await self._make(claim)
+        volume = self.volumes.get(Key("", volume_name(claim))) or await self._create_volume(claim)
         if self.binds:
             await self._bind(claim, volume)
         return DONE
@@ -140,7 +140,7 @@ class Provisioner:
         # A claim from before there was a default class names none; one that names "" wants none.
         return wanted in (None, CLASS) and named in ("", volume_name(claim))
 
-    async def _nobodys(self, spec: Object) -> str:
+    async def _missing_class(self, spec: Object) -> str:
         """Why nobody makes a volume for a claim of another class; empty if somebody may, or if it wants none made.
         Where somebody else binds claims, saying so is theirs."""
         wanted = spec.get("storageClassName")
@@ -152,7 +152,7 @@ class Provisioner:
             return f'spec.storageClassName: storageclass.storage.k8s.io "{wanted}" not found'
         return ""
 
-    async def _make(self, claim: Object) -> Object:
+    async def _create_volume(self, claim: Object) -> Object:
         path = self.directory / volume_name(claim)
         path.mkdir(parents=True, exist_ok=True)
         metadata = claim["metadata"]
