@@ -156,7 +156,7 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
         assert worker is not None
         worker.pod_updated(await rig.get())
         await rig.settle()
-    assert "broke down and is replaced" in caplog.text
+    assert "failed and is replaced" in caplog.text
     await rig.passes(2)
     assert rig.agent.find("default", "pod") not in (None, worker)
     assert (container.pid is not None, rig.starts()) == (True, ["main"])

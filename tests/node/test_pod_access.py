@@ -304,7 +304,7 @@ class TestDoor:
     async def test_who_is_attached_and_does_not_read_is_given_up(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sandpool.node.attached.MOST_BEHIND", 1 << 20)
+        monkeypatch.setattr("sandpool.node.pod_access.MOST_BEHIND", 1 << 20)
         main = {"name": "main", "image": "sandpool.local/python", "stdin": True}
         script = "read line; echo begun; sleep 1; exec yes 0123456789012345678901234567890123456789"
         spec = {"containers": [{**main, "command": ["sh", "-c", script]}], "terminationGracePeriodSeconds": 0}
@@ -326,7 +326,7 @@ class TestDoor:
                 await asyncio.sleep(5)  # it may write 8 MiB at once, and buffers hold some of it
                 process.send_signal(signal.SIGCONT)
                 _, said = await process.communicate()
-            assert b"is not read in time" in said
+            assert b"reads too slowly" in said
         finally:
             if process.returncode is None:
                 process.kill()

@@ -1,10 +1,10 @@
-"""The node: turns the pods that are bound to it into running containers, through nothing but a ``Client``.
+"""The node agent: runs the pods that are bound to this node, through nothing but a ``Client``.
 
-Behind the embedded API and behind a real kube-apiserver it is the same. It registers itself, says that it is alive, and
-gives every pod a worker of its own. The order at the start matters: first everything that is bound here is known, then
-what an earlier agent left is swept away as far as no pod owns it, and only then anything is started.
+It works the same with the embedded API and a real kube-apiserver. It registers the Node, renews its Lease, and starts
+one worker per pod. The order at the start matters: first list every pod bound here, then remove what an earlier agent
+left of pods that no longer exist, and only then start anything.
 
-An agent may be killed at any time. Its containers run on, and the next one adopts them.
+An agent may be killed at any time. Its containers keep running, and the next agent adopts them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sandpool.node.runtimes.simulated import SIMULATED
 _log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = "namespace"
-# Before a worker that broke down is replaced.
+# Seconds before a worker that failed is replaced.
 _PAUSE: Final = 1.0
 _API_SERVICE: Final = Key("default", "kubernetes")
 # Kubernetes' own annotation for it.
@@ -61,7 +61,7 @@ _DESCRIPTION: Final = "kubernetes.io/description"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What does the work on this machine."""
+    """The implementations that do the work on this machine."""
 
     runtimes: Runtimes
     images: Images
@@ -72,7 +72,7 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the operator decides. ``publish_classes`` makes a RuntimeClass for every handler this node knows of."""
+    """What the operator configures. ``publish_classes`` creates a RuntimeClass for every known handler."""
 
     directory: Path
     registration: RegistrationOptions
@@ -80,11 +80,11 @@ class AgentOptions:
     allow_host_paths: bool = False
     publish_classes: bool = False
     first_host_user: int = FIRST
-    own_user: bool = False  # pods are who we are, for lack of privileges
+    own_user: bool = False  # pods run as the node's own user, for lack of privileges
 
 
 class NodeAgent:
-    """``start`` returns when it serves, ``stop`` when nothing of it runs any more. ``wait`` raises if it breaks."""
+    """``start`` returns when it serves, ``stop`` when all its tasks have ended. ``wait`` raises if it breaks."""
 
     def __init__(self, client: Client, clock: Clock, rng: Random, settings: AgentOptions, parts: Parts) -> None:
         self.client = client
@@ -93,15 +93,15 @@ class NodeAgent:
         self.settings = settings
         self.parts = parts
         self.name = settings.registration.name
-        self.endpoint: KubeletEndpoint | None = None  # of the way into its pods; known before it starts
+        self.endpoint: KubeletEndpoint | None = None  # of its own API; set before it starts
         self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
         self.services = Cache(ServiceView.from_object, name="services")
         self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = EventRecorder(client, clock, self.name)
-        self.workers: dict[str, PodWorker] = {}  # by UID of the pod; none of them has ended
+        self.workers: dict[str, PodWorker] = {}  # by pod UID; only workers that have not ended
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
-        self._running: list[asyncio.Task[Any]] = []  # what ends only when it is stopped
+        self._running: list[asyncio.Task[Any]] = []  # tasks that end only when the agent stops
         self._replacing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
@@ -126,18 +126,18 @@ class NodeAgent:
         await self._remove_orphans()
         await self.heartbeat.register()
         self._run_in_background(self.heartbeat.run(), "heartbeat")
-        self.pods.subscribe(self.admission.pod_changed)  # all that an earlier agent has let in, before anybody else is
+        self.pods.subscribe(self.admission.pod_changed)  # count pods that an earlier agent admitted before new ones
         self.pods.subscribe(self._pod_changed)
 
     async def wait(self) -> None:
-        """Until stopped. Raises what no part of it should."""
+        """Wait until stopped. Raises unexpected errors of background tasks."""
         done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
                 task.result()
 
     async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
-        """Stop every container within ``grace`` seconds, or leave them running for the next agent to adopt."""
+        """Stop every container within ``grace`` seconds; with ``keep`` leave them for the next agent to adopt."""
         termination = [*self._running, *self._replacing]
         for task in termination:
             task.cancel()
@@ -152,7 +152,7 @@ class NodeAgent:
         await self.recorder.stop()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of a pod that is bound here."""
+        """Return the worker of a pod that is bound here."""
         pod = self.pods.get(Key(namespace, name))
         return None if pod is None else self.workers.get(pod["metadata"]["uid"])
 
@@ -195,7 +195,7 @@ class NodeAgent:
         )
 
     async def _reflect(self) -> None:
-        """Everything there is is known when this returns."""
+        """Start the informers and return once their caches have synced."""
         mine = f"spec.nodeName={self.name}"
         reflectors: list[Reflector[Any]] = [
             Reflector(self.client, POD, self.pods, self.clock, self.rng, field_selector=mine),
@@ -226,10 +226,10 @@ class NodeAgent:
             worker.halt(grace)
         waiting = [worker.stopped.wait() for worker in self.workers.values()]
         try:
-            # Beyond the grace period everything is killed; what takes longer than this is stuck.
+            # After the grace period every container is killed; what takes longer than this is stuck.
             await within(self.clock, grace + 10.0, _all(waiting))
         except TimeoutError:
-            _log.warning("some pods of node %s could not be stopped", self.name)
+            _log.warning("some pods of node %s did not stop in time", self.name)
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
@@ -248,7 +248,7 @@ class NodeAgent:
         task.add_done_callback(lambda task: self._ended(pod, task))
 
     def _admit(self, pod: Pod) -> PodState:
-        """The life of a pod as it is now, or the refusal to run it."""
+        """Return the state of a pod, with a rejection if the node does not run it."""
         now = Moment(self.clock.monotonic(), self.clock.now())
         state = restore_state(pod, now)
         found = find_unsupported(
@@ -269,7 +269,7 @@ class NodeAgent:
         del self.workers[pod.uid], self._tasks[pod.uid]
         if task.cancelled() or task.exception() is None:
             return
-        _log.error("the worker of pod %s broke down and is replaced", pod.key, exc_info=task.exception())
+        _log.error("the worker of pod %s failed and is replaced", pod.key, exc_info=task.exception())
         replacing = asyncio.create_task(self._replace(pod), name=f"replacement of the worker of pod {pod.key}")
         self._replacing.add(replacing)
         replacing.add_done_callback(self._replacing.discard)
@@ -287,10 +287,10 @@ class NodeAgent:
             found.append(api)
         return service_links(found, namespace, enabled)
 
-    # -- what no pod owns ----------------------------------------------------------------------------------------------
+    # -- orphans -------------------------------------------------------------------------------------------------------
 
     async def _remove_orphans(self) -> None:
-        """Remove what is left of pods that are not bound here any more."""
+        """Remove what is left of pods that are no longer bound here."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
         left = {path.name for path in self.context.settings.pods.iterdir()} | await self.parts.network.attached()
         for runtime in self.parts.runtimes.every.values():
@@ -312,7 +312,7 @@ class NodeAgent:
 
 
 def _remains(uid: str, directory: Path, checkpoint: PodCheckpoint | None) -> PodSandbox:
-    """Enough of a pod to have it closed."""
+    """Return enough of a pod to have its runtime close it."""
     user = FIRST if checkpoint is None else checkpoint.host_uid
     return PodSandbox(uid, directory, user, user, None, uid)
 

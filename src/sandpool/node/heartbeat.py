@@ -1,8 +1,7 @@
-"""Keeps the Node object of this machine, and says every few seconds that it is alive.
+"""Maintains the Node object of this machine and renews its Lease every ten seconds.
 
-The sign of life is a Lease, which is small. The Node itself is written when something about it changes, every few
-minutes in any case, and after a silence: others say of a node that they do not hear of that it is not ready, and nobody
-but the node says that it is again.
+The Lease is the sign of life, because it is small. The Node itself is written when it changes, every five minutes, and
+after a silence: the control plane marks a silent node NotReady, and only the node itself marks it Ready again.
 """
 
 from __future__ import annotations
@@ -33,14 +32,14 @@ from sandpool.node.registration import (
 _log = logging.getLogger(__name__)
 
 PERIOD: Final = 10.0
-# Without any change, how often the Node is written.
+# Interval of Node writes without any change.
 _STATUS_PERIOD: Final = 300.0
-# Without a sign of life, after which others may have said something. They are more patient than this.
+# After this silence the control plane may have marked the node NotReady. Its own timeout is longer.
 _SILENCE: Final = timedelta(seconds=2 * PERIOD)
 
 
 class Heartbeat:
-    """``capabilities`` tells what the node can do now, ``remaining`` what is left of the machine."""
+    """``capabilities`` returns what the node can do now, ``remaining`` what is left of the machine."""
 
     def __init__(
         self,
@@ -58,13 +57,13 @@ class Heartbeat:
         self.capabilities = capabilities
         self.remaining = remaining
         self._node: Object = {}
-        self._last_conditions: list[Object] = []  # the conditions as they were last written, without times
+        self._last_conditions: list[Object] = []  # as last written, without times
         self._written_at = 0.0
-        # When the API had last been told everything; of the time of day, which goes on while a machine is suspended.
+        # Last successful contact, in wall-clock time, which continues while the machine is suspended.
         self._last_contact = clock.now()
 
     async def register(self) -> None:
-        """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
+        """Create the Node, or update the existing one. Raises errors of the API."""
         try:
             self._node = await self.client.create(NODE, new_node(self.machine, self.registration, self.capabilities()))
         except AlreadyExists:
@@ -78,7 +77,7 @@ class Heartbeat:
         self._last_contact = self.clock.now()
 
     async def run(self) -> None:
-        """Go on until cancelled, whatever the API says."""
+        """Run until cancelled. Errors of the API are logged and retried."""
         while True:
             await self.clock.sleep(PERIOD)
             try:
@@ -90,14 +89,14 @@ class Heartbeat:
             except NotFound:
                 await self._register_again()
             except (ApiError, ConnectionError, TimeoutError) as error:
-                _log.warning("the node could not say that it is alive: %s", error)
+                _log.warning("failed to renew the node lease: %s", error)
 
     async def stop(self) -> None:
-        """Say that this node runs nothing any more, if the API still listens."""
+        """Mark the Node as stopped, if the API still answers."""
         try:
             await self._patch(stopped(self._known, self.clock.now()))
         except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.info("the node could not say that it stops: %s", error)
+            _log.info("failed to mark the node as stopped: %s", error)
 
     @property
     def _known(self) -> list[Object]:
@@ -105,11 +104,11 @@ class Heartbeat:
         return found
 
     async def _register_again(self) -> None:
-        """Somebody deleted the Node, or its Lease."""
+        """Handle a Node or Lease that was deleted."""
         try:
             await self.register()
         except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.warning("the node could not be registered again: %s", error)
+            _log.warning("failed to register the node again: %s", error)
 
     def _has_changed(self) -> bool:
         now = conditions(self.machine, self.capabilities(), self.remaining())
@@ -129,6 +128,6 @@ class Heartbeat:
         self._node = await self.client.patch(NODE, self.registration.name, body, subresource="status")
 
     async def _renew(self) -> None:
-        """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and goes with it."""
+        """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and is deleted with it."""
         spec = lease_spec(self.registration, self.clock.now())
         await self.client.patch(LEASE, self.registration.name, MergePatch({"spec": spec}), NODE_LEASES)

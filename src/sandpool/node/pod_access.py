@@ -1,7 +1,7 @@
-"""The way into the pods of this node: commands, terminals, logs and ports.
+"""Access to the pods of this node: exec, attach, logs and port-forward.
 
-A command is confined as its container is, and goes when its client goes. A pod that is frozen while it is warm is
-thawed by the first who comes.
+A command is confined as its container is, and ends when its client disconnects. The first access thaws a pod that is
+frozen while warm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 from sandpool.api.resource import Object
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
-from sandpool.node.attached import AttachedOutput
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
@@ -28,9 +27,13 @@ from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Pr
 from sandpool.node.runtimes.terminal import Terminal, resize
 
 _CHUNK: Final = 1 << 16
+# Maximum backlog of an attached client, in bytes.
+MOST_BEHIND: Final = 16 << 20
 
 
 class NodePodAccess:
+    """Access to the pods of one agent."""
+
     def __init__(self, agent: NodeAgent, logs: LogManager) -> None:
         self.agent = agent
         self.log_manager = logs
@@ -48,7 +51,7 @@ class NodePodAccess:
                 await client.write(f"{error}\n".encode(), error=True)
                 return error.code
             except RuntimeFailure as error:
-                # Only now: to look whether it runs takes longer than to let a command in.
+                # Checked only after a failure: the check takes longer than starting a command.
                 raise PodAccessError(str(error) if running.is_running else _not_running(pod, container)) from error
             finally:
                 talk.close_child_ends()
@@ -70,7 +73,7 @@ class NodePodAccess:
         try:
             await asyncio.wait((ending, showing, output.overflowed), return_when=asyncio.FIRST_COMPLETED)
             if output.overflowed.done():
-                raise PodAccessError("what the container writes is not read in time; kubectl logs has it")
+                raise PodAccessError("the client reads too slowly; kubectl logs has the complete output")
             output.finish()
             await showing
             return (await ending).code
@@ -81,7 +84,7 @@ class NodePodAccess:
     async def dial(self, pod: Object, port: int) -> socket.socket:
         worker = self._worker(pod)
         await worker.ensure_thawed()
-        # As a process of the pod would: what listens on its loopback interface only can be forwarded too.
+        # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.
         try:
             return await self.agent.parts.network.dial(pod["metadata"]["uid"], port, "127.0.0.1")
         except ConnectionRefusedError:
@@ -114,7 +117,7 @@ class NodePodAccess:
         return worker
 
     async def _container(self, pod: Object, name: str) -> Container:
-        """A container of the pod, whether it runs or has ended; thawed, if the pod was frozen."""
+        """Return a container of the pod, running or ended, after thawing the pod."""
         worker = self._worker(pod)
         container = worker.resources.running(name)
         if container is None:
@@ -123,8 +126,37 @@ class NodePodAccess:
         return container
 
 
+class AttachedOutput:
+    """Forwards the output of a container to a client that reads at its own pace. The container does not wait and no
+    output is skipped, so a client that falls too far behind is disconnected: its backlog is in memory."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self.client = client
+        self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        self._waiting = 0  # bytes
+
+    def write(self, stream: str, data: bytes) -> None:
+        if self.overflowed.done():
+            return
+        self._waiting += len(data)
+        self._pieces.put_nowait((stream, data))
+        if self._waiting > MOST_BEHIND:
+            self.overflowed.set_result(None)
+
+    def finish(self) -> None:
+        """No further output follows."""
+        self._pieces.put_nowait(None)
+
+    async def show(self) -> None:
+        while (piece := await self._pieces.get()) is not None:
+            stream, data = piece
+            await self.client.write(data, error=stream == "stderr")
+            self._waiting -= len(data)
+
+
 class _Pipes:
-    """The three streams of a command, each a pipe; those that the client does not want lead nowhere."""
+    """The standard streams of a command as pipes. Streams that the client does not want are /dev/null."""
 
     def __init__(self, client: StreamClient) -> None:
         self.client = client
@@ -141,7 +173,7 @@ class _Pipes:
         typing = [] if self._input is None else [asyncio.create_task(self._forward_input(self._input))]
         try:
             code = await process.wait()
-            # What it has started may still hold the pipes; what it has written itself is in them.
+            # Its children may still hold the pipes. Its own output is in them already.
             for task in showing:
                 task.cancel()
             await asyncio.gather(*showing, return_exceptions=True)
@@ -174,7 +206,7 @@ class _Pipes:
         self._input = None
 
     def _pipe(self, *, outward: bool) -> int:
-        """Our end of a new one."""
+        """Make a pipe and return our end."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
         ours, child_ends = (reader, writer) if outward else (writer, reader)
         os.set_blocking(ours, False)
@@ -193,7 +225,7 @@ class _Pipes:
 
 
 class _Terminal:
-    """A command that believes to be talking to a person."""
+    """A command with a terminal."""
 
     def __init__(self, terminal: Terminal, client: StreamClient) -> None:
         self.client = client
@@ -234,7 +266,7 @@ class _Terminal:
 
 
 def _command(running: Container, argv: tuple[str, ...], client: StreamClient) -> Command:
-    """What has a terminal is told which, unless the container says so itself: editors and pagers refuse to guess."""
+    """Set TERM for a command with a terminal, unless the container sets it: editors and pagers need it."""
     if not client.is_terminal:
         return Command(argv)
     return Command(argv, {"TERM": "xterm", **running.spec.env}, tty=True)
@@ -252,14 +284,14 @@ def _terminal(running: Container, client: StreamClient) -> _Terminal:
 
 
 async def _forward_output(descriptor: int, client: StreamClient, *, error: bool) -> None:
-    """Until everybody who could write has closed it."""
+    """Forward until all writers have closed the descriptor."""
     while True:
         await readable(descriptor)
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             continue
-        except OSError:  # a terminal that nobody holds any more
+        except OSError:  # all holders of the terminal have closed it
             return
         if not data:
             return
@@ -281,7 +313,7 @@ async def _write(descriptor: int, data: bytes) -> None:
 
 
 async def _forward_stdin(running: Container, client: StreamClient) -> None:
-    """What is typed goes to the container's own process, if it was made to listen."""
+    """Forward input to the container's own process, if it has ``stdin`` or ``tty``."""
     if not client.has_stdin or not (running.spec.stdin or running.terminal is not None):
         return
     if running.terminal is not None:

@@ -1,4 +1,4 @@
-"""The Node object: what this machine offers, and how it is."""
+"""The Node object: capacity, labels and conditions of this machine."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _LEAST_MEMORY: Final = 100 << 20
 _LEAST_STORAGE: Final = 0.10  # of all
 _LEAST_PIDS: Final = 1000
 _RUNTIMES_MISSING: Final = "RuntimesUnavailable"
-# Reasons of conditions that are there only as long as something is missing.
+# Reasons of conditions that exist only while something is missing.
 _SELF_TEST_FAILED: Final = "SelfTestFailed"
 _WEAKER: Final = "WeakerFallback"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """What the operator lets pods have of the machine."""
+    """What the operator configures about the Node object, and how much of the machine is reserved."""
 
     name: str
     pods: int = 1000
-    reserved_cpu: float = 0.0  # cores that are kept for the machine itself
+    reserved_cpu: float = 0.0  # cores reserved for the machine itself
     reserved_memory: int = 256 << 20
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Where the node's own API is found, and the SHA-256 fingerprint of the certificate it shows."""
+    """Address of the node's own API, and the SHA-256 fingerprint of its certificate."""
 
     address: str
     port: int
@@ -53,7 +53,7 @@ class KubeletEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """What the parts of the node can do here. ``weaknesses`` are conditions that name what is missing."""
+    """What the parts of the node can do here. ``weaknesses`` are conditions: type -> message."""
 
     handlers: tuple[str, ...]
     unavailable: Mapping[str, str]
@@ -72,7 +72,7 @@ def capacity(machine: Machine, registration: RegistrationOptions) -> dict[str, s
 
 
 def allocatable(machine: Machine, registration: RegistrationOptions) -> dict[str, str]:
-    """What is left for pods when the machine has its share."""
+    """Return what is left for pods after the reservations."""
     return {
         **capacity(machine, registration),
         "cpu": str(Quantity(int((machine.cpus - registration.reserved_cpu) * _UNIT)).rounded_up(10**6)),
@@ -82,7 +82,7 @@ def allocatable(machine: Machine, registration: RegistrationOptions) -> dict[str
 
 
 def node_metadata(machine: Machine, registration: RegistrationOptions, capabilities: NodeCapabilities) -> Object:
-    """As a merge patch: what the node no longer has is taken away."""
+    """Return a merge patch: labels and annotations that the node no longer has are removed."""
     runtimes = {
         **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in capabilities.unavailable), None),
         **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in capabilities.handlers), "true"),
@@ -114,9 +114,9 @@ def node_status(
     known: list[Object],
     now: datetime,
 ) -> Object:
-    """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
+    """``known`` are the conditions in the API. The strategic merge patch keeps those of other controllers."""
     endpoint = capabilities.endpoint
-    # The API server looks for the endpoint at the first one. A patch cannot have two of a type: it is their merge key.
+    # The API server connects to the first address. The type is the merge key, so a patch cannot have two of one type.
     reached = capabilities.addresses if endpoint is None else (endpoint.address,)
     addresses = [{"type": "InternalIP", "address": address} for address in reached]
     stated = [_timed(each, known, now) for each in conditions(machine, capabilities, remaining)]
@@ -154,7 +154,7 @@ def conditions(machine: Machine, capabilities: NodeCapabilities, remaining: Rema
 
 
 def stopped(known: list[Object], now: datetime) -> Object:
-    """The status of a node that is about to stop."""
+    """Return the status of a node that is about to stop."""
     condition = {"type": READY, "status": FALSE, "reason": "NodeStopped", "message": "the node agent has stopped"}
     return {"conditions": [_timed(condition, known, now)]}
 
@@ -184,7 +184,7 @@ def _missing(capabilities: NodeCapabilities) -> str:
 
 
 def _withdrawn(known: Iterable[Object], stated: set[str]) -> list[Object]:
-    """What was said of something missing, by a node that now has it."""
+    """Return patches that delete conditions about weaknesses that no longer exist."""
     ours = (_WEAKER, _SELF_TEST_FAILED)
     gone = [each["type"] for each in known if each.get("reason") in ours and each["type"] not in stated]
     return [{"$patch": "delete", "type": type} for type in gone]

@@ -65,7 +65,7 @@ async def test_without_an_authority_it_lets_nobody_in_and_says_so(
     made = kubelet(client, tmp_path, KubeletOptions(port=0))
     assert await made.start() is None
     await made.stop()
-    assert "exec, attach, port-forward and logs do not reach this node" in caplog.text
+    assert "exec, attach, port-forward and logs are not available on this node" in caplog.text
     assert "--client-ca-file" in caplog.text
 
 
@@ -110,7 +110,7 @@ async def test_a_port_that_is_taken(client: Client, tmp_path: Path) -> None:
 )
 async def test_an_authority_that_is_none(client: Client, tmp_path: Path, text: str) -> None:
     (tmp_path / "ca").write_text(text)
-    with pytest.raises(KubeletError, match="authority of clients"):
+    with pytest.raises(KubeletError, match="client CA"):
         await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "ca")).start()
 
 

@@ -206,7 +206,7 @@ async def test_who_has_stopped_reading_does_not_fill_our_memory(
         assert sum(map(len, followed.readers[0].lines)) <= 10_000
     await logs.finish(container)
     rest = [piece async for piece in lines]
-    assert rest[0].endswith(b" bytes are missing here: they were not read in time]\n")
+    assert rest[0].endswith(b" bytes dropped: the client reads too slowly]\n")
     assert rest[1:] == [f"{number:03} {'x' * 900}\n".encode() for number in range(100 - len(rest) + 1, 100)]
     assert followed.readers == []
 

@@ -93,10 +93,10 @@ def test_a_preference_is_no_obstacle() -> None:
 def test_what_this_scheduler_does_not_know_is_said() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     (found,) = reasons({"affinity": {"podAntiAffinity": required}}, node())
-    assert found == "node(s) cannot be chosen by podAntiAffinity, which this scheduler does not know"
+    assert found == "node(s) cannot be selected by podAntiAffinity, which this scheduler does not support"
     spread = {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}
     (found,) = reasons({"affinity": {"podAffinity": required}, **spread}, node())
-    assert found.startswith("node(s) cannot be chosen by podAffinity and topologySpreadConstraints, which")
+    assert found.startswith("node(s) cannot be selected by podAffinity and topologySpreadConstraints, which")
 
 
 def test_runtime_classes() -> None:

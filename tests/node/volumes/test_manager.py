@@ -146,7 +146,7 @@ async def test_a_token_is_renewed_before_it_ends(
 async def test_other_kinds_are_refused_by_name(volumes: VolumeManager, tmp_path: Path) -> None:
     for volume in ({"name": "x", "nfs": {}}, {"name": "x", "hostPath": {"path": "/etc"}}):
         kind = next(key for key in volume if key != "name")
-        with pytest.raises(VolumeFailure, match=f'volume "x" is of a kind that is not available here: {kind}'):
+        with pytest.raises(VolumeFailure, match=f'volume "x" is of an unsupported kind: {kind}'):
             await volumes.prepare(pod(volume), tmp_path / "pod", ME)
 
 
@@ -223,7 +223,7 @@ class TestPersistent:
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
         status = MergePatch({"status": {"phase": "Bound"}})
         await client.patch(PERSISTENT_VOLUME_CLAIM, "data", status, "default", subresource="status")
-        with pytest.raises(VolumeFailure, match="is not one of this node"):
+        with pytest.raises(VolumeFailure, match="was not provisioned by this node"):
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
 
 

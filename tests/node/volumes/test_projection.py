@@ -97,7 +97,10 @@ async def test_the_files_of_a_volume(volume: Object, files: dict[str, File]) -> 
         ({"configMap": {"name": "config", "items": [{"key": "x", "path": "x"}]}}, 'configmap "config" has no key "x"'),
         ({"configMap": {"name": "config", "items": [{"key": "one", "path": "../x"}]}}, "is not a path inside a volume"),
         ({"configMap": {"name": "config", "items": [{"key": "one", "path": "/x"}]}}, "is not a path inside a volume"),
-        ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "cannot have a clusterTrustBundle here"),
+        (
+            {"projected": {"sources": [{"clusterTrustBundle": {}}]}},
+            "projected volumes do not support clusterTrustBundle",
+        ),
         (
             {
                 "downwardAPI": {

@@ -1,4 +1,4 @@
-"""The events a node reports about pods, with kubelet's reasons."""
+"""Events that the node records about pods, with kubelet's reasons."""
 
 from __future__ import annotations
 

@@ -48,46 +48,46 @@ from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _log = logging.getLogger(__name__)
 
-# Before something is tried again that failed for no good reason.
+# Seconds before an action that failed on a bug is tried again.
 _PAUSE: Final = 1.0
 
 
 class PodWorker:
-    """``run`` is to be started as a task; it returns when nothing of the pod is left. ``state`` is how it is now."""
+    """Start ``run`` as a task; it returns when nothing of the pod is left. ``state`` is the current state."""
 
     def __init__(self, state: PodState, context: NodeContext) -> None:
         self.state = state
         self.context = context
         self.resources = PodResources(context, state.pod)
         self.prober = Prober(state.pod.uid, context.network, context.clock)
-        self.stopped = asyncio.Event()  # set while nothing of the pod runs and nothing is held by it
+        self.stopped = asyncio.Event()  # no container runs and all resources are released
         self._changed = asyncio.Event()
         self._thawed = asyncio.Condition()
         self._status_manager = StatusManager(context, self._changed.set, self.pod_deleted)
 
-    # -- what others tell it ---------------------------------------------------------------------------------------
+    # -- observations from outside ---------------------------------------------------------------------------------
 
     def pod_updated(self, object: Object) -> None:
-        """The API shows another version of the pod."""
+        """The API has a new version of the pod."""
         if late := find_unsupported_changes(self.state.pod.object, object):
             self._record_event(events.rejected(REASON, message(late)))
         self._set_state(self.state.changed(Pod.read(object)))
 
     def pod_deleted(self) -> None:
-        """The API does not know the pod any more."""
+        """The pod no longer exists in the API."""
         self._set_state(replace(self.state, gone=True))
 
     def halt(self, grace: float) -> None:
-        """End its containers within this time and give back what it holds, but leave the pod: it goes on when the node
-        is back. ``stopped`` tells when that is done."""
+        """Stop its containers within ``grace`` seconds and release its resources, but keep the pod: it continues when
+        the node is back. ``stopped`` is set when that is done."""
         self._set_state(replace(self.state, halt=True, deadline=self.context.clock.monotonic() + grace))
 
     async def ensure_thawed(self) -> None:
-        """Somebody uses it: thaw it if it is frozen, and return when it runs."""
+        """Mark the pod as used and return once it is not frozen."""
         if not self.state.in_use:
             self.state = replace(self.state, in_use=True)
         if not (self.state.frozen or self.state.freezing):
-            return  # there is nothing to do, and a pass would stand in the way of who uses it
+            return  # nothing to do, and a planning iteration would delay the client
         self._changed.set()
         async with self._thawed:
             await self._thawed.wait_for(lambda: not (self.state.frozen or self.state.freezing))
@@ -109,7 +109,7 @@ class PodWorker:
                 for action in plan.actions:
                     self._spawn(self._perform(action), str(action))
                 if plan.actions:
-                    await self.context.clock.sleep(0)  # what was decided begins before anything is said about it
+                    await self.context.clock.sleep(0)  # actions begin before the status that reflects them
                 requeue_at = self._status_manager.sync(self.state, self._now(), self._spawn)
                 await self._until(min((at for at in (requeue_at, plan.requeue_at) if at is not None), default=None))
 
@@ -148,14 +148,14 @@ class PodWorker:
     async def _perform(self, action: Action) -> None:
         try:
             await self._execute(action)
-        except Exception:  # noqa: BLE001 - a bug must not take the other containers with it; it is tried again
+        except Exception:  # noqa: BLE001 - a bug must not end the other containers; the action is retried
             _log.exception("%s of pod %s failed", action, self.state.pod.key)
             await self.context.clock.sleep(_PAUSE)
             self._set_state(self._rolled_back(action))
 
     def _rolled_back(self, action: Action) -> PodState:
-        """The life as if the action had not been begun, or had come to a bad end."""
-        problem, now = Problem("InternalError", "the node failed; its log says how"), self._now()
+        """Return the state as if the action had not begun, or had failed."""
+        problem, now = Problem("InternalError", "internal error of the node; see its log"), self._now()
         match action:
             case Prepare():
                 return self.state.not_prepared(problem, now)
@@ -213,8 +213,8 @@ class PodWorker:
                 await self._discard()
 
     async def _wait_for_background_turn(self) -> None:
-        """Before everything that takes a while without letting go: pods of warm pools, which are started by the dozen,
-        do that one at a time and one per turn of the event loop. Who shares it waits for one step and not for all."""
+        """Wait before a step that blocks the event loop for a while. Pods of warm pools start by the dozen; they take
+        one such step at a time and yield to foreground work in between."""
         if self.state.pod.is_warm:
             await self.context.turn()
 
@@ -279,7 +279,7 @@ class PodWorker:
         running = self.resources.containers.running[name]
         answer = await self.prober.run(container.post_start, container, running, None)
         if self.state[name].container_id != run:
-            return  # it was the hook of an earlier run
+            return  # the hook of an earlier run
         if answer.good:
             self._set_state(self.state.hook_done(name))
         else:
@@ -292,7 +292,7 @@ class PodWorker:
         running = self.resources.containers.running[name]
         answer = await self.prober.run(container.pre_stop, container, running, seconds)
         if self.state[name].container_id != run:
-            return  # likewise
+            return  # the hook of an earlier run
         if not answer.good:
             self._record_event(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
         self._set_state(self.state.stop_hook_done(name, self._now()))
@@ -304,7 +304,7 @@ class PodWorker:
         answer = await self.prober.run(probe.action, container, running, probe.timeout)
         now = self._now()
         if self.state[run.name].container_id != known.container_id:
-            return  # it was asked of an earlier run
+            return  # the probe of an earlier run
         probe_state = self.state[run.name].probe_states.get(run.kind)
         if not answer.good and probe_state is not None and probe_state.counts(False, now.at):
             self._record_event(events.unhealthy(run.kind, answer.message))

@@ -1,9 +1,9 @@
-"""Binds pods to nodes, for the home that has no kube-scheduler.
+"""Binds pods to nodes where there is no kube-scheduler.
 
-Pods are taken in the order in which they came. What a node has left is kept up to date with every pod that comes and
-goes, so placing one costs a look at each node and none at other pods. A pod that fits nowhere is told why, once, and
-looked at again when room is made, or a node or a volume it needs changes, never by a timer. One whose volumes are not
-there yet is told after a moment only: they are being made, or we have not heard of them yet, and nobody needs to know.
+Pods are scheduled in arrival order. The free resources of each node are updated with every pod that comes and goes, so
+placing a pod costs one check per node and none per pod. A pod that fits no node gets its condition once. It is enqueued
+again when resources are released or when a node or a volume it needs changes, never by a timer. The condition of a pod
+whose volumes do not exist yet is delayed by two seconds: usually they are being made.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from sandpool.node.scheduling.unschedulable import UnschedulablePods
 from sandpool.node.scheduling.volume_binding import VolumeBindings, VolumeTopology
 
 SCHEDULER: Final = "default-scheduler"
-# Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for
-# together.
+# Concurrent bindings. Decisions are made one after the other, in order; only the API requests overlap.
 _AT_ONCE: Final = 32
-# Seconds before a pod is told that its volumes are not there.
+# Seconds before missing volumes are reported in a pod's condition.
 _PATIENCE: Final = 2.0
 _BY_CLAIM: Final = "claim"
 
@@ -49,9 +48,9 @@ class QueuedPod:
     uid: str
     node: str
     requirements: PodRequirements
-    ours: bool  # it is for us to bind, if it is bound to nobody
+    ours: bool  # this scheduler binds it, if it is not bound yet
     ended: bool
-    reported: str  # why it was said not to fit; empty if nothing was said
+    reported: str  # message of its condition; empty if it has none
 
     @property
     def waits(self) -> bool:
@@ -59,7 +58,7 @@ class QueuedPod:
 
     @property
     def uses_node(self) -> bool:
-        """Whether it takes up room on its node."""
+        """Whether it takes up resources of its node."""
         return bool(self.node) and not self.ended
 
     @classmethod
@@ -83,7 +82,7 @@ class QueuedPod:
 
 @dataclass(slots=True)
 class _NodeUsage:
-    """What is used on a node, by resource, in billionths."""
+    """Requested amounts of a node by resource, in billionths."""
 
     used: dict[str, int] = field(default_factory=dict)
 
@@ -93,8 +92,8 @@ class _NodeUsage:
 
 
 class Scheduler:
-    """``start`` returns when it binds, ``stop`` when nothing of it runs any more. ``has_volume`` is whether the node
-    ``instance`` has the data of a volume, also if it was called otherwise when that was made."""
+    """``start`` returns when it schedules, ``stop`` when all its tasks have ended. ``has_volume`` tells whether node
+    ``instance`` has the data of a volume, even if the node was renamed since."""
 
     def __init__(
         self,
@@ -116,11 +115,9 @@ class Scheduler:
         self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, rng, workers=_AT_ONCE)
         self.claims = VolumeBindings(client, clock, rng, self._claim_changed)
         self.waiting = UnschedulablePods()
-        self._silent_until: dict[
-            Key, float
-        ] = {}  # pods whose volumes may be on their way, and until when that is not told
+        self._silent_until: dict[Key, float] = {}  # pod -> time until which missing volumes are not reported
         self._usage: dict[str, _NodeUsage] = {}  # by node
-        # Pods that were bound by us and of which the cache does not know it yet.
+        # Pods bound by this scheduler whose binding has not reached the cache.
         self._assumed: dict[Key, tuple[str, PodRequirements]] = {}
         self._reflectors: list[Reflector[Any]] = [
             Reflector(client, NODE, self.nodes, clock, rng),
@@ -150,7 +147,7 @@ class Scheduler:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.recorder.stop()
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- observations --------------------------------------------------------------------------------------------------
 
     def _pod_changed(self, key: Key, old: QueuedPod | None, new: QueuedPod | None) -> None:
         used = old is not None and old.uses_node
@@ -183,7 +180,8 @@ class Scheduler:
                 self.controller.enqueue(key)
 
     def _retry_waiting(self) -> None:
-        """Have those looked at again that may fit now: the first of every kind, or more if there is room for more."""
+        """Enqueue the unschedulable pods that may fit now: the first of each kind, and further ones while there is
+        room."""
         if not len(self.waiting):
             return
         room = {name: dict(found.used) for name, found in self._usage.items()}
@@ -201,7 +199,7 @@ class Scheduler:
             self.controller.enqueue(key)
 
     def _select_node(self, requirements: PodRequirements, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
-        """The node with the fewest pods among those that fit, or why none does."""
+        """Return the node with the fewest pods among those that fit, or why none fits."""
         volumes = self.claims.topologies(requirements.claims)
         if isinstance(volumes, str):
             return none_of(len(self.nodes), volumes)
@@ -219,7 +217,8 @@ class Scheduler:
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
 
     def _selector(self, volume: VolumeTopology) -> Object:
-        """Which nodes reach a volume. If none of these is there, the one that has its data will do."""
+        """Return the node selector of a volume. If none of the selected nodes is ready, the node that has the data is
+        used."""
         terms = volume.terms
         if any(node.ready and matches(terms, node) for node in self.nodes) or not self.has_volume(volume.volume):
             return terms
@@ -246,7 +245,7 @@ class Scheduler:
         return DONE
 
     def _report_delay(self, key: Key, pod: QueuedPod) -> float:
-        """Seconds for which nothing is said of a pod yet, because its volumes may be on their way."""
+        """Seconds for which a pod is not reported as unschedulable yet, because its volumes may be on their way."""
         if not isinstance(self.claims.topologies(pod.requirements.claims), str):
             self._silent_until.pop(key, None)
             return 0.0
@@ -262,7 +261,7 @@ class Scheduler:
         try:
             await self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
         except (NotFound, Conflict):
-            self._forget_assumed(key)  # it is gone, or somebody else has bound it
+            self._forget_assumed(key)  # deleted, or bound by another scheduler
             return
         except BaseException:
             self._forget_assumed(key)
