@@ -71,11 +71,11 @@ _WITHOUT_ROOT: Final = {
     "SandboxLimitsNotEnforced": "limits of CPU, memory and processes are not enforced: only root can set them",
     "SandboxUserShared": "all sandboxes are one user of this machine, the node's own: namespaces alone keep them apart",
 }
-_PLAIN: Final = "this node is not root and was told to run pods without isolation"
-# The type of the condition that says that volumes on disk have no size, and its message.
+_PLAIN: Final = "this node runs without root and with --allow-unsafe-process-runtime"
+# Type and message of the condition for volumes on disk without a size.
 _UNLIMITED: Final = "SandboxVolumesNotLimited"
 _UNLIMITED_WHY: Final = "sandboxes can use up the disk: sizes of volumes on disk are not enforced"
-# The type of the condition that says that a runtime is there which isolates nothing.
+# Type of the condition for an available runtime without isolation.
 _UNSAFE: Final = "SandboxesNotIsolated"
 
 
@@ -122,7 +122,7 @@ class Node:
         self.rng = rng
         self.settings = settings
         self.logs = LogManager(clock)
-        self.listener: interfaces.Logs = self.logs if logs is None else logs  # who takes what containers write
+        self.listener: interfaces.Logs = self.logs if logs is None else logs  # stores the output of containers
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None
@@ -180,9 +180,9 @@ class Node:
             ),
             Parts(self.runtimes, images, self.network, self.volumes, self.listener),
         )
-        self.door = NodePodAccess(self.agent, self.logs)
+        self.pod_access = NodePodAccess(self.agent, self.logs)
         if settings.kubelet is not None:
-            await self._open_door(settings.kubelet)
+            await self._start_kubelet(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
         self._ends.append(self._end_volumes)
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
@@ -199,20 +199,20 @@ class Node:
             self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()
 
-    async def _open_door(self, settings: kubelet.KubeletOptions) -> None:
-        """To who is in another process. Where it is is part of what the node says of itself from the beginning."""
+    async def _start_kubelet(self, settings: kubelet.KubeletOptions) -> None:
+        """Serve the node's own API to other processes. Its endpoint is part of the Node object from the beginning."""
         agent = self.agent
-        door = kubelet.Kubelet(
+        server = kubelet.Kubelet(
             self.client,
             self.clock,
             settings,
             agent.name,
             self.settings.directory / "pki",
             lambda namespace, name: agent.pods.get(Key(namespace, name)),
-            self.door,
+            self.pod_access,
         )
-        agent.endpoint = await door.start()
-        self._ends.append(lambda keep: door.stop())
+        agent.endpoint = await server.start()
+        self._ends.append(lambda keep: server.stop())
 
     async def wait(self) -> None:
         """Wait until stopped. Raises unexpected errors of background tasks."""

@@ -115,7 +115,7 @@ async def test_an_authority_that_is_none(client: Client, tmp_path: Path, text: s
 
 
 async def test_an_authority_that_cannot_be_read(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(KubeletError, match="cannot be read"):
+    with pytest.raises(KubeletError, match="cannot read the client CA"):
         await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "none")).start()
 
 

@@ -32,14 +32,14 @@ def build_container_spec(
     """Raises ``ConfigError`` if the container cannot be run as specified."""
     spec = container.spec
     pod_security, security = pod["spec"].get("securityContext") or {}, spec.get("securityContext") or {}
-    who = identity(pod_security, security, image.user)
+    user = identity(pod_security, security, image.user)
     return ContainerSpec(
         name=container.name,
         argv=command_line(spec, image, env),
-        env=_with_defaults(hostname, image, env, spec, who.uid),
+        env=_with_defaults(hostname, image, env, spec, user.uid),
         cwd=spec.get("workingDir") or image.working_dir or "/",
-        uid=who.uid,
-        gid=who.gid,
+        uid=user.uid,
+        gid=user.gid,
         root=image.root,
         scratch=_scratch(spec),
         read_only_root=bool(security.get("readOnlyRootFilesystem")),

@@ -78,13 +78,13 @@ class Containers:
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
-        """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
+        """Start a created container and return its ID. Raises ``RuntimeFailure``."""
         id = f"{self.context.rng.getrandbits(256):064x}"
         run = Run(id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
-        # Not before: a terminal is there only now, and what a runtime has to say about a failure is its own to read.
+        # After the start: only now there is a terminal, and on failure the runtime itself reads the error output.
         self.context.logs.follow(running, self.log_directory(container.name), restarts)
         return id
 

@@ -59,8 +59,8 @@ class ProbeState:
     def _counted(self, good: bool, now: float) -> ProbeState:
         probe = self.probe
         run = self.run + 1 if good == self.last else 1
-        turns = run >= (probe.success_threshold if good else probe.failure_threshold)
-        result = good if turns else self.good
+        reached = run >= (probe.success_threshold if good else probe.failure_threshold)
+        result = good if reached else self.good
         return replace(
             self,
             good=result,
@@ -68,7 +68,7 @@ class ProbeState:
             run=run,
             counts_at=now + probe.period,
             pause=None if good else self.pause,
-            failed=turns and not good and probe.kind is not ProbeKind.READINESS,
+            failed=reached and not good and probe.kind is not ProbeKind.READINESS,
         )
 
     def _scheduled(self, now: float) -> ProbeState:

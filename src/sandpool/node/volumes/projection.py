@@ -111,7 +111,7 @@ def _downward(item: Object, mode: int, sources: Sources) -> File:
         containers = [*(sources.pod["spec"].get("initContainers") or ()), *sources.pod["spec"]["containers"]]
         container = next((each for each in containers if each["name"] == reference.get("containerName")), None)
         if container is None:
-            raise VolumeFailure(f'there is no container "{reference.get("containerName")}" to tell the resources of')
+            raise VolumeFailure(f'resourceFieldRef refers to an unknown container "{reference.get("containerName")}"')
         value = resource_value(container, reference, sources.allocatable)
     return File(value.encode(), item.get("mode") or mode)
 
