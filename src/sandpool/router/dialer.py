@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+
 from sandpool.node.agent import NodeAgent
 from sandpool.router.destination import RequestRejected
 from sandpool.router.targets import Target
