@@ -107,7 +107,7 @@ async def test_the_files_of_a_volume(volume: Object, files: dict[str, File]) -> 
                     "items": [{"path": "x", "resourceFieldRef": {"containerName": "other", "resource": "limits.cpu"}}]
                 }
             },
-            'there is no container "other"',
+            'unknown container "other"',
         ),
     ],
 )
