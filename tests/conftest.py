@@ -10,6 +10,7 @@ from typing import Any
 import hypothesis
 import pytest
 
+from sandpool.kube import mutation_detector
 from tests.support.assets import Assets, MissingAssets, find_assets
 from tests.support.control_plane import ControlPlane
 from tests.support.installed_cluster import ACCOUNT
@@ -32,6 +33,22 @@ NO_ISOLATION = "real sandboxes are made by root only"
 def pytest_configure() -> None:
     """Being told to end is like Ctrl-C: fixtures get to stop the processes they started."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    mutation_detector.enable()
+
+
+@pytest.fixture(autouse=True)
+def no_shared_object_was_changed() -> Iterator[None]:
+    """Fail a test in which any code changed an object that it shares with a cache or with the in-process API."""
+    yield
+    assert not (violations := mutation_detector.verify_all()), "\n".join(violations)
+
+
+@pytest.fixture
+def without_mutation_detector() -> Iterator[None]:
+    """Caches as they are in production, for tests that measure memory or time."""
+    mutation_detector.disable()
+    yield
+    mutation_detector.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -184,7 +184,7 @@ async def test_a_pod_that_the_cache_does_not_show_is_found_by_its_name(
     """Rule 7: the create is answered by 409, and what is there is used."""
     box = await world.sandbox(operatingMode="Suspended")
     with monkeypatch.context() as patching:
-        patching.setattr(world.controllers.caches.pods, "saw", lambda pod: None)
+        patching.setattr(world.controllers.caches.pods, "observe", lambda pod: None)
         metadata = {"labels": {SANDBOX_NAME_HASH: HASH}, "ownerReferences": [owner_reference(box, controller=True)]}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "box", **metadata}, **pod_template()}
         made = await world.client.create(POD, body, world.namespace)

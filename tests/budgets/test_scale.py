@@ -177,6 +177,7 @@ async def test_a_claim_among_100_000_sandboxes_costs_at_most_1_3_times_what_it_c
     assert many_seconds <= 1.3 * few_seconds
 
 
+@pytest.mark.usefixtures("without_mutation_detector")
 async def test_a_sandbox_with_its_pod_takes_six_kibibytes_in_the_caches(world: QuietWorld) -> None:
     mould, caches = await Mould.taken(world), Caches()
 

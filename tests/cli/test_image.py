@@ -7,7 +7,7 @@ from click.testing import CliRunner, Result
 
 from sandpool.cli.main import main
 from sandpool.cli.serving import node_directory
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.pods.context import PodOptions
 from sandpool.node.runtimes.runtime import ImageLayers
 from tests.support.fake_node_parts import FakeSecrets
@@ -41,17 +41,17 @@ async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) ->
     settings = PodOptions("node", directory)
     settings.pods.mkdir(parents=True)
     assert run(tmp_path, "import", str(tmp_path / "tree"), "mine:1").exit_code == 0
-    found = await Images(directory / "images", set, FakeSecrets()).resolve("mine:1", "Never", {})
+    found = await ImageResolver(directory / "images", set, FakeSecrets()).resolve("mine:1", "Never", {})
     assert isinstance(found.root, ImageLayers)
 
 
 def test_mistakes_are_said_in_one_line(tmp_path: Path) -> None:
     for arguments, message in (
-        (("import", "/nowhere", "a"), "Error: /nowhere: there is no such file or directory\n"),
+        (("import", "/nowhere", "a"), "Error: /nowhere: no such file or directory\n"),
         (("rm", "a"), "Error: there is no image a:latest; see: sandpool image ls\n"),
         (("rm", "sandpool.local/python:x"), f"Error: sandpool.local/python:x {BUILT_IN}\n"),
         (("import", ".", "r.io/agent-sandbox/sandboxd"), f"Error: r.io/agent-sandbox/sandboxd:latest {BUILT_IN}\n"),
     ):
         result = run(tmp_path, *arguments)
         assert (result.exit_code, result.output) == (1, message)
-    assert "is not the name of an image" in run(tmp_path, "rm", "A b").output
+    assert "is not an image name" in run(tmp_path, "rm", "A b").output

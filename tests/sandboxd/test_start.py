@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.images.toolchain import lay_out
+from sandpool.node.images.toolchain import install_toolchain
 
 # Each of these imports several others or makes hundreds of objects; together they take longer than all the rest.
 _TOO_MUCH = {"collections", "contextlib", "enum", "functools", "json", "re", "signal", "socket", "subprocess",
@@ -15,7 +15,7 @@ _TOO_MUCH = {"collections", "contextlib", "enum", "functools", "json", "re", "si
 
 @pytest.fixture
 def laid_out(tmp_path: Path) -> Path:
-    return lay_out(tmp_path).parent
+    return install_toolchain(tmp_path).parent
 
 
 def test_a_sandbox_starts_with_few_modules(laid_out: Path) -> None:

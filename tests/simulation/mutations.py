@@ -92,7 +92,7 @@ def doubts_are_not_resolved(patch: Patch) -> None:
 
 def own_writes_are_not_read(patch: Patch) -> None:
     """The cache knows only what the watch brings."""
-    patch.setattr(Cache, "wrote", lambda self, answer: None)
+    patch.setattr(Cache, "record_write", lambda self, answer: None)
 
 
 def terminating_members_do_not_count(patch: Patch) -> None:

@@ -27,7 +27,7 @@ from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.hierarchy import Cgroups
 from sandpool.node.cgroups.mounts import NoCgroups, discover
 from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroups
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.kubelet import kubelet
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.logs.manager import LogManager
@@ -161,7 +161,7 @@ class Node:
             host_paths=settings.allow_host_paths,
             disk_size=settings.volume_size if _UNLIMITED not in self.runtimes.weaknesses else None,
         )
-        images = Images(
+        images = ImageResolver(
             settings.directory / "images",
             used=lambda: recorded_roots(self.agent.context.settings.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
@@ -349,7 +349,7 @@ class Node:
             else:
                 await asyncio.to_thread(check_pod_cidr, chosen, settings.host, routed.uplink_name(settings.instance))
         except NoPodCidrAvailable as error:
-            return await self._alone(str(error))
+            return await self._isolated_network(str(error))
         connected = routed.RoutedNetwork(
             routed.RoutedNetworkOptions(
                 directory,
@@ -366,11 +366,11 @@ class Node:
         try:
             await connected.start()
         except routed.NetworkUnavailable as error:
-            return await self._alone(str(error))
+            return await self._isolated_network(str(error))
         around.report_labels(connected.enforcer)
         return connected
 
-    async def _alone(self, why: str) -> IsolatedNetwork:
+    async def _isolated_network(self, why: str) -> IsolatedNetwork:
         _log.warning("%s", why)
         lonely = IsolatedNetwork(self.settings.directory / "namespaces", why)
         await lonely.start()

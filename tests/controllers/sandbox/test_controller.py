@@ -474,7 +474,7 @@ async def test_a_pod_that_nobody_saw_is_taken_in(rig: Rig, monkeypatch: pytest.M
     """The watch of pods is behind, and the sandbox has a pod already."""
     box = await rig.sandbox(operatingMode="Suspended")
     metadata = {"labels": {SANDBOX_NAME_HASH: BOX}, "ownerReferences": [owner_reference(box, controller=True)]}
-    monkeypatch.setattr(rig.caches.pods, "saw", lambda pod: None)
+    monkeypatch.setattr(rig.caches.pods, "observe", lambda pod: None)
     await rig.create(POD, "box", metadata=metadata, spec=pod_template()["spec"])
     rig.writes()
     await rig.patch(SANDBOX, "box", {"spec": {"operatingMode": "Running"}})

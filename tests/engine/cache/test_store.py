@@ -8,6 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache, Key
+from sandpool.kube.mutation_detector import verify_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -462,3 +463,28 @@ def test_a_list_from_before_does_not_bring_back_an_earlier_object_of_a_name_we_d
     listing.add(an("a", 1))
     listing.finish()
     assert len(cache) == 0
+
+
+def test_consumer_that_changes_a_view_is_detected() -> None:
+    cache: Cache[Object] = Cache(lambda shared: shared, name="things")
+    shared = an("a", 1)
+    cache.observe(shared)
+    assert verify_all() == []
+    found = cache.get(Key.of(shared))
+    assert found is not None
+    found["metadata"]["labels"] = {"mine": "yes"}
+    (violation,) = verify_all()
+    assert "things ns/a was changed by a consumer" in violation
+
+
+def test_change_of_a_view_is_detected_when_the_object_is_deleted() -> None:
+    cache: Cache[Object] = Cache(lambda shared: shared, name="things")
+
+    def change(key: Key, old: Object | None, new: Object | None) -> None:
+        if old is not None:
+            old["spec"] = "mine"
+
+    cache.subscribe(change)
+    cache.observe(an("a", 1))
+    cache.observe_deletion(an("a", 2))
+    assert len(verify_all()) == 1

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from sys import intern
 
 import orjson
+import pytest
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Cache
@@ -108,6 +109,7 @@ def as_received(number: int, kind: str) -> Object:
     return object
 
 
+@pytest.mark.usefixtures("without_mutation_detector")
 def test_a_sandbox_and_its_pod_take_at_most_six_kibibytes() -> None:
     sandboxes, pods = Cache(view), Cache(view)
     for cache in (sandboxes, pods):

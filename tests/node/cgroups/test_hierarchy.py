@@ -156,7 +156,7 @@ async def test_removal_kills_and_can_be_repeated(cgroups: Cgroups, group: Cgroup
 
 async def test_who_waits_for_a_cgroup_that_is_removed_is_told(cgroups: Cgroups, group: Cgroup) -> None:
     waiting = asyncio.create_task(
-        cgroups.changes.until(group.directory / "cgroup.events", lambda text: "never" in text)
+        cgroups.events.wait_until(group.directory / "cgroup.events", lambda text: "never" in text)
     )
     await asyncio.sleep(0)
     await cgroups.group("pod").remove()
@@ -174,5 +174,5 @@ async def test_in_a_container_with_cgroups_of_its_own(cgroups: Cgroups) -> None:
 
 
 def test_a_path_cannot_lead_out(cgroups: Cgroups) -> None:
-    with pytest.raises(ValueError, match="no path"):
+    with pytest.raises(ValueError, match="not a path"):
         cgroups.group("..", "other")

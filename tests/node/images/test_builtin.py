@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandpool.node.images import toolchain
-from sandpool.node.images.builtin import BuiltIn
+from sandpool.node.images.builtin import BuiltInImages
 from sandpool.node.images.reference import parse
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain
 from tests.support.fake_node_parts import FakeSecrets
@@ -27,7 +27,7 @@ from tests.support.fake_node_parts import FakeSecrets
     ],
 )
 def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str) -> None:
-    image = BuiltIn(tmp_path, set).find(parse(name))
+    image = BuiltInImages(tmp_path, set).find(parse(name))
     assert image is not None
     assert isinstance(image.root, HostToolchain)
     assert (image.working_dir, image.env["SANDBOX_BASE_DIR"]) == (directory, directory)
@@ -36,11 +36,11 @@ def test_a_name_that_needs_no_registry(tmp_path: Path, name: str, directory: str
 
 @pytest.mark.parametrize("name", ["python", "sandpool.local/ruby", "example.com/python-runtime-sandbox"])
 def test_other_names_are_not_built_in(tmp_path: Path, name: str) -> None:
-    assert BuiltIn(tmp_path, set).find(parse(name)) is None
+    assert BuiltInImages(tmp_path, set).find(parse(name)) is None
 
 
 def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
-    images = BuiltIn(tmp_path, set)
+    images = BuiltInImages(tmp_path, set)
     with ThreadPoolExecutor(8) as threads:
         found = list(threads.map(lambda _: images.find(parse("sandpool.local/python")), range(8)))
     assert None not in found
@@ -50,7 +50,7 @@ def test_many_may_ask_for_the_first_time_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["sandpool.local/sandboxd", "registry.k8s.io/agent-sandbox/sandboxd:latest"])
 def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
     pytest.importorskip("grpc")
-    image = BuiltIn(tmp_path, set).find(parse(name))
+    image = BuiltInImages(tmp_path, set).find(parse(name))
     assert image is not None
     assert image.command == ()
     assert (Path(image.entrypoint[-1]).parent / "grpc").is_dir()
@@ -59,7 +59,7 @@ def test_the_daemon_takes_arguments(tmp_path: Path, name: str) -> None:
 async def test_without_grpc_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toolchain, "find_spec", lambda name: None)
     with pytest.raises(ImageFailure, match=r"install sandpool\[sandboxd\]"):
-        await Images(tmp_path, set, FakeSecrets()).resolve("sandpool.local/sandboxd", "Always", {})
+        await ImageResolver(tmp_path, set, FakeSecrets()).resolve("sandpool.local/sandboxd", "Always", {})
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def upgraded(tmp_path: Path) -> Path:
 
 def laid_out(directory: Path, used: Callable[[], Collection[Path]] = set) -> set[str]:
     """What is there once an image was asked for, besides its own program."""
-    image = BuiltIn(directory, used).find(parse("sandpool.local/python"))
+    image = BuiltInImages(directory, used).find(parse("sandpool.local/python"))
     assert image is not None
     assert Path(image.command[-1]).is_file()
     return {path.name for path in directory.iterdir()} - {Path(image.command[-1]).parent.name}
@@ -94,13 +94,13 @@ def test_what_an_older_version_has_laid_out_stays_while_containers_are_made_of_i
 
 
 def test_what_is_mounted_stays(upgraded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toolchain, "is_in_use", lambda path: path.name == "old")
+    monkeypatch.setattr(toolchain, "is_mounted", lambda path: path.name == "old")
     assert laid_out(upgraded) == {"old"}
 
 
 def test_one_image_does_not_take_away_the_other(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    images = BuiltIn(tmp_path, set)
+    images = BuiltInImages(tmp_path, set)
     names = ("sandpool.local/python", "sandpool.local/sandboxd", "x/agent-sandbox/python-runtime-sandbox")
     found = [images.find(parse(name)) for name in names]
     assert all(image is not None and Path((*image.entrypoint, *image.command)[-1]).is_file() for image in found)

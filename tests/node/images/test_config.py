@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from sandpool.node.images.config import Config, from_oci
+from sandpool.node.images.config import ImageConfig, parse_oci_config
 
 
 def test_what_an_image_says() -> None:
@@ -16,10 +16,15 @@ def test_what_an_image_says() -> None:
             "Labels": {"ignored": "yes"},
         },
     }
-    assert from_oci(document) == Config(
+    assert parse_oci_config(document) == ImageConfig(
         {"PATH": "/bin", "EMPTY": "", "WITH": "a=b"}, ("/entry",), ("serve", "--now"), "/app", "1000:1000", "SIGINT"
     )
 
 
 def test_what_an_image_does_not_say_is_empty() -> None:
-    assert from_oci({}) == from_oci({"config": None}) == from_oci({"config": {"Env": None, "Cmd": None}}) == Config()
+    assert (
+        parse_oci_config({})
+        == parse_oci_config({"config": None})
+        == parse_oci_config({"config": {"Env": None, "Cmd": None}})
+        == ImageConfig()
+    )

@@ -17,7 +17,7 @@ import pytest
 from sandpool.api.kinds import SECRET
 from sandpool.api.resource import Object
 from sandpool.node.images.credentials import credentials
-from sandpool.node.images.resolver import Images
+from sandpool.node.images.resolver import ImageResolver
 from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.testing.objects import new
 from tests.support.fake_node_parts import FakeSecrets, pull_secret, pulling_pod
@@ -43,7 +43,7 @@ def auths(file: bytes) -> Any:
 async def test_what_is_for_the_registry_is_taken(registries: Object, host: str, taken: Object) -> None:
     found = await credentials(pulling_pod("mine"), host, FakeSecrets(pull_secret("mine", registries)))
     assert auths(found.file) == taken
-    assert found.lacking == ""
+    assert found.problems == ""
 
 
 async def test_the_old_type_of_secret() -> None:
@@ -58,7 +58,7 @@ async def test_of_two_secrets_the_first_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("secret", "lacking"),
+    ("secret", "problems"),
     [
         (pull_secret("another", {}), 'pull secret "mine" does not exist'),
         (
@@ -73,10 +73,10 @@ async def test_of_two_secrets_the_first_counts() -> None:
         ),
     ],
 )
-async def test_what_cannot_be_used_is_told(secret: Object, lacking: str) -> None:
+async def test_what_cannot_be_used_is_told(secret: Object, problems: str) -> None:
     found = await credentials(pulling_pod("mine"), "example.com", FakeSecrets(secret))
     assert found.file == b""
-    assert found.lacking.startswith(lacking)
+    assert found.problems.startswith(problems)
 
 
 async def test_a_pod_that_names_none_lacks_none() -> None:
@@ -84,12 +84,12 @@ async def test_a_pod_that_names_none_lacks_none() -> None:
 
 
 @contextmanager
-def registry(layout: Path, login: str) -> Iterator[str]:
+def registry(layout: Path, password: str) -> Iterator[str]:
     """Serves an OCI layout to who has the password. Its host."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            if self.headers["Authorization"] != f"Basic {login}":
+            if self.headers["Authorization"] != f"Basic {password}":
                 self._answer(401, b"", ("WWW-Authenticate", 'Basic realm="here"'))
                 return
             name = self.path.rpartition("/")[2]
@@ -129,14 +129,14 @@ async def test_a_registry_that_asks_for_a_password(
 ) -> None:
     if shutil.which("skopeo") is None:
         pytest.skip("skopeo is not installed")
-    login = base64.b64encode(b"alice:secret").decode()
-    with registry(layout, login) as host:
+    password = base64.b64encode(b"alice:secret").decode()
+    with registry(layout, password) as host:
         settings = tmp_path / "home/.config/containers/registries.conf"
         settings.parent.mkdir(parents=True)
         settings.write_text(f'[[registry]]\nlocation = "{host}"\ninsecure = true\n')
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
-        secrets = FakeSecrets(pull_secret("mine", {host: {"auth": login}}), pull_secret("wrong", {host: ONE}))
-        images = Images(tmp_path / "images", set, secrets)
+        secrets = FakeSecrets(pull_secret("mine", {host: {"auth": password}}), pull_secret("wrong", {host: ONE}))
+        images = ImageResolver(tmp_path / "images", set, secrets)
         for pod in (pulling_pod(), pulling_pod("wrong"), pulling_pod("gone")):
             with pytest.raises(ImageFailure, match="could not be pulled: skopeo: ") as failure:
                 await images.resolve(f"{host}/tiny:v1", "IfNotPresent", pod)
@@ -145,4 +145,4 @@ async def test_a_registry_that_asks_for_a_password(
         assert image.entrypoint == ("/bin/serve",)
     kept = [path for path in (tmp_path / "images").rglob("*") if path.is_file()]
     assert kept
-    assert not any(login.encode() in path.read_bytes() for path in kept), "nothing of the password is left"
+    assert not any(password.encode() in path.read_bytes() for path in kept), "nothing of the password is left"

@@ -8,11 +8,11 @@ import pytest
 
 from sandpool.node.images import sources
 from sandpool.node.images.builtin import PYTHON
-from sandpool.node.images.config import Config
+from sandpool.node.images.config import ImageConfig
 from sandpool.node.images.reference import Reference, parse
-from sandpool.node.images.resolver import Images, import_image
+from sandpool.node.images.resolver import ImageResolver, import_image
 from sandpool.node.images.sources import SourceFailure, Unpacked
-from sandpool.node.images.store import ROOT, StoredImage
+from sandpool.node.images.store import ROOTFS, StoredImage
 from sandpool.node.pods.interfaces import ImageFailure
 from sandpool.node.runtimes.runtime import HostToolchain, ImageLayers
 from tests.support.fake_node_parts import FakeSecrets, pull_secret, pulling_pod
@@ -27,13 +27,13 @@ class Registry:
         self.asked: list[str] = []
         self.logins: list[bytes] = []
 
-    def unpack(self, source: str, directory: Path, login: bytes = b"") -> Unpacked:
+    def unpack(self, source: str, directory: Path, credentials_file: bytes = b"") -> Unpacked:
         self.asked.append(source)
-        self.logins.append(login)
+        self.logins.append(credentials_file)
         if "missing" in source:
             raise SourceFailure("skopeo: manifest unknown")
-        (directory / ROOT).mkdir()
-        return Unpacked(f"sha256:{len(self.asked)}", Config(entrypoint=("/entry",)))
+        (directory / ROOTFS).mkdir()
+        return Unpacked(f"sha256:{len(self.asked)}", ImageConfig(entrypoint=("/entry",)))
 
 
 @pytest.fixture
@@ -44,18 +44,18 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 
 
 @pytest.fixture
-def images(tmp_path: Path) -> Images:
-    return Images(tmp_path / "images", set, FakeSecrets(LOGIN))
+def images(tmp_path: Path) -> ImageResolver:
+    return ImageResolver(tmp_path / "images", set, FakeSecrets(LOGIN))
 
 
-async def test_the_machines_own_python_is_always_there(images: Images) -> None:
+async def test_the_machines_own_python_is_always_there(images: ImageResolver) -> None:
     for name in (PYTHON, f"{PYTHON}:3.12"):
         image = await images.resolve(name, "Always", {})
         assert isinstance(image.root, HostToolchain)
         assert not image.pulled
 
 
-async def test_an_image_is_pulled_once(images: Images, registry: Registry) -> None:
+async def test_an_image_is_pulled_once(images: ImageResolver, registry: Registry) -> None:
     first = await images.resolve("example.com/a:1", "IfNotPresent", {})
     assert (first.pulled, first.entrypoint) == (True, ("/entry",))
     assert isinstance(first.root, ImageLayers)
@@ -63,13 +63,13 @@ async def test_an_image_is_pulled_once(images: Images, registry: Registry) -> No
     assert registry.asked == ["docker://example.com/a:1"]
 
 
-async def test_of_many_who_want_it_one_pulls(images: Images, registry: Registry) -> None:
+async def test_of_many_who_want_it_one_pulls(images: ImageResolver, registry: Registry) -> None:
     await asyncio.gather(*(images.resolve("example.com/a", "IfNotPresent", {}) for _ in range(20)))
     assert len(registry.asked) == 1
 
 
 async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
-    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    images: ImageResolver, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find, looks = images.store.find, list[Reference]()
 
@@ -86,19 +86,19 @@ async def test_what_another_has_brought_meanwhile_is_not_pulled_again(
     assert len(registry.asked) == 1
 
 
-async def test_names_without_a_registry_are_of_docker(images: Images, registry: Registry) -> None:
+async def test_names_without_a_registry_are_of_docker(images: ImageResolver, registry: Registry) -> None:
     await images.resolve("python:3", "IfNotPresent", {})
     await images.resolve("me/python:3", "IfNotPresent", {})
     assert registry.asked == ["docker://docker.io/library/python:3", "docker://docker.io/me/python:3"]
 
 
-async def test_always_asks_again(images: Images, registry: Registry) -> None:
+async def test_always_asks_again(images: ImageResolver, registry: Registry) -> None:
     for _ in range(2):
         assert (await images.resolve("example.com/a", "Always", {})).pulled
     assert len(registry.asked) == 2
 
 
-async def test_what_was_imported_is_not_asked_for_elsewhere(images: Images, registry: Registry) -> None:
+async def test_what_was_imported_is_not_asked_for_elsewhere(images: ImageResolver, registry: Registry) -> None:
     import_image(images.store, parse("example.com/mine"), "./directory")
     assert not (await images.resolve("example.com/mine", "Always", {})).pulled
     assert registry.asked == ["./directory"]
@@ -107,7 +107,7 @@ async def test_what_was_imported_is_not_asked_for_elsewhere(images: Images, regi
 @pytest.mark.parametrize(
     ("name", "policy", "reason", "message"),
     [
-        ("Not A Name", "Always", "InvalidImageName", "is not the name of an image"),
+        ("Not A Name", "Always", "InvalidImageName", "is not an image name"),
         (
             "example.com/a",
             "Never",
@@ -118,7 +118,7 @@ async def test_what_was_imported_is_not_asked_for_elsewhere(images: Images, regi
     ],
 )
 async def test_no_image_no_container(
-    images: Images, registry: Registry, name: str, policy: str, reason: str, message: str
+    images: ImageResolver, registry: Registry, name: str, policy: str, reason: str, message: str
 ) -> None:
     with pytest.raises(ImageFailure, match=message) as failure:
         await images.resolve(name, policy, {})
@@ -126,13 +126,13 @@ async def test_no_image_no_container(
 
 
 async def test_who_has_other_credentials_pulls_for_itself(
-    images: Images, registry: Registry, monkeypatch: pytest.MonkeyPatch
+    images: ImageResolver, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both = Barrier(2)
 
-    def slowly(source: str, directory: Path, login: bytes = b"") -> Unpacked:
+    def slowly(source: str, directory: Path, credentials_file: bytes = b"") -> Unpacked:
         both.wait(60)
-        return registry.unpack(source, directory, login)
+        return registry.unpack(source, directory, credentials_file)
 
     monkeypatch.setattr(sources, "unpack", slowly)
     pods = (pulling_pod("login"), pulling_pod(), pulling_pod("login"))
@@ -140,7 +140,7 @@ async def test_who_has_other_credentials_pulls_for_itself(
     assert sorted(map(bool, registry.logins)) == [False, True]
 
 
-async def test_what_a_pull_lacked_is_said_when_it_failed(images: Images, registry: Registry) -> None:
+async def test_what_a_pull_lacked_is_said_when_it_failed(images: ImageResolver, registry: Registry) -> None:
     mine = pulling_pod("gone")
     with pytest.raises(ImageFailure, match='manifest unknown; pull secret "gone" does not exist'):
         await images.resolve("example.com/missing", "IfNotPresent", mine)

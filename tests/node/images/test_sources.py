@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.images.config import Config
+from sandpool.node.images.config import ImageConfig
 from sandpool.node.images.sources import SourceFailure, unpack
 
 
@@ -25,7 +25,7 @@ def content(directory: Path) -> dict[str, str]:
 
 
 def test_a_directory(tree: Path, target: Path) -> None:
-    assert unpack(str(tree), target).config == Config()
+    assert unpack(str(tree), target).config == ImageConfig()
     assert content(target) == {"etc/release": "tiny 1.0\n"}
     assert (target / "rootfs/link").readlink() == Path("/etc/release")
     (target / "rootfs/etc/release").write_text("changed")
@@ -60,7 +60,7 @@ def test_an_archive_of_an_image(kind: str, layout: Path, target: Path) -> None:
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, target: Path) -> None:
-    with pytest.raises(SourceFailure, match="nowhere: there is no such file or directory"):
+    with pytest.raises(SourceFailure, match="nowhere: no such file or directory"):
         unpack(str(tmp_path / "nowhere"), target)
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.node.images.config import Config
+from sandpool.node.images.config import ImageConfig
 from sandpool.node.images.reference import parse
-from sandpool.node.images.store import ROOT, ImageInUse, ImageStore, StoredImage
+from sandpool.node.images.store import ROOTFS, ImageInUse, ImageStore, StoredImage
 
-CONFIG = Config({"A": "b"}, ("/entry",), user="7")
+CONFIG = ImageConfig({"A": "b"}, ("/entry",), user="7")
 
 
 @pytest.fixture
@@ -20,8 +20,8 @@ def store(tmp_path: Path) -> ImageStore:
 
 def add(store: ImageStore, name: str, id: str = "sha256:1", content: str = "x") -> StoredImage:
     with store.incoming() as incoming:
-        (incoming / ROOT).mkdir()
-        (incoming / ROOT / "file").write_text(content)
+        (incoming / ROOTFS).mkdir()
+        (incoming / ROOTFS / "file").write_text(content)
         return store.add(parse(name), incoming, id, CONFIG, "here")
 
 
@@ -85,7 +85,7 @@ def test_what_is_not_there_cannot_be_removed(store: ImageStore) -> None:
 
 def test_an_import_that_fails_leaves_nothing(store: ImageStore) -> None:
     with pytest.raises(RuntimeError), store.incoming() as incoming:
-        (incoming / ROOT).mkdir()
+        (incoming / ROOTFS).mkdir()
         raise RuntimeError("disk full")
     assert store.names() == {}
     assert list((store.directory / "incoming").iterdir()) == []
@@ -93,7 +93,7 @@ def test_an_import_that_fails_leaves_nothing(store: ImageStore) -> None:
 
 def test_what_a_crash_has_left_is_swept(store: ImageStore) -> None:
     (store.directory / "incoming/1234").mkdir(parents=True)
-    store.sweep()
+    store.remove_incomplete()
     assert not (store.directory / "incoming").exists()
 
 

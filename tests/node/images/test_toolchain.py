@@ -4,11 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from sandpool.node.images.toolchain import lay_out
+from sandpool.node.images.toolchain import install_toolchain
 
 
 def test_the_program_runs_from_there_alone(tmp_path: Path) -> None:
-    program = lay_out(tmp_path)
+    program = install_toolchain(tmp_path)
     look = (
         f"import sys; sys.path.insert(0, {str(program.parent)!r}); import sandpool.sandboxd.__main__, multipart; "
         "print(all(str(m.__file__).startswith(sys.path[0]) for m in list(sys.modules.values()) "
@@ -21,7 +21,7 @@ def test_the_program_runs_from_there_alone(tmp_path: Path) -> None:
 
 
 def test_it_is_small_and_everybody_can_read_it(tmp_path: Path) -> None:
-    program = lay_out(tmp_path)
+    program = install_toolchain(tmp_path)
     files = [path for path in program.parent.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 4_000_000
     assert {path.stat().st_mode & 0o777 for path in files} == {0o644}
@@ -29,5 +29,5 @@ def test_it_is_small_and_everybody_can_read_it(tmp_path: Path) -> None:
 
 
 def test_laid_out_again_it_is_the_same(tmp_path: Path) -> None:
-    assert lay_out(tmp_path) == lay_out(tmp_path)
+    assert install_toolchain(tmp_path) == install_toolchain(tmp_path)
     assert len(list(tmp_path.iterdir())) == 1

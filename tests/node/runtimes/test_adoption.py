@@ -59,7 +59,7 @@ async def test_one_that_ended_meanwhile(boxes: Rig) -> None:
         os.close(stdin)
         cgroup = boxes.cgroups.group(pod.uid, "main")
         status = first.directory / "status"
-        await boxes.cgroups.changes.until(status, lambda text: "exit-code" in text)
+        await boxes.cgroups.events.wait_until(status, lambda text: "exit-code" in text)
         os.utime(status, (1_000_000.0, 1_000_000.0))  # as if that were long ago
         found = await runtime.adopt(pod, "main")
         assert found is not None

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from sandpool.engine.clock import SystemClock
-from sandpool.node.cgroups.environment_groups import MARK, EnvironmentGroups
+from sandpool.node.cgroups.environment_groups import VARIABLE, EnvironmentGroups
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes import stdin_once
@@ -63,7 +63,7 @@ async def test_a_program_runs_in_a_directory_of_its_own_and_its_end_is_told(boxe
 async def test_the_environment_is_what_was_asked_for(boxes: Rig) -> None:
     _, output, _ = await boxes.run("env", env={"GIVEN": "yes"})
     names = {line.partition("=")[0] for line in output.splitlines()}
-    assert names - {MARK} == {"PATH", "HOME", "LANG", "GIVEN"}
+    assert names - {VARIABLE} == {"PATH", "HOME", "LANG", "GIVEN"}
 
 
 async def test_a_program_that_is_not_there(boxes: Rig) -> None:
@@ -172,7 +172,7 @@ async def test_a_mark_is_that_of_one_group(tmp_path: Path) -> None:
     marks = EnvironmentGroups(tmp_path)
     one, other = marks.group("pod", "one"), marks.group("pod", "one-more")
     one.create(Limits())
-    process = await asyncio.create_subprocess_exec("sleep", "1000", env={"PATH": os.defpath, MARK: one.mark})
+    process = await asyncio.create_subprocess_exec("sleep", "1000", env={"PATH": os.defpath, VARIABLE: one.value})
     assert one.processes() == marks.group("pod").processes() == [process.pid]
     assert other.processes() == []
     await marks.group("pod").remove()

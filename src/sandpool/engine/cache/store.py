@@ -38,6 +38,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from sandpool.api.resource import Object
 from sandpool.engine.cache.index import Index
+from sandpool.kube.mutation_detector import detector
 
 _log = logging.getLogger(__name__)
 
@@ -94,6 +95,8 @@ class Cache(Generic[V]):
         # The newest version we knew of the last of them under each key, and its UID. Nothing older is taken in under
         # that key: a list that was made before may still show an earlier object of the same name.
         self._floors: dict[Key, tuple[int, str]] = {}
+        # In tests only: proves that no consumer changes a view.
+        self._detector = detector(name)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -214,14 +217,17 @@ class Cache(Generic[V]):
         if entry is None:
             self._file(key, None, view)
             self._entries[key] = _Entry(view, version, uid)
-            self._tell_all(key, None, view)
+            old = None
         elif entry.view == view:
             entry.version = version
+            return
         else:
             old = entry.view
             self._file(key, old, view)
             entry.view, entry.version = view, version
-            self._tell_all(key, old, view)
+        if self._detector is not None:
+            self._detector.remember(key, view)
+        self._tell_all(key, old, view)
 
     def _forget_deletion(self, uid: str) -> None:
         key = self._deleted.pop(uid, None)
@@ -232,6 +238,8 @@ class Cache(Generic[V]):
         self._file(key, entry.view, None)
         del self._entries[key]
         self._tell_all(key, entry.view, None)
+        if self._detector is not None:
+            self._detector.forget(key)
 
     def _file(self, key: Key, old: V | None, new: V | None) -> None:
         """Bring all indexes up to date, or none: a view that one of them cannot handle is not filed at all."""

@@ -1,1 +1,2 @@
-"""The cgroup is the identity of a container: what is in it, what it may use, whether it runs, and its end."""
+"""Cgroups, and substitutes where they are not available. A container is identified by its cgroup: its processes, their
+limits and usage, freezing and killing."""

@@ -1,7 +1,7 @@
-"""How limits are written and use is read: once for cgroup v2, once for v1.
+"""Writes limits and reads usage of cgroups, for cgroup v2 and for v1.
 
-Both know one cgroup by its path relative to the hierarchy. What v1 does not have is made up for: there, the memory of
-everything in a cgroup is not freed together by the kernel when it is exceeded, see ``events.OutOfMemory``.
+Both take the path of a cgroup relative to the hierarchy. On v1 the kernel does not kill all processes of a cgroup that
+runs out of memory; ``events.OomWatch`` makes up for that.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Final, Protocol
 
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.cgroups.mounts import CONTROLLERS, Mounts
-from sandpool.node.cgroups.process_identity import PROCESSES
+from sandpool.node.cgroups.process_identity import CGROUP_PROCS
 
-# Microseconds over which a CPU limit holds, and the least that can be given of them.
-_PERIOD: Final = 100_000
-_LEAST: Final = 1_000
-# Where the processes go that are in the way, and how often those are moved that were forked meanwhile.
-_OTHERS: Final = "others"
-_FORKED: Final = 100
+# The period of a CPU limit and the smallest quota the kernel accepts.
+_CPU_PERIOD_US: Final = 100_000
+_MIN_CPU_QUOTA_US: Final = 1_000
+# The cgroup to which processes of the root are moved, and how often to repeat that for processes forked meanwhile.
+_EVACUATED: Final = "others"
+_EVACUATION_ATTEMPTS: Final = 100
 
 
 class Controllers(Protocol):
@@ -31,12 +31,11 @@ class Controllers(Protocol):
     def limit(self, path: str, limits: Limits) -> None: ...
 
     def join_files(self, path: str) -> list[Path]:
-        """Where a process that has one thread writes 0 to come under these limits; the unified hierarchy is not among
-        them."""
+        """The files to which a single-threaded process writes 0 to join, without that of the unified hierarchy."""
         ...
 
     def memory(self, path: str) -> tuple[int, int]:
-        """Bytes in use, and those of them that are files nobody has used of late."""
+        """Bytes in use, and how many of them are inactive file pages."""
         ...
 
     def pids(self, path: str) -> int: ...
@@ -57,37 +56,39 @@ class Unified:
     def make(self, path: str) -> None:
         directory = self.root
         for name in Path(path).parts:
-            self._pass_on(directory)
+            self._enable_controllers(directory)
             directory /= name
             directory.mkdir(exist_ok=True)
 
-    def _pass_on(self, directory: Path) -> None:
-        """Have the controllers in the cgroups below. Only the root of all may do so while processes are in it; the root
-        that a container sees is another one, and in it are the container's processes, of which this is one."""
-        for _ in range(_FORKED):
+    def _enable_controllers(self, directory: Path) -> None:
+        """Enable the controllers for the cgroups below ``directory``.
+
+        The kernel allows that for a cgroup with processes only at the root of the machine. The root that a container
+        sees is not that one, and has the processes of that container, the agent among them: they are moved below."""
+        for _ in range(_EVACUATION_ATTEMPTS):
             try:
                 _write(directory / "cgroup.subtree_control", " ".join(f"+{controller}" for controller in CONTROLLERS))
             except OSError as error:
                 if error.errno != errno.EBUSY or directory != self.root:
                     raise
-                self._make_way()
+                self._evacuate_root()
             else:
                 return
-        raise OSError(errno.EBUSY, "it has processes which cannot be moved to one below", str(directory))
+        raise OSError(errno.EBUSY, "it has processes that cannot be moved to a child cgroup", str(directory))
 
-    def _make_way(self) -> None:
-        others = self.root / _OTHERS
+    def _evacuate_root(self) -> None:
+        others = self.root / _EVACUATED
         others.mkdir(exist_ok=True)
-        for pid in (self.root / PROCESSES).read_text().split():
-            if pid != "0":  # one of another PID namespace; and to write it would be to name ourselves
+        for pid in (self.root / CGROUP_PROCS).read_text().split():
+            if pid != "0":  # a process of another PID namespace; writing 0 would move this process
                 with suppress(ProcessLookupError):
-                    _write(others / PROCESSES, pid)
+                    _write(others / CGROUP_PROCS, pid)
 
     def limit(self, path: str, limits: Limits) -> None:
         directory = self.root / path
-        _write(directory / "cpu.max", f"{_quota(limits.cpu) or 'max'} {_PERIOD}")
+        _write(directory / "cpu.max", f"{_quota(limits.cpu) or 'max'} {_CPU_PERIOD_US}")
         if limits.cpu_request is not None:
-            # The range of shares in that of weights, as the kubelet translates it.
+            # Shares converted to a weight, as the kubelet does it.
             _write(directory / "cpu.weight", str(1 + (_shares(limits.cpu_request) - 2) * 9999 // 262142))
         _write(directory / "memory.max", str(limits.memory or "max"))
         if (directory / "memory.swap.max").exists():
@@ -109,7 +110,7 @@ class Unified:
         return _field(self.root / path / "memory.events", "oom_kill")
 
     def remove(self, path: str) -> None:
-        pass  # it is the directory in the unified hierarchy
+        pass  # the caller removes the directory in the unified hierarchy
 
 
 class Hybrid:
@@ -122,7 +123,7 @@ class Hybrid:
 
     def limit(self, path: str, limits: Limits) -> None:
         cpu, memory, pids = (self.roots[name] / path for name in CONTROLLERS)
-        _write(cpu / "cpu.cfs_period_us", str(_PERIOD))
+        _write(cpu / "cpu.cfs_period_us", str(_CPU_PERIOD_US))
         _write(cpu / "cpu.cfs_quota_us", str(_quota(limits.cpu) or -1))
         if limits.cpu_request is not None:
             _write(cpu / "cpu.shares", str(_shares(limits.cpu_request)))
@@ -133,13 +134,13 @@ class Hybrid:
             if with_swap.exists():
                 _write(with_swap, bound)
         except OSError:
-            # Memory alone may never have more than memory and swap together, so to raise both, that one goes first.
+            # The kernel refuses a memory limit above the limit of memory and swap, so raise that one first.
             _write(with_swap, bound)
             _write(memory / "memory.limit_in_bytes", bound)
         _write(pids / "pids.max", str(limits.pids or "max"))
 
     def join_files(self, path: str) -> list[Path]:
-        # For one thread alone the kernel does not wait until nobody else is being moved, which takes milliseconds.
+        # Moving a single thread by ``tasks`` avoids a lock that takes the kernel milliseconds to get.
         return [directory / "tasks" for directory in self._directories(path)]
 
     def memory(self, path: str) -> tuple[int, int]:
@@ -163,7 +164,7 @@ class Hybrid:
 
 
 def remove_tree(directory: Path) -> None:
-    """Remove a cgroup and those in it, in which there must be no processes."""
+    """Remove a cgroup and its descendants, which must have no processes."""
     if not directory.is_dir():
         return
     for parent, children, _ in os.walk(directory, topdown=False):
@@ -173,7 +174,7 @@ def remove_tree(directory: Path) -> None:
 
 
 def _quota(cores: float | None) -> int | None:
-    return None if cores is None else max(_LEAST, round(cores * _PERIOD))
+    return None if cores is None else max(_MIN_CPU_QUOTA_US, round(cores * _CPU_PERIOD_US))
 
 
 def _shares(cores: float) -> int:

@@ -1,6 +1,6 @@
-"""A group of processes for which the kernel keeps no cgroup: who is in it is looked up, and told by signals what to do.
+"""Base of groups that emulate a cgroup: processes are looked up in /proc, and frozen and killed with signals.
 
-How they are looked up is what groups differ in (``marks``, ``members``). None of them limits anything.
+Subclasses differ in the lookup (``environment_groups``, ``pid_namespace_groups``). None of them enforces limits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _STOPPED: Final = "T"
 
 
 class EmulatedGroup(ABC):
-    """``directory`` holds a directory for every group in this one."""
+    """``directory`` has a directory for every child group."""
 
     def __init__(self, path: str, directory: Path) -> None:
         self.path = path
@@ -33,16 +33,16 @@ class EmulatedGroup(ABC):
 
     @abstractmethod
     def processes(self) -> list[int]:
-        """Also those of groups in it."""
+        """The processes of this group and its child groups."""
 
-    def programs(self) -> list[int]:
-        """Those of the processes that are stopped to freeze it."""
+    def freezable_processes(self) -> list[int]:
+        """The processes that ``freeze`` stops."""
         return self.processes()
 
     def create(self, limits: Limits) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
 
-    def limit(self, limits: Limits) -> None:  # noqa: B027 - nothing is limited
+    def limit(self, limits: Limits) -> None:  # noqa: B027 - limits are not enforced
         pass
 
     def join_files(self) -> list[Path]:
@@ -54,16 +54,16 @@ class EmulatedGroup(ABC):
         return []
 
     def is_frozen(self) -> bool:
-        states = [fields[0] for pid in self.programs() if (fields := proc_stat(pid))]
+        states = [fields[0] for pid in self.freezable_processes() if (fields := proc_stat(pid))]
         return bool(states) and all(state == _STOPPED for state in states)
 
     async def freeze(self) -> None:
-        while not self.is_frozen() and (pids := self.programs()):
+        while not self.is_frozen() and (pids := self.freezable_processes()):
             _signal(pids, signal.SIGSTOP)
             await asyncio.sleep(0)
 
     async def thaw(self) -> None:
-        _signal(self.programs(), signal.SIGCONT)
+        _signal(self.freezable_processes(), signal.SIGCONT)
 
     def kill_nowait(self) -> None:
         _signal(self.processes(), signal.SIGKILL)
@@ -72,17 +72,17 @@ class EmulatedGroup(ABC):
         while pids := self.processes():
             for pid in pids:
                 with suppress(ProcessLookupError):
-                    await _ended(pid)
+                    await _kill_and_wait(pid)
 
     def usage(self) -> Usage:
-        """Of those that run: what those have used that have ended nobody knows."""
+        """The usage of running processes. That of ended processes is unknown."""
         found = [fields for pid in self.processes() if (fields := proc_stat(pid))]
         memory = sum(int(fields[21]) for fields in found) * _PAGE
         ticks = sum(int(fields[11]) + int(fields[12]) for fields in found)
         return Usage(ticks * 10**9 // _TICKS, memory, memory, sum(int(fields[17]) for fields in found))
 
     def oom_kills(self) -> int:
-        return 0  # nobody counts them
+        return 0  # not counted
 
     def watch_oom(self, callback: Callable[[], None]) -> None:
         return None
@@ -92,8 +92,7 @@ class EmulatedGroup(ABC):
         shutil.rmtree(self.directory, ignore_errors=True)
 
 
-async def _ended(pid: int) -> None:
-    """Kill a process and wait until it has ended."""
+async def _kill_and_wait(pid: int) -> None:
     pidfd = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(pidfd, signal.SIGKILL)

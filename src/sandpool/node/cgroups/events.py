@@ -1,6 +1,6 @@
-"""News of cgroups: that one has become empty or frozen, and that one ran out of memory.
+"""Notifications of cgroups: empty, frozen, out of memory.
 
-The kernel modifies ``cgroup.events`` when something changes in it, and inotify tells. Nothing is polled.
+The kernel modifies the file ``cgroup.events`` on every change, which inotify reports. Nothing is polled.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _IN_MODIFY: Final = 0x2
-_HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of a name, which files have none
+_HEADER: Final = struct.Struct("iIII")  # watch, mask, cookie, length of the name (0 for a file)
 
 
-class Changes:
-    """Waits for a file to say something else, on the event loop it is first used on."""
+class CgroupEvents:
+    """Waits for a change of a cgroup's file, on the event loop of its first use."""
 
     def __init__(self) -> None:
         self._inotify = _checked(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
-        # By watch; set when the file was modified. The kernel gives a file the same watch each time it is asked.
+        # By watch; set when the file was modified. The kernel returns the same watch for the same file.
         self._waiting: dict[int, list[asyncio.Event]] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def until(self, file: Path, condition: Callable[[str], bool]) -> None:
+    async def wait_until(self, file: Path, condition: Callable[[str], bool]) -> None:
         """Return when ``condition`` holds for the text of ``file``, or the file is gone."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
@@ -42,7 +42,7 @@ class Changes:
         waiting = self._waiting.setdefault(watch, [])
         waiting.append(event)
         try:
-            # Looked at after the watch is there: what came before it would otherwise be missed.
+            # Read again once the watch exists, or a change before it would be missed.
             while not condition(_text(file)):
                 await event.wait()
                 event.clear()
@@ -55,9 +55,9 @@ class Changes:
                 self._waiting.pop(watch, None)
                 _libc.inotify_rm_watch(self._inotify, watch)
 
-    def look_again(self) -> None:
-        """Have everybody who waits look for themselves. When a cgroup is removed nobody is told, and nobody will be
-        told what happened to it before that: the kernel holds back news for some milliseconds."""
+    def recheck_all(self) -> None:
+        """Have every waiter check its condition again. The kernel reports no removal of a cgroup, and drops reports of
+        earlier changes that it has held back for some milliseconds."""
         for waiting in self._waiting.values():
             for event in waiting:
                 event.set()
@@ -75,13 +75,13 @@ class Changes:
             at += _HEADER.size + length
             for event in self._waiting.get(watch, ()):
                 event.set()
-            if watch < 0:  # there was more than it can keep
-                self.look_again()
+            if watch < 0:  # the queue of inotify has overflowed
+                self.recheck_all()
 
 
 class OomWatch:
-    """Calls back when a v1 cgroup has run out of memory. There the kernel kills one process and leaves the rest of the
-    container without it; on v2 it kills them together (memory.oom.group)."""
+    """Calls back when a v1 cgroup has run out of memory. On v1 the kernel kills one process and lets the others run; on
+    v2 it kills all of them together (memory.oom.group)."""
 
     def __init__(self, memory: Path, callback: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -95,7 +95,7 @@ class OomWatch:
         finally:
             os.close(control)
         self._callback = callback
-        self._loop.add_reader(self._eventfd, self._told)
+        self._loop.add_reader(self._eventfd, self._on_oom)
 
     def close(self) -> None:
         if self._eventfd >= 0:
@@ -104,7 +104,7 @@ class OomWatch:
             os.close(self._eventfd)
             self._eventfd = -1
 
-    def _told(self) -> None:
+    def _on_oom(self) -> None:
         os.eventfd_read(self._eventfd)
         self._callback()
 
@@ -117,7 +117,7 @@ def _checked(result: int) -> int:
 
 
 def _text(file: Path) -> str:
-    return file.read_text()  # the kernel's memory, not a disk: it does not block
+    return file.read_text()  # in kernel memory, so it does not block
 
 
 def _is_gone(error: OSError) -> bool:

@@ -1,6 +1,7 @@
-"""A group of processes that is known as a whole: what a container is to its runtime.
+"""The interface that runtimes use for the processes of a container or pod.
 
-Cgroups are the good way to have them (``tree``). Where they cannot be had, ``marks`` is a poor one.
+``hierarchy`` implements it with cgroups. ``pid_namespace_groups`` and ``environment_groups`` emulate it for users who
+may not make cgroups.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sandpool.node.cgroups.limits import Limits, Usage
 
 
 class Group(Protocol):
-    """See ``tree.Cgroup``, of which this is what runtimes use."""
+    """The part of ``hierarchy.Cgroup`` that runtimes use; see there."""
 
     @property
     def path(self) -> str: ...
@@ -49,7 +50,7 @@ class Group(Protocol):
 
 
 class Groups(Protocol):
-    """See ``tree.Cgroups``."""
+    """See ``hierarchy.Cgroups``."""
 
     def check(self) -> None: ...
 

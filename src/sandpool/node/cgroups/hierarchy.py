@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.controllers import Controllers, Hybrid, controllers_of, remove_tree
-from sandpool.node.cgroups.events import Changes, OomWatch
+from sandpool.node.cgroups.events import CgroupEvents, OomWatch
 from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.cgroups.mounts import Mounts, NoCgroups
-from sandpool.node.cgroups.process_identity import PROCESSES
+from sandpool.node.cgroups.process_identity import CGROUP_PROCS
 
-# How often to kill what enters a cgroup that is being removed.
-_ENTERING: Final = 1000
+# How often to kill processes that join a cgroup while it is being removed.
+_REMOVE_ATTEMPTS: Final = 1000
 
 
 class Cgroups:
-    """``name`` is unique on the machine to the node that uses it: everything in it is the node's."""
+    """``name`` is the node's cgroup, unique on the machine: everything below it belongs to the node."""
 
     def __init__(self, mounts: Mounts, name: str) -> None:
         self.mounts = mounts
         self.name = name
         self.controllers: Controllers = controllers_of(mounts)
-        self.changes = Changes()
+        self.events = CgroupEvents()
 
     def check(self) -> None:
-        """Raise ``NoCgroups`` unless cgroups can be made that can be killed and frozen."""
+        """Raise ``NoCgroups`` unless cgroups can be made, killed and frozen."""
         probe = self.group(f"probe-{os.getpid()}")
         try:
             probe.create(Limits(cpu=1.0, memory=64 << 20, pids=8))
@@ -48,19 +48,19 @@ class Cgroups:
         return Cgroup(self, "/".join((self.name, *path)))
 
     def close(self) -> None:
-        self.changes.close()
+        self.events.close()
 
 
 class Cgroup:
     def __init__(self, cgroups: Cgroups, path: str) -> None:
         if ".." in Path(path).parts or path.startswith("/"):
-            raise ValueError(f"{path} is no path of a cgroup")
+            raise ValueError(f"{path} is not a path of a cgroup")
         self.cgroups = cgroups
         self.path = path
         self.directory = cgroups.mounts.unified / path
 
     def create(self, limits: Limits) -> None:
-        """Make it if it is not there, and set its limits."""
+        """Make the cgroup if it does not exist, and set its limits."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self.cgroups.controllers.make(self.path)
         self.cgroups.controllers.limit(self.path, limits)
@@ -73,9 +73,9 @@ class Cgroup:
         return self.directory.is_dir()
 
     def join_files(self) -> list[Path]:
-        """The files a process with one thread writes 0 to in order to be in it, in this order. The unified hierarchy is
-        the first, so that whoever is in any of them can be killed."""
-        return [self.directory / PROCESSES, *self.cgroups.controllers.join_files(self.path)]
+        """The files to which a single-threaded process writes 0 to join, in this order. The unified hierarchy is first,
+        so that a process that has joined any hierarchy can be killed."""
+        return [self.directory / CGROUP_PROCS, *self.cgroups.controllers.join_files(self.path)]
 
     def children(self) -> list[str]:
         with suppress(FileNotFoundError):
@@ -83,9 +83,10 @@ class Cgroup:
         return []
 
     def processes(self) -> list[int]:
-        """Of this cgroup alone, without those in it. 0 stands for one that our PID namespace does not show."""
+        """The processes of this cgroup without its descendants. 0 stands for a process that is not visible in our PID
+        namespace."""
         with suppress(FileNotFoundError, OSError):
-            return [int(pid) for pid in (self.directory / PROCESSES).read_text().split()]
+            return [int(pid) for pid in (self.directory / CGROUP_PROCS).read_text().split()]
         return []
 
     def is_populated(self) -> bool:
@@ -100,30 +101,30 @@ class Cgroup:
 
     async def freeze(self) -> None:
         (self.directory / "cgroup.freeze").write_text("1")
-        await self.cgroups.changes.until(self._events, lambda text: "frozen 1" in text)
+        await self.cgroups.events.wait_until(self._events, lambda text: "frozen 1" in text)
 
     async def thaw(self) -> None:
         (self.directory / "cgroup.freeze").write_text("0")
-        await self.cgroups.changes.until(self._events, lambda text: "frozen 0" in text)
+        await self.cgroups.events.wait_until(self._events, lambda text: "frozen 0" in text)
 
     def kill_nowait(self) -> None:
-        """Kill every process in it and in those below, frozen or forking, and do not wait for it."""
+        """Kill every process of the cgroup and its descendants, frozen or forking, without waiting."""
         with suppress(FileNotFoundError):
             (self.directory / "cgroup.kill").write_text("1")
 
     async def kill(self) -> None:
-        """As ``kill_nowait``, and return when there is none."""
+        """Kill as ``kill_nowait`` does, and return when there are no processes left."""
         self.kill_nowait()
         await self.empty()
 
     async def empty(self) -> None:
-        """Wait until there is no process in it, nor in those below."""
-        await self.cgroups.changes.until(self._events, lambda text: "populated 0" in text)
+        """Wait until the cgroup and its descendants have no processes."""
+        await self.cgroups.events.wait_until(self._events, lambda text: "populated 0" in text)
 
     def usage(self) -> Usage:
         controllers = self.cgroups.controllers
         used, inactive = controllers.memory(self.path)
-        # The unified hierarchy counts CPU time also where it has no cpu controller.
+        # The unified hierarchy counts CPU time even without a cpu controller.
         time = next(
             int(line.split()[1])
             for line in (self.directory / "cpu.stat").read_text().splitlines()
@@ -137,26 +138,26 @@ class Cgroup:
         )
 
     def oom_kills(self) -> int:
-        """How often a process of it was killed for want of memory; on v2 one may count twice."""
+        """The number of OOM kills in the cgroup; on v2 one process may count twice."""
         with suppress(FileNotFoundError):
             return self.cgroups.controllers.oom_kills(self.path)
         return 0
 
     def watch_oom(self, callback: Callable[[], None]) -> OomWatch | None:
-        """Be told when memory runs out. None where the kernel ends everything by itself."""
+        """Call back when memory runs out. Returns None on v2, where the kernel kills all processes itself."""
         controllers = self.cgroups.controllers
         return OomWatch(controllers.roots["memory"] / self.path, callback) if isinstance(controllers, Hybrid) else None
 
     async def remove(self) -> None:
-        """Kill what is in it and remove it and those below. Does nothing if it is gone."""
-        for _ in range(_ENTERING):
+        """Kill all processes, then remove the cgroup and its descendants. Does nothing if it is gone."""
+        for _ in range(_REMOVE_ATTEMPTS):
             await self.kill()
             try:
                 self.remove_empty()
             except OSError as error:
                 if error.errno != errno.EBUSY:
                     raise
-                await asyncio.sleep(0)  # somebody was on the way in, and is killed next time
+                await asyncio.sleep(0)  # a process was about to join, and is killed next time
             else:
                 return
         raise OSError(errno.EBUSY, "processes keep entering the cgroup", str(self.directory))
@@ -164,7 +165,7 @@ class Cgroup:
     def remove_empty(self) -> None:
         self.cgroups.controllers.remove(self.path)
         remove_tree(self.directory)
-        self.cgroups.changes.look_again()
+        self.cgroups.events.recheck_all()
 
     @property
     def _events(self) -> Path:

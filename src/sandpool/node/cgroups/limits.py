@@ -1,4 +1,4 @@
-"""What a cgroup may use, and what it has used."""
+"""Resource limits and usage of a cgroup."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """None means that nothing is set: the limit of what is around it holds."""
+    """None means that no limit is set: that of the parent applies."""
 
-    cpu: float | None = None  # cores, of which no more than these are given
-    cpu_request: float | None = None  # cores; the share when there is not enough for everybody
-    memory: int | None = None  # bytes, files in memory included; beyond it everything in the cgroup is killed
+    cpu: float | None = None  # cores, at most
+    cpu_request: float | None = None  # cores; the share under contention
+    memory: int | None = None  # bytes, with files in memory; above it all processes of the cgroup are killed
     pids: int | None = None  # processes and threads
 
 
@@ -19,5 +19,5 @@ class Limits:
 class Usage:
     cpu_nanoseconds: int  # since the cgroup was made
     memory_bytes: int
-    working_set_bytes: int  # memory without files that could be dropped at once; what Kubernetes calls the working set
+    working_set_bytes: int  # memory without inactive file pages, as Kubernetes defines the working set
     pids: int

@@ -1,8 +1,8 @@
-"""Where the cgroup hierarchies of this machine are.
+"""Discovers the cgroup hierarchies of this machine.
 
-Three layouts are found in the wild. *Unified*: one v2 hierarchy with all controllers. *Hybrid*: a v2 hierarchy that can
-kill and freeze but has none of the controllers, and v1 hierarchies for cpu, memory and pids. *Legacy*: v1 only, where
-nothing ends a group of processes reliably; that one is not supported.
+There are three layouts. *Unified*: one v2 hierarchy with all controllers. *Hybrid*: a v2 hierarchy that can kill and
+freeze but has no controllers, and v1 hierarchies for cpu, memory and pids. *Legacy*: v1 only, where killing a group of
+processes is not reliable; it is not supported.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ CONTROLLERS: Final = ("cpu", "memory", "pids")
 
 
 class NoCgroups(Exception):
-    """This machine has no cgroups that can be used. The message says what is missing."""
+    """This machine has no usable cgroups. The message says what is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mounts:
     unified: Path
-    # Of the controllers that are not in the unified hierarchy.
+    # Mount points of the controllers that are not in the unified hierarchy.
     v1: dict[str, Path]
 
 

@@ -1,8 +1,8 @@
-"""Groups of processes for a user who may not make cgroups, if they are in a PID namespace of their own.
+"""Groups for a user who may not make cgroups, of processes in a PID namespace.
 
-Whoever enters a group writes itself down; everything else is in the PID namespace that one of those has made, and goes
-when its first process goes. Nobody leaves a PID namespace, so such a group ends as reliably as a cgroup does. What it
-cannot do is limit anything, and to freeze it is to stop one process after the other until none is left that runs.
+A process that joins a group records itself in a file. All others are in the PID namespace that one of the recorded
+processes has made, and end with its first process. A process cannot leave a PID namespace, so such a group ends as
+reliably as a cgroup does. It enforces no limits, and freezing it stops one process after the other until none runs.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Final
 
 from sandpool.node.cgroups.emulated_group import EmulatedGroup
-from sandpool.node.cgroups.process_identity import MEMBERS, proc_stat, start_time
+from sandpool.node.cgroups.process_identity import MEMBERS_FILE, proc_stat, start_time
 
 _ENDED: Final = ("Z", "X")
-# A file with the first process of the PID namespace, when that began, and the namespace.
+# A file with the first process of the PID namespace, its start time, and the namespace.
 _INIT: Final = "init"
 
 
 class PidNamespaceGroups:
-    """``directory`` is where is kept who is in which group."""
+    """``directory`` has a directory for every group with its records."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def check(self) -> None:
-        pass  # whether there are namespaces is for the runtime to find out
+        pass  # the runtime finds out whether namespaces can be made
 
     def group(self, *path: str) -> PidNamespaceGroup:
         return PidNamespaceGroup(self, "/".join(path))
@@ -43,42 +43,42 @@ class PidNamespaceGroup(EmulatedGroup):
         self._members = members
 
     def join_files(self) -> list[Path]:
-        return [self.directory / MEMBERS]
+        return [self.directory / MEMBERS_FILE]
 
     def processes(self) -> list[int]:
-        """O(processes of this user)."""
-        found = self._entered()
+        """The processes of the group and its child groups. O(processes of this user)."""
+        found = self._recorded()
         found += self._inside(found)
         for child in self.children():
             found += self._members.group(*filter(None, (self.path, child))).processes()
         return list(dict.fromkeys(found))
 
-    def programs(self) -> list[int]:
-        return self._inside(self._entered())
+    def freezable_processes(self) -> list[int]:
+        return self._inside(self._recorded())
 
-    def _entered(self) -> list[int]:
-        """Those who have written themselves down and are still there."""
+    def _recorded(self) -> list[int]:
+        """The recorded processes that still run."""
         with suppress(FileNotFoundError):
-            entries = [line.split() for line in (self.directory / MEMBERS).read_text().splitlines()]
+            entries = [line.split() for line in (self.directory / MEMBERS_FILE).read_text().splitlines()]
             return [int(pid) for pid, since in entries if start_time(int(pid)) == int(since) and _runs(int(pid))]
         return []
 
-    def _inside(self, entered: list[int]) -> list[int]:
-        """The processes of the PID namespace, if there is one."""
-        namespace = self._namespace(entered)
+    def _inside(self, recorded: list[int]) -> list[int]:
+        """The processes of the PID namespace, if it exists."""
+        namespace = self._namespace(recorded)
         if namespace is None:
             return []
         own = os.geteuid()
         found = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit() and _owner(entry) == own]
         return [pid for pid in found if namespace_of(pid) == namespace and _runs(pid)]
 
-    def _namespace(self, entered: list[int]) -> str | None:
+    def _namespace(self, recorded: list[int]) -> str | None:
         with suppress(FileNotFoundError, ValueError):
             pid, since, namespace = json.loads((self.directory / _INIT).read_text())
-            # Numbers of namespaces are given again; this process at this time is not.
+            # The kernel reuses numbers of namespaces; a PID with this start time is unique.
             return str(namespace) if start_time(pid) == since else None
         ours = namespace_of(os.getpid())
-        for pid in entered:
+        for pid in recorded:
             with suppress(OSError):
                 for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split()):
                     namespace = namespace_of(child)
@@ -89,14 +89,14 @@ class PidNamespaceGroup(EmulatedGroup):
 
 
 def namespace_of(pid: int) -> str | None:
-    """Its PID namespace. None if it has gone or is none of ours."""
+    """The PID namespace of a process. None if the process has ended or belongs to another user."""
     with suppress(OSError):
         return os.readlink(f"/proc/{pid}/ns/pid")
     return None
 
 
 def _runs(pid: int) -> bool:
-    """Whether it has not ended. One that has, and was not fetched by its parent, can neither be stopped nor killed."""
+    """Whether a process runs. A zombie can neither be stopped nor killed."""
     fields = proc_stat(pid)
     return bool(fields) and fields[0] not in _ENDED
 

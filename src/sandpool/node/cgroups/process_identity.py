@@ -1,4 +1,4 @@
-"""How a process is known for good where there are no cgroups: by its PID and when it began, written down."""
+"""Identity of a process without a cgroup: its PID and start time, recorded in a file."""
 
 from __future__ import annotations
 
@@ -7,20 +7,21 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-#: The file of a cgroup that lists who is in it, and into which who enters writes itself.
-PROCESSES: Final = "cgroup.procs"
-#: The file of a group into which who enters writes itself; see ``members``.
-MEMBERS: Final = "members"
+#: The file of a cgroup that lists its processes and to which a process writes to join.
+CGROUP_PROCS: Final = "cgroup.procs"
+#: The file in which a process records itself to join a group; see ``pid_namespace_groups``.
+MEMBERS_FILE: Final = "members"
 
 
 def start_time(pid: int) -> int | None:
-    """When a process began, in ticks since the machine did: a PID may be somebody else's by now, both together not."""
+    """The start time of a process in ticks since boot; None if it has ended. PIDs are reused; a PID together with its
+    start time is unique."""
     fields = proc_stat(pid)
     return int(fields[19]) if fields else None
 
 
 def proc_stat(pid: int) -> list[str]:
-    """What the kernel says of a process, from its state on; empty if it has gone."""
+    """The fields of /proc/PID/stat from the state on; empty if the process has ended."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return []

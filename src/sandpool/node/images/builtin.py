@@ -1,8 +1,8 @@
-"""Images that are always there: the programs of this machine, without anything else of it.
+"""Built-in images: the programs of this machine without any of its other files.
 
-They need no registry and no disk. They answer commands and file transfers as the Python runtime of the agent-sandbox
-project does, or as its daemon does, and the names under which these are published mean the same here, so that published
-templates work as they are.
+They need no registry and no disk. They serve commands and file transfers like the Python runtime of the agent-sandbox
+project, or like its daemon, and are also found under the names of those published images, so that published templates
+work unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Final
 
 from sandpool.node.images.reference import Reference
-from sandpool.node.images.toolchain import lay_out, remove_others
+from sandpool.node.images.toolchain import install_toolchain, prune_toolchains
 from sandpool.node.pods.interfaces import Image
 from sandpool.node.runtimes.runtime import HostToolchain
 
@@ -22,47 +22,47 @@ HOST: Final = "sandpool.local"
 PYTHON: Final = f"{HOST}/python"
 SANDBOXD: Final = f"{HOST}/sandboxd"
 
-#: The last part of the names of the published images, from whatever registry.
+#: The last parts of the names of the published images, in any registry.
 _PUBLISHED: Final = "python-runtime-sandbox"
 _PUBLISHED_DAEMON: Final = "sandboxd"
 _PROJECT: Final = "agent-sandbox"
 _PATH: Final = "/usr/local/bin:/usr/bin:/bin"
 
 
-class BuiltIn:
-    """``directory`` is where the programs are laid out that a sandbox is started with; once, when first asked. Then
-    also those of other versions go, except for what containers are made of according to ``used``."""
+class BuiltInImages:
+    """``directory`` is where the programs of sandboxes are installed, on first use. Programs of other versions are then
+    removed, except those that containers use according to ``used``."""
 
     def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
         self.directory = directory
         self.used = used
-        self._images: dict[tuple[str, str], Image] = {}  # those that are laid out, by what is meant
-        self._programs: set[Path] = set()  # of those
-        self._laying_out = Lock()  # many containers may want one at once, each in a thread of its own
+        self._images: dict[tuple[str, str], Image] = {}  # installed images, by name and working directory
+        self._programs: set[Path] = set()  # their programs
+        self._install_lock = Lock()  # many containers may need an image at once, each in a thread of its own
 
-    def known(self, reference: Reference) -> Image | None:
-        """As ``find``, but only what was found before: that takes no time."""
-        return self._images.get(_meant(reference) or ("", ""))
+    def cached(self, reference: Reference) -> Image | None:
+        """Return an image that ``find`` has installed before, without I/O."""
+        return self._images.get(_identify(reference) or ("", ""))
 
     def find(self, reference: Reference) -> Image | None:
-        """The built-in image of this name, whatever its tag. Raises ``MissingPackage``."""
-        meant = _meant(reference)
-        if meant is None:
+        """Return the built-in image of this name, whatever its tag; install it if needed. Raises ``MissingPackage``."""
+        key = _identify(reference)
+        if key is None:
             return None
-        with self._laying_out:
-            if meant not in self._images:
-                name, directory = meant
-                program = lay_out(self.directory, grpc=name == SANDBOXD)
+        with self._install_lock:
+            if key not in self._images:
+                name, directory = key
+                program = install_toolchain(self.directory, grpc=name == SANDBOXD)
                 self._programs.add(program.parent)
-                remove_others(self.directory, self._programs, self.used)
-                self._images[meant] = self._image(name, directory, program)
-        return self._images[meant]
+                prune_toolchains(self.directory, self._programs, self.used)
+                self._images[key] = self._image(name, directory, program)
+        return self._images[key]
 
     def _image(self, name: str, directory: str, program: Path) -> Image:
         prefix = Path(sys.base_prefix)
         is_elsewhere = not prefix.is_relative_to("/usr")
         interpreter = f"{prefix}/bin/python3" if is_elsewhere else "/usr/bin/python3"
-        # Without anybody's site packages: they cost time and memory and are not needed.
+        # Without site packages: they cost time and memory and are not needed.
         start = (interpreter, "-I", "-S", str(program))
         return Image(
             id=f"{name}@{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}",
@@ -73,7 +73,7 @@ class BuiltIn:
                 "PYTHONUNBUFFERED": "1",
                 "SANDBOX_BASE_DIR": directory,
             },
-            entrypoint=start if name == SANDBOXD else (),  # it takes arguments
+            entrypoint=start if name == SANDBOXD else (),  # sandboxd takes arguments
             command=() if name == SANDBOXD else start,
             working_dir=directory,
             user="1000",
@@ -81,12 +81,12 @@ class BuiltIn:
 
 
 def is_built_in(reference: Reference) -> bool:
-    """Whether a name means one of ours, whatever else was imported under it."""
-    return _meant(reference) is not None
+    """Whether a name is that of a built-in image, whatever was imported under it."""
+    return _identify(reference) is not None
 
 
-def _meant(reference: Reference) -> tuple[str, str] | None:
-    """Which of ours a name stands for, and where its commands run."""
+def _identify(reference: Reference) -> tuple[str, str] | None:
+    """The built-in image of a name, and the directory its commands run in."""
     published = reference.path.split("/")[-2:]
     if (reference.host, reference.path) == (HOST, "python"):
         return PYTHON, "/workspace"

@@ -1,4 +1,4 @@
-"""How an image wants to be run: the part of an OCI image configuration that we use."""
+"""The part of an OCI image configuration that the node uses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 
-class _Config(msgspec.Struct, rename="pascal"):
+class _OciConfig(msgspec.Struct, rename="pascal"):
     env: list[str] | None = None
     entrypoint: list[str] | None = None
     cmd: list[str] | None = None
@@ -18,7 +18,7 @@ class _Config(msgspec.Struct, rename="pascal"):
 
 
 @dataclass(frozen=True, slots=True)
-class Config:
+class ImageConfig:
     env: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
@@ -27,11 +27,11 @@ class Config:
     stop_signal: str = ""
 
 
-def from_oci(document: dict[str, Any]) -> Config:
-    """From an image configuration; what it does not say is empty."""
-    found = msgspec.convert(document.get("config") or {}, _Config)
+def parse_oci_config(document: dict[str, Any]) -> ImageConfig:
+    """Parse an image configuration; absent fields are empty."""
+    found = msgspec.convert(document.get("config") or {}, _OciConfig)
     pairs = (entry.partition("=") for entry in found.env or ())
-    return Config(
+    return ImageConfig(
         env={name: value for name, _, value in pairs},
         entrypoint=tuple(found.entrypoint or ()),
         command=tuple(found.cmd or ()),

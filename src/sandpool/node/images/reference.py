@@ -1,4 +1,4 @@
-"""Names of images, in the one way they are compared in."""
+"""Image references, parsed and normalised for comparison."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _LATEST: Final = "latest"
 
 
 class InvalidImageName(ValueError):
-    """The text is not the name of an image."""
+    """The text is not an image reference."""
 
 
 class Reference(NamedTuple):
-    """``host`` is empty if the name does not say where the image is from. Either ``tag`` or ``digest`` is given."""
+    """``host`` is empty if the name has none. Exactly one of ``tag`` and ``digest`` is set."""
 
     host: str
     path: str
@@ -30,7 +30,7 @@ class Reference(NamedTuple):
 
 
 def parse(text: str) -> Reference:
-    """``name``, ``name:tag`` or ``name@digest``; the tag is "latest" if there is none."""
+    """Parse ``name``, ``name:tag`` or ``name@digest``; the default tag is "latest"."""
     rest, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         raise InvalidImageName(f'"{text}": "{digest}" is not a digest')
@@ -45,5 +45,5 @@ def parse(text: str) -> Reference:
     elif not _HOST.fullmatch(host):
         raise InvalidImageName(f'"{text}": "{host}" is not a host')
     if not path or not all(_COMPONENT.fullmatch(component) for component in path.split("/")):
-        raise InvalidImageName(f'"{text}" is not the name of an image: lower-case words separated by slashes are')
+        raise InvalidImageName(f'"{text}" is not an image name: use lower-case words separated by slashes')
     return Reference(host, path, "" if digest else tag or _LATEST, digest)

@@ -1,4 +1,4 @@
-"""Finds the image a container asks for: a built-in one, one that is here, or one that can be fetched."""
+"""Resolves the image of a container: built in, stored on this machine, or pulled."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Final
 
 from sandpool.api.resource import Object
 from sandpool.node.images import sources
-from sandpool.node.images.builtin import BuiltIn
-from sandpool.node.images.credentials import Credentials, Secrets, credentials
+from sandpool.node.images.builtin import BuiltInImages
+from sandpool.node.images.credentials import Credentials, SecretReader, credentials
 from sandpool.node.images.reference import InvalidImageName, Reference, parse
 from sandpool.node.images.store import ImageStore, StoredImage
 from sandpool.node.images.toolchain import MissingPackage
@@ -22,16 +22,16 @@ _NEVER: Final = "Never"
 _DEFAULT_HOST: Final = "docker.io"
 
 
-class Images:
-    """Of many containers that want the same image at once, with the same credentials, one fetches it and the others
-    wait. ``used`` tells what containers are made of that are here."""
+class ImageResolver:
+    """Concurrent requests for the same image with the same credentials share one pull. ``used`` returns the root
+    directories of existing containers, which must not be removed."""
 
-    def __init__(self, directory: Path, used: Callable[[], Collection[Path]], secrets: Secrets) -> None:
+    def __init__(self, directory: Path, used: Callable[[], Collection[Path]], secrets: SecretReader) -> None:
         self.secrets = secrets
         self.store = ImageStore(directory, used)
-        self.built_in = BuiltIn(directory / "built-in", used)
-        # By what is fetched, as whom, and whether also if it is here.
-        self._fetching: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
+        self.built_in = BuiltInImages(directory / "built-in", used)
+        # By image, credentials, and whether to pull a stored image again.
+        self._pulls: dict[tuple[Reference, bytes, bool], asyncio.Task[StoredImage]] = {}
 
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
         try:
@@ -39,15 +39,15 @@ class Images:
         except InvalidImageName as error:
             raise ImageFailure("InvalidImageName", str(error)) from error
         try:
-            if (image := self.built_in.known(reference)) is not None:
+            if (image := self.built_in.cached(reference)) is not None:
                 return image
             if (image := await asyncio.to_thread(self.built_in.find, reference)) is not None:
                 return image
         except MissingPackage as error:
             raise ImageFailure("ErrImagePull", str(error)) from error
         stored = await asyncio.to_thread(self.store.find, reference)
-        # An image that was imported here under this name is what is meant, also if it is to be pulled always: there
-        # is no registry that could know a newer one.
+        # An image that was imported under this name is used even with the pull policy Always: no registry has a newer
+        # one.
         if stored is not None and (pull_policy != _ALWAYS or not stored.source.startswith("docker://")):
             return _image(stored, pulled=False)
         if pull_policy == _NEVER:
@@ -57,34 +57,35 @@ class Images:
 
     async def _fetch(self, reference: Reference, mine: Credentials, anew: bool) -> StoredImage:
         key = reference, mine.file, anew
-        task = self._fetching.get(key)
+        task = self._pulls.get(key)
         if task is None:
             task = asyncio.create_task(asyncio.to_thread(self._pull, *key), name=f"pull {reference}")
-            self._fetching[key] = task
-            task.add_done_callback(lambda _: self._fetching.pop(key, None))
+            self._pulls[key] = task
+            task.add_done_callback(lambda _: self._pulls.pop(key, None))
         try:
             return await asyncio.shield(task)
         except sources.SourceFailure as error:
             message = f'image "{reference}" is not on this machine and could not be pulled: {error}'
-            if mine.lacking:
-                message += f"; {mine.lacking}"
+            if mine.problems:
+                message += f"; {mine.problems}"
             raise ImageFailure("ErrImagePull", message) from error
 
-    def _pull(self, reference: Reference, login: bytes, anew: bool) -> StoredImage:
-        # Another may have brought it after it was looked for.
+    def _pull(self, reference: Reference, credentials_file: bytes, anew: bool) -> StoredImage:
+        # Another pull may have stored it meanwhile.
         if not anew and (stored := self.store.find(reference)) is not None:
             return stored
         host, path = reference.host or _DEFAULT_HOST, reference.path
         if host == _DEFAULT_HOST and "/" not in path:
             path = f"library/{path}"
         source = f"docker://{Reference(host, path, reference.tag, reference.digest)}"
-        return import_image(self.store, reference, source, login)
+        return import_image(self.store, reference, source, credentials_file)
 
 
-def import_image(store: ImageStore, reference: Reference, source: str, login: bytes = b"") -> StoredImage:
-    """``login`` is for registries, as in ``sources.unpack``. Raises ``SourceFailure``; then nothing has changed."""
+def import_image(store: ImageStore, reference: Reference, source: str, credentials_file: bytes = b"") -> StoredImage:
+    """Import or pull an image into the store. ``credentials_file`` is as for ``sources.unpack``. Raises
+    ``SourceFailure`` and then leaves the store unchanged."""
     with store.incoming() as incoming:
-        unpacked = sources.unpack(source, incoming, login)
+        unpacked = sources.unpack(source, incoming, credentials_file)
         return store.add(reference, incoming, unpacked.id, unpacked.config, source)
 
 

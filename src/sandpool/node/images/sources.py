@@ -1,7 +1,7 @@
-"""Where images come from: directories, archives and layouts on this machine, and registries.
+"""Sources of images: directories, archives and OCI layouts on this machine, and registries.
 
-Taking apart what other tools have packed is their business: tar for file systems, skopeo for archives and registries,
-umoci for the layers of OCI images. Where one is missing, it is said which, and what else would do.
+External tools do the unpacking: tar for file systems, skopeo for archives and registries, umoci for the layers of OCI
+images. If one is missing, the error names it and an alternative.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from sandpool.node.images.config import Config, from_oci
-from sandpool.node.images.store import ROOT
+from sandpool.node.images.config import ImageConfig, parse_oci_config
+from sandpool.node.images.store import ROOTFS
 from sandpool.node.launcher.messages import memfd
 
 _LAYOUT: Final = "layout"
@@ -28,25 +28,26 @@ _LOGGED: Final = re.compile(r'time=\S+ level=\w+ msg=("(?:[^"\\\x00-\x1f]|\\["\\
 
 
 class SourceFailure(Exception):
-    """The image could not be had; the message says why."""
+    """The image cannot be read, pulled or unpacked; the message says why."""
 
 
 class Unpacked(NamedTuple):
     id: str
-    config: Config
+    config: ImageConfig
 
 
-def unpack(source: str, directory: Path, login: bytes = b"") -> Unpacked:
-    """Put the files of an image into ``directory``/rootfs. ``source`` is a path, or a name skopeo understands, such as
-    ``docker://registry/name:tag``. ``login`` is what a file of credentials would hold; if it is empty, those count that
-    the machine has."""
+def unpack(source: str, directory: Path, credentials_file: bytes = b"") -> Unpacked:
+    """Unpack the files of an image into ``directory``/rootfs.
+
+    ``source`` is a path or a name for skopeo such as ``docker://registry/name:tag``. ``credentials_file`` is the
+    content of a credentials file; if it is empty, skopeo uses those of the machine."""
     if "://" in source:
-        return _from_layout(_fetch(source, directory, login), directory)
+        return _from_layout(_fetch(source, directory, credentials_file), directory)
     path = Path(source)
     if path.is_dir():
         return _from_layout(path, directory) if (path / "oci-layout").is_file() else _from_directory(path, directory)
     if not path.is_file():
-        raise SourceFailure(f"{source}: there is no such file or directory")
+        raise SourceFailure(f"{source}: no such file or directory")
     try:
         with tarfile.open(path) as archive:
             members = set(archive.getnames())
@@ -60,12 +61,12 @@ def unpack(source: str, directory: Path, login: bytes = b"") -> Unpacked:
 
 
 def _from_directory(path: Path, directory: Path) -> Unpacked:
-    _run("cp", "-a", "--reflink=auto", f"{path}/.", f"{directory / ROOT}")
-    return Unpacked(_digest(str(path.resolve()), os.fsencode(directory.name)), Config())
+    _run("cp", "-a", "--reflink=auto", f"{path}/.", f"{directory / ROOTFS}")
+    return Unpacked(_digest(str(path.resolve()), os.fsencode(directory.name)), ImageConfig())
 
 
 def _from_tar(path: Path, directory: Path) -> Unpacked:
-    (directory / ROOT).mkdir()
+    (directory / ROOTFS).mkdir()
     _run(
         "tar",
         "--extract",
@@ -74,20 +75,20 @@ def _from_tar(path: Path, directory: Path) -> Unpacked:
         "--file",
         str(path),
         "-C",
-        f"{directory / ROOT}",
+        f"{directory / ROOTFS}",
     )
     with path.open("rb") as file:
-        return Unpacked(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", Config())
+        return Unpacked(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", ImageConfig())
 
 
-def _fetch(source: str, directory: Path, login: bytes = b"") -> Path:
+def _fetch(source: str, directory: Path, credentials_file: bytes = b"") -> Path:
     layout = directory / _LAYOUT
     command = ["--insecure-policy", "copy", "--quiet", source, f"oci:{layout}:{_TAG}"]
-    if not login:
+    if not credentials_file:
         _run("skopeo", *command)
         return layout
-    # Never on disk, and in the directory least of all: that becomes the image.
-    file = memfd(login)
+    # In memory: credentials are never written to disk, and the directory becomes the image.
+    file = memfd(credentials_file)
     try:
         _run("skopeo", *command, "--src-authfile", f"/proc/self/fd/{file}", inherited=(file,))
     finally:
@@ -107,26 +108,26 @@ def _from_layout(layout: Path, directory: Path) -> Unpacked:
     manifest = _blob(layout, chosen["digest"])
     config = _blob(layout, manifest["config"]["digest"])
     bundle = directory / _BUNDLE
-    # Without root, owners cannot be kept; umoci then keeps them in attributes instead.
+    # Without root, files cannot be given owners; umoci then stores owners in extended attributes.
     rootless = [] if os.geteuid() == 0 else ["--rootless"]
     _run("umoci", "unpack", *rootless, "--image", f"{layout}:{tag}", str(bundle))
-    (bundle / "rootfs").rename(directory / ROOT)
+    (bundle / "rootfs").rename(directory / ROOTFS)
     shutil.rmtree(bundle)
     if layout.parent == directory:
         shutil.rmtree(layout)
-    return Unpacked(str(manifest["config"]["digest"]), from_oci(config))
+    return Unpacked(str(manifest["config"]["digest"]), parse_oci_config(config))
 
 
 def _blob(layout: Path, digest: str) -> dict[str, Any]:
     kind, _, value = digest.partition(":")
     document: dict[str, Any] = orjson.loads((layout / "blobs" / kind / value).read_bytes())
     if "manifests" in document:
-        raise SourceFailure(f"{layout} holds images for several machines; choose one with: skopeo copy")
+        raise SourceFailure(f"{layout} holds images for several platforms; choose one with: skopeo copy")
     return document
 
 
 def _digest(*parts: str | bytes) -> str:
-    """For what has no digest of its own."""
+    """A digest for a source that has none."""
     content = b"\0".join(part if isinstance(part, bytes) else part.encode() for part in parts)
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
@@ -144,12 +145,12 @@ def _run(tool: str, *arguments: str, inherited: tuple[int, ...] = ()) -> None:
         pass_fds=inherited,
     )
     if done.returncode != 0:
-        raise SourceFailure(f"{tool}: {_complaint(done.stderr)}")
+        raise SourceFailure(f"{tool}: {_last_error(done.stderr)}")
 
 
-def _complaint(text: str) -> str:
-    """The last line of what a tool had to say. What Go programs log is without the time, so that the same is the same
-    again."""
+def _last_error(text: str) -> str:
+    """The last line of a tool's standard error. Of a Go log line only the message is kept: with its time, every retry
+    would be a different event."""
     line = text.strip().splitlines()[-1] if text.strip() else "failed"
     logged = _LOGGED.fullmatch(line)
     return str(orjson.loads(logged[1])) if logged else line

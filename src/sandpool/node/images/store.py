@@ -1,9 +1,9 @@
-"""The images that are on this machine.
+"""The store of images on this machine.
 
-An image is a directory with its files and what is known about it; a name is a link to it. Both appear and disappear in
-one step each, so whoever looks sees an image whole or not at all, and a crash leaves at most something in ``incoming``,
-which is swept away. Who changes what there is does so alone, be it a thread of the agent or a command of its operator:
-an image that has no name yet must not be taken for one that nobody wants.
+An image is a directory with its files and metadata; a name is a symbolic link to it. Each of them appears and
+disappears atomically, so a reader sees an image complete or not at all, and a crash leaves at most files in
+``incoming``, which are removed at the next start. Writers, threads of the agent and commands of the operator alike,
+hold a lock: an image that has no name yet must not be taken for an unused one.
 """
 
 from __future__ import annotations
@@ -21,44 +21,44 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
-from sandpool.node.images.config import Config
+from sandpool.node.images.config import ImageConfig
 from sandpool.node.images.reference import Reference
 
-ROOT: Final = "rootfs"
-_ABOUT: Final = "image.json"
+ROOTFS: Final = "rootfs"
+_METADATA: Final = "image.json"
 
 
 class ImageInUse(Exception):
-    """A container runs on it."""
+    """A container uses the image."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredImage:
-    """``id`` is a digest; ``size`` is of its files, in bytes."""
+    """``id`` is a digest; ``size`` is the size of its files in bytes."""
 
     id: str
     directory: Path
-    config: Config
+    config: ImageConfig
     size: int
     source: str  # where it was imported or pulled from
 
     @property
     def root(self) -> Path:
-        return self.directory / ROOT
+        return self.directory / ROOTFS
 
 
-class _About(msgspec.Struct):
+class _Metadata(msgspec.Struct):
     id: str
-    config: Config
+    config: ImageConfig
     size: int
     source: str
 
 
 class ImageStore:
-    """``used`` tells what the roots of containers are made of that are here."""
+    """``used`` returns the root directories of existing containers."""
 
     def __init__(self, directory: Path, used: Callable[[], Collection[Path]]) -> None:
-        # By its one true name: paths are compared, and what is not among those that are named is removed.
+        # Resolved, because paths are compared to find unused images, which are removed.
         self.directory = directory.resolve()
         self.used = used
         self._images = self.directory / "images"
@@ -70,7 +70,7 @@ class ImageStore:
         return self._read(link.resolve()) if link.is_symlink() else None
 
     def names(self) -> dict[str, StoredImage]:
-        """Every name there is."""
+        """All names with their images."""
         found: dict[str, StoredImage] = {}
         for link in sorted(self._names.iterdir()) if self._names.exists() else ():
             if (image := self._read(link.resolve())) is not None:
@@ -79,7 +79,7 @@ class ImageStore:
 
     @contextlib.contextmanager
     def incoming(self) -> Iterator[Path]:
-        """An empty directory on the same disk, gone afterwards unless ``add`` has taken it."""
+        """An empty directory on the same file system. It is removed afterwards unless ``add`` has moved it."""
         self._incoming.mkdir(parents=True, exist_ok=True, mode=0o700)
         directory = self._incoming / secrets.token_hex(8)
         directory.mkdir()
@@ -88,14 +88,14 @@ class ImageStore:
         finally:
             shutil.rmtree(directory, ignore_errors=True)
 
-    def add(self, reference: Reference, incoming: Path, id: str, config: Config, source: str) -> StoredImage:
-        """Take over a directory that has the image's files in ``rootfs``, and name it."""
-        about = _About(id, config, _size(incoming / ROOT), source)
-        (incoming / _ABOUT).write_bytes(msgspec.json.encode(about))
-        with self._alone():
-            return self._take(reference, incoming, self._images / id.replace(":", "-"))
+    def add(self, reference: Reference, incoming: Path, id: str, config: ImageConfig, source: str) -> StoredImage:
+        """Move a directory with the image's files in ``rootfs`` into the store, and name the image."""
+        about = _Metadata(id, config, _size(incoming / ROOTFS), source)
+        (incoming / _METADATA).write_bytes(msgspec.json.encode(about))
+        with self._locked():
+            return self._commit(reference, incoming, self._images / id.replace(":", "-"))
 
-    def _take(self, reference: Reference, incoming: Path, target: Path) -> StoredImage:
+    def _commit(self, reference: Reference, incoming: Path, target: Path) -> StoredImage:
         target.parent.mkdir(parents=True, exist_ok=True)
         if not target.exists():
             incoming.rename(target)
@@ -106,17 +106,18 @@ class ImageStore:
         pointer.symlink_to(Path(os.pardir, self._images.name, target.name))
         pointer.replace(link)
         if before is not None and before.directory != target:
-            with contextlib.suppress(ImageInUse):  # it goes when the name of another image is removed
+            with contextlib.suppress(ImageInUse):  # removed with the next unused image
                 self._remove_unnamed()
         stored = self._read(target)
         assert stored is not None
         return stored
 
     def remove(self, reference: Reference) -> bool:
-        """Remove a name, and its image if that has no other. False: there is no such name."""
+        """Remove a name, and its image if it has no other name. Returns False if the name does not exist. Raises
+        ``ImageInUse``."""
         if not self.directory.exists():
             return False
-        with self._alone():
+        with self._locked():
             return self._remove(reference)
 
     def _remove(self, reference: Reference) -> bool:
@@ -124,18 +125,18 @@ class ImageStore:
         if image is None:
             return False
         others = [name for name, other in self.names().items() if other.id == image.id and name != str(reference)]
-        if not others and self._is_in_use(image.directory):
+        if not others and self._is_needed(image.directory):
             raise ImageInUse(f"{reference} is in use by a running container; delete its pod first")
         self._link(reference).unlink()
         self._remove_unnamed()
         return True
 
-    def sweep(self) -> None:
-        """What a crash has left."""
+    def remove_incomplete(self) -> None:
+        """Remove incomplete images that a crash has left."""
         shutil.rmtree(self._incoming, ignore_errors=True)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -146,26 +147,27 @@ class ImageStore:
     def _remove_unnamed(self) -> None:
         named = {image.directory for image in self.names().values()}
         for directory in self._images.iterdir():
-            if directory not in named and not self._is_in_use(directory):
+            if directory not in named and not self._is_needed(directory):
                 shutil.rmtree(directory)
 
-    def _is_in_use(self, directory: Path) -> bool:
-        # Neither alone: what runs may be somebody else's, and names of mounts begin where their disk does.
-        return any(root.resolve().is_relative_to(directory) for root in self.used()) or is_in_use(directory)
+    def _is_needed(self, directory: Path) -> bool:
+        # Both checks are needed: another agent's containers are not in ``used``, and mountinfo has paths relative to
+        # the file system, which may not begin at the root directory.
+        return any(root.resolve().is_relative_to(directory) for root in self.used()) or is_mounted(directory)
 
     def _link(self, reference: Reference) -> Path:
         return self._names / quote(str(reference), safe="")
 
     def _read(self, directory: Path) -> StoredImage | None:
         try:
-            about = msgspec.json.decode((directory / _ABOUT).read_bytes(), type=_About)
+            about = msgspec.json.decode((directory / _METADATA).read_bytes(), type=_Metadata)
         except FileNotFoundError:
             return None
         return StoredImage(about.id, directory, about.config, about.size, about.source)
 
 
-def is_in_use(directory: Path) -> bool:
-    """Whether anything on this machine has files of the directory mounted, wherever and by whomever it was started."""
+def is_mounted(directory: Path) -> bool:
+    """Whether any process of this machine has files of the directory mounted."""
     wanted = str(directory)
     for mounts in Path("/proc").glob("[0-9]*/mountinfo"):
         with contextlib.suppress(OSError):  # a process that has ended

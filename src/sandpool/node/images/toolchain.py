@@ -1,7 +1,7 @@
-"""The part of our own programs that runs inside sandboxes, laid out in a directory of its own.
+"""Installs the programs that run inside sandboxes into a directory of their own.
 
-A sandbox sees this directory and nothing else of the installation. It is made anew whenever it would differ, and under
-a name that tells what is in it, because sandboxes may still run on an older one. That goes when none of them does.
+A sandbox sees this directory and no other part of the installation. The directory is named by a digest of its content:
+sandboxes may still use an older one, which is removed once none of them does.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from sandpool.node.images.store import is_in_use
+from sandpool.node.images.store import is_mounted
 
 _log = logging.getLogger(__name__)
 
-# What ``sandpool.sandboxd`` imports that does not come with Python, and what its newer dialect needs besides.
+# The imports of ``sandpool.sandboxd`` that are not part of Python, and those of its gRPC daemon.
 _PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
 _GRPC: Final = ("grpc", "typing_extensions")
 _NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
-# What these import at once is not needed, and every sandbox would wait for it.
+# The imports of these modules are not needed, and would delay the start of every sandbox.
 _EMPTIED: Final = ("httptools/__init__.py", "httptools/parser/__init__.py")
 
-# What is being made, by the process of this number, and what is being removed.
+# Prefixes of directories that a process is installing (followed by its PID) and of those being removed.
 _INCOMING: Final = "incoming-"
 _OUTGOING: Final = "outgoing-"
 
@@ -41,12 +41,12 @@ sys.exit(main())
 
 
 class MissingPackage(Exception):
-    """Something is not installed that only some sandboxes need; the message says how to get it."""
+    """A package that only some sandboxes need is not installed; the message says how to install it."""
 
 
-def lay_out(directory: Path, *, grpc: bool = False) -> Path:
-    """The program to be started in a sandbox, in a directory below this one; with ``grpc`` that of the newer
-    dialect. Raises ``MissingPackage``."""
+def install_toolchain(directory: Path, *, grpc: bool = False) -> Path:
+    """Install the programs below ``directory`` and return the one to start; with ``grpc`` that is the gRPC daemon.
+    Raises ``MissingPackage``."""
     if grpc and find_spec("grpc") is None:
         raise MissingPackage("commands over gRPC need the package grpcio: install sandpool[sandboxd]")
     incoming = directory / f"{_INCOMING}{os.getpid()}"
@@ -63,24 +63,24 @@ def lay_out(directory: Path, *, grpc: bool = False) -> Path:
     if target.exists():
         shutil.rmtree(incoming)
     else:
-        _readable(incoming)
+        _make_readable(incoming)
         incoming.rename(target)
     return target / "sandboxd.py"
 
 
-def remove_others(directory: Path, kept: Collection[Path], used: Callable[[], Collection[Path]]) -> None:
-    """What other versions of ours have laid out here, and what a crash has left; except for ``kept``, what containers
-    are made of according to ``used``, and what is mounted."""
+def prune_toolchains(directory: Path, kept: Collection[Path], used: Callable[[], Collection[Path]]) -> None:
+    """Remove the programs of other versions and the remains of crashes, except for ``kept``, the directories that
+    containers use according to ``used``, and mounted ones."""
     others = [path for path in directory.iterdir() if path not in kept and not _is_being_made(path)]
     needed = {path.resolve() for path in used()} if others else set()
     for path in others:
-        if path.resolve() not in needed and not is_in_use(path):
+        if path.resolve() not in needed and not is_mounted(path):
             _log.info("removing %s, which no container uses", path)
             try:
-                # Under another name first: half of it is not to be taken for the whole.
+                # Renamed first, so that a partly removed directory is never used.
                 shutil.rmtree(path.rename(directory / f"{_OUTGOING}{token_hex(4)}"))
-            except OSError as error:  # no pod has to wait for that; the next node tries again
-                _log.warning("%s could not be removed: %s", path, error)
+            except OSError as error:  # not worth failing a pod; the next agent tries again
+                _log.warning("cannot remove %s: %s", path, error)
 
 
 def _is_being_made(path: Path) -> bool:
@@ -90,7 +90,7 @@ def _is_being_made(path: Path) -> bool:
 
 def _copy(package: str, target: Path) -> None:
     spec = find_spec(package)
-    assert spec is not None, f"{package} is a dependency of ours"
+    assert spec is not None, f"{package} is a dependency of sandpool"
     place = target.joinpath(*package.split("."))
     if spec.submodule_search_locations:
         shutil.copytree(next(iter(spec.submodule_search_locations)), place, ignore=_NOT_COPIED)
@@ -108,8 +108,8 @@ def _digest(directory: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _readable(directory: Path) -> None:
-    """For everybody: whoever starts it is nobody in particular."""
+def _make_readable(directory: Path) -> None:
+    """Make all files world-readable: each sandbox runs as a user of its own."""
     directory.chmod(0o755)
     for path in directory.rglob("*"):
         path.chmod(0o755 if path.is_dir() else 0o644)

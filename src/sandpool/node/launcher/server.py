@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from sandpool.node.cgroups.process_identity import PROCESSES
+from sandpool.node.cgroups.process_identity import CGROUP_PROCS
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.enter import EnterRequest, become_exec_agent
 from sandpool.node.launcher.messages import answer, error_reply, receive_request
@@ -124,7 +124,7 @@ def _fork(order: LaunchRequest, pipe: int) -> int:
     if (
         not isinstance(order, HoldNamespacesRequest | DialRequest)
         and order.join_files
-        and os.path.basename(order.join_files[0]) == PROCESSES
+        and os.path.basename(order.join_files[0]) == CGROUP_PROCS
     ):
         pid = _fork_into(os.path.dirname(order.join_files[0]))
         if pid == 0:

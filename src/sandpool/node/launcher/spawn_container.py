@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from sandpool.node.cgroups.process_identity import MEMBERS, append_member
+from sandpool.node.cgroups.process_identity import MEMBERS_FILE, append_member
 from sandpool.node.launcher import syscalls
 from sandpool.node.launcher.bundle import crun_script, oci_config, write_bundle
 from sandpool.node.launcher.gvisor import gvisor_config, gvisor_script
@@ -135,7 +135,7 @@ def check_words(spec: ContainerSpec) -> None:
 
 def enter_cgroups(join_files: Sequence[str]) -> None:
     for entrance in join_files:
-        if os.path.basename(entrance) == MEMBERS:
+        if os.path.basename(entrance) == MEMBERS_FILE:
             append_member(entrance, os.getpid())
             continue
         descriptor = os.open(entrance, os.O_WRONLY | os.O_CLOEXEC)

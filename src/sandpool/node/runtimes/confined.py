@@ -12,7 +12,7 @@ from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.group import Groups
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.cgroups.pid_namespace_groups import PidNamespaceGroup
-from sandpool.node.cgroups.process_identity import MEMBERS, start_time
+from sandpool.node.cgroups.process_identity import MEMBERS_FILE, start_time
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.enter import EnterRequest
 from sandpool.node.launcher.exec_agent import ExecRequest
@@ -126,7 +126,7 @@ class ConfinedContainer(LaunchedContainer):
             cgroup=self.cgroup.path,
             since=(start_time(init) or -1) if isinstance(self.cgroup, PidNamespaceGroup) else 0,
             # Where there are no cgroups a command is in by its PID namespace alone.
-            join_files=[str(file) for file in self.cgroup.join_files() if file.name != MEMBERS],
+            join_files=[str(file) for file in self.cgroup.join_files() if file.name != MEMBERS_FILE],
             uid=spec.uid,
             gid=spec.gid,
             nofile=spec.nofile,
