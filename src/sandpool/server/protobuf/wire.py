@@ -10,9 +10,9 @@ _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """(number, wire type, value) of each field, in order; fixed-size numbers come as their bytes.
+    """(number, wire type, value) of each field, in order; fixed-size numbers as their bytes.
 
-    Raises ``ValueError`` for anything that is not well-formed to the last byte.
+    Raises ``ValueError`` unless the data is well-formed to the last byte.
     """
     position, end = 0, len(data)
     while position < end:
@@ -37,7 +37,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
 
 
 def varint(data: memoryview, start: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it. It takes ten bytes at most."""
+    """Decode the unsigned varint at a position, of at most ten bytes; returns it and the position after it."""
     result = 0
     for index, byte in enumerate(data[start : start + 10]):
         result |= (byte & 0x7F) << 7 * index
@@ -49,5 +49,5 @@ def varint(data: memoryview, start: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """The two's complement reading of a 64-bit varint."""
+    """Interpret a 64-bit varint as two's complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
