@@ -109,7 +109,9 @@ class ConfinedContainer(LaunchedContainer):
             tty=command.tty,
         )
         return LaunchedProcess(
-            await self.runtime.exec_agents.send(self, request, [stdio.stdin, stdio.stdout, stdio.stderr], self._entry)
+            await self.runtime.exec_agents.send(
+                self, request, [stdio.stdin, stdio.stdout, stdio.stderr], self._enter_request
+            )
         )
 
     async def delete(self) -> None:
@@ -118,7 +120,7 @@ class ConfinedContainer(LaunchedContainer):
         finally:
             self.runtime.exec_agents.dismiss(self)
 
-    def _entry(self) -> EnterRequest:
+    def _enter_request(self) -> EnterRequest:
         """The order for a porter."""
         init, spec = self.check_running(), self.spec
         return EnterRequest(

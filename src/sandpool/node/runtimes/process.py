@@ -62,15 +62,15 @@ class ProcessRuntime(LaunchedRuntime):
 
     def container_request(self, container: LaunchedContainer, stdio: list[int]) -> UnconfinedRequest:
         spec = container.spec
-        return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.tracker.status))
+        return self._request(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.tracker.status))
 
-    def entry(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> UnconfinedRequest:
+    def command_request(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> UnconfinedRequest:
         spec, descriptors = container.spec, [stdio.stdin, stdio.stdout, stdio.stderr]
         env = spec.env if command.env is None else command.env
         cwd = spec.cwd if command.cwd is None else command.cwd
-        return self._order(container, command.argv, env, cwd, command.tty, descriptors, "")
+        return self._request(container, command.argv, env, cwd, command.tty, descriptors, "")
 
-    def _order(
+    def _request(
         self,
         container: LaunchedContainer,
         argv: tuple[str, ...],
@@ -110,7 +110,7 @@ class ProcessContainer(LaunchedContainer):
 
     async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
         self.check_running()
-        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, command, stdio)))
+        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.command_request(self, command, stdio)))
 
     def make(self) -> None:
         check(self.spec)
