@@ -138,7 +138,7 @@ async def test_a_node_with_nothing_else_does_not_have_it(tmp_path: Path, monkeyp
             await rig.node.start()
         try:
             assert dict(rig.node.runtimes.available) == {}
-            assert "beside a runtime that runs something" in rig.node.runtimes.unavailable["simulated"]
+            assert "beside a runtime that runs programs" in rig.node.runtimes.unavailable["simulated"]
             assert (await rig.get(name))["status"]["containerStatuses"] == before["containerStatuses"]
             await rig.delete(name)
             await rig.gone(name)
