@@ -1,4 +1,4 @@
-"""A node agent at work on an API server of its own, in time that a test lets pass; its containers run nothing."""
+"""A node agent on an API server of its own, with a manual clock and containers that run nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes that are killed: their pods run on, and whoever comes next tells the truth about them."""
+"""Agents that are killed: pods keep running, and the next agent reports them correctly."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ async def test_pods_outlive_a_node_that_is_killed(tmp_path: Path, serve: bool) -
         await here.gone("stays", "ends", "later")
 
 
-async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path: Path) -> None:
+async def test_programs_stay_for_running_pods_after_an_upgrade(tmp_path: Path) -> None:
     async with machine(tmp_path, serve=False) as here:
         await here.create("stays", "sleep", "5004")
         uid = (await here.ready("stays"))["stays"]["metadata"]["uid"]
@@ -228,7 +228,7 @@ async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path
         await here.gone("stays", "later")
 
 
-async def test_after_a_reboot_what_should_run_runs_again_with_its_data(tmp_path: Path) -> None:
+async def test_pods_restart_with_their_data_after_a_reboot(tmp_path: Path) -> None:
     script = "for d in /claim /disk /plain; do echo run >> $d/runs; done; exec sleep 500$(cat /*/runs | wc -l)"
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("claim", "disk", "plain")]
     volumes = [
@@ -263,7 +263,7 @@ async def test_after_a_reboot_what_should_run_runs_again_with_its_data(tmp_path:
         await here.gone("stays", "once")
 
 
-async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) -> None:
+async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
     async with machine(tmp_path, serve=False) as here:
         await here.create("forgotten", "sleep", "5001")
         await here.ready("forgotten")

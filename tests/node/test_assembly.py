@@ -1,4 +1,4 @@
-"""A node that could not start has left nothing behind, and what an earlier one runs as it was."""
+"""A failed start leaves nothing behind, and pods of an earlier node keep running."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_start_that_fails_undoes_itself(tmp_path: Path, refused: str) ->
         assert traces(rig) == before
 
 
-async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_network_start_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with real_node(tmp_path) as rig:
         await rig.node.stop()
         before = traces(rig)
@@ -86,7 +86,7 @@ async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkey
         assert traces(rig) == before
 
 
-async def test_a_node_that_stopped_leaves_nothing_mounted_and_goes_on_with_what_is_on_disk(tmp_path: Path) -> None:
+async def test_stopped_node_unmounts_volumes_and_continues_with_their_data(tmp_path: Path) -> None:
     volumes = [
         {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},

@@ -80,7 +80,7 @@ async def cycle(rig: RealNode, directory: Path) -> Counter[str]:
     return during
 
 
-async def test_cycles_of_pods_leave_nothing(tmp_path: Path) -> None:
+async def test_pod_cycles_leave_nothing_behind(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         during = await cycle(rig, tmp_path)  # what is made once and kept is there from now on
         before = count(rig, tmp_path)

@@ -1,13 +1,11 @@
-"""Pods that ask for the runtime ``simulated``, on a real node: everything about them is real but what they run."""
+"""Pods of the runtime ``simulated`` on a real node: everything is real except the processes."""
 
 from __future__ import annotations
 
 import os
+import pytest
 from pathlib import Path
 from random import Random
-
-import pytest
-
 from sandpool.api.kinds import EVENT, NODE, POD, RUNTIME_CLASS
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch
@@ -35,7 +33,7 @@ async def events(rig: RealNode, name: str) -> dict[str, str]:
     return {each["reason"]: each["note"] for each in found if each["regarding"]["name"] == name}
 
 
-async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
+async def test_simulated_pod_has_the_usual_lifecycle(tmp_path: Path) -> None:
     volumes = [{"name": "disk", "emptyDir": {}}]
     mounts = [{"name": "disk", "mountPath": "/disk"}]
     async with real_node(tmp_path) as rig:
@@ -53,7 +51,7 @@ async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
         assert uid not in await rig.node.network.attached()
 
 
-async def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+async def test_simulated_pod_stops_on_deletion(tmp_path: Path) -> None:
     """Long before its grace period is over; its last status is seen because somebody holds the pod."""
     async with real_node(tmp_path) as rig:
         spec = {**SIMULATED, "terminationGracePeriodSeconds": 3600}
@@ -66,7 +64,7 @@ async def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         await rig.gone(name)
 
 
-async def test_another_agent_adopts_it(tmp_path: Path) -> None:
+async def test_next_agent_adopts_a_simulated_pod(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         name = await rig.create(spec=SIMULATED)
         before = (await rig.ready(name))["status"]
@@ -87,7 +85,7 @@ async def test_another_agent_adopts_it(tmp_path: Path) -> None:
             await rig.node.stop()
 
 
-async def test_it_has_nothing_to_ask(tmp_path: Path) -> None:
+async def test_exec_in_a_simulated_pod_is_an_error(tmp_path: Path) -> None:
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
     async with real_node(tmp_path) as rig:
         name = await rig.create(container={"readinessProbe": probe}, spec=SIMULATED)
@@ -99,7 +97,7 @@ async def test_it_has_nothing_to_ask(tmp_path: Path) -> None:
         await rig.ready(name, "False")
 
 
-async def test_what_would_have_to_end_is_refused(tmp_path: Path) -> None:
+async def test_init_containers_are_rejected_in_simulated_pods(tmp_path: Path) -> None:
     init = {"name": "first", "image": "sandpool.local/python", "command": ["true"]}
     async with real_node(tmp_path) as rig:
         found = await rig.phase(await rig.create(spec={**SIMULATED, "initContainers": [init]}), "Failed")
@@ -110,7 +108,7 @@ async def test_what_would_have_to_end_is_refused(tmp_path: Path) -> None:
         )
 
 
-async def test_only_who_asks_for_it_gets_it_and_can_know_what_it_is(tmp_path: Path) -> None:
+async def test_simulated_runtime_must_be_requested(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         assert await rig.look("echo it runs") == "it runs\n"
         runtimes = rig.node.runtimes
@@ -122,7 +120,9 @@ async def test_only_who_asks_for_it_gets_it_and_can_know_what_it_is(tmp_path: Pa
         assert machine["metadata"]["labels"]["runtime.sandpool.dev/simulated"] == "true"
 
 
-async def test_a_node_with_nothing_else_does_not_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_simulated_runtime_alone_does_not_make_a_node_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It would be ready, and pods that want to run would come to it. What is there already stays known."""
 
     def none() -> None:

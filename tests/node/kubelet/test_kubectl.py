@@ -101,25 +101,25 @@ def read_until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) ->
     raise AssertionError("kubectl has ended")
 
 
-def test_what_a_command_says_and_returns(kubectl: Kubectl) -> None:
+def test_exec_output_and_exit_code(kubectl: Kubectl) -> None:
     assert kubectl("exec", "box", "--", "hostname") == "box\n"
     assert kubectl("exec", "box", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
     assert "exit code 42" in kubectl.fails("exec", "box", "--", "sh", "-c", "exit 42")
     assert "exit code 127" in kubectl.fails("exec", "box", "--", "no-such-program")
 
 
-def test_arguments_arrive_as_they_are(kubectl: Kubectl) -> None:
+def test_exec_arguments_are_unchanged(kubectl: Kubectl) -> None:
     words = ("a b", "&c=d", "%41+", "é", "", "x;y")
     assert kubectl("exec", "box", "--", "printf", "[%s]", *words) == "".join(f"[{word}]" for word in words)
 
 
-def test_what_is_typed(kubectl: Kubectl) -> None:
+def test_exec_stdin(kubectl: Kubectl) -> None:
     text = "0123456789\n" * 50_000
     assert kubectl("exec", "-i", "box", "--", "cat", stdin=text) == text
     assert kubectl("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
 
 
-def test_a_terminal(kubectl: Kubectl) -> None:
+def test_exec_with_a_terminal(kubectl: Kubectl) -> None:
     command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
     # kubectl passes on what is typed and how large its terminal is side by side: either may come first.
     keys = b"until stty size | grep -x '45 123'; do sleep 0.1; done; test -t 0 && echo terminal; exit 7\n"
@@ -132,14 +132,14 @@ def test_a_terminal(kubectl: Kubectl) -> None:
     assert "exit code 7" in seen
 
 
-def test_files(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_cp(kubectl: Kubectl, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
     kubectl("cp", str(tmp_path / "there"), "box:/tmp/there")
     kubectl("cp", "box:/tmp/there", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "there").read_bytes()
 
 
-def test_logs(kubectl: Kubectl) -> None:
+def test_kubectl_logs(kubectl: Kubectl) -> None:
     assert {"out", "err"} <= set(kubectl("logs", "box", "-c", "main").splitlines())
     assert len(kubectl("logs", "box", "-c", "main", "--tail=1").splitlines()) == 1
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ", kubectl("logs", "box", "-c", "main", "--timestamps", "--tail=1"))
@@ -147,7 +147,7 @@ def test_logs(kubectl: Kubectl) -> None:
     assert "previous terminated container" in kubectl.fails("logs", "box", "-c", "main", "--previous")
 
 
-def test_attached_one_types_and_another_follows_the_log(kubectl: Kubectl) -> None:
+def test_attach_while_another_client_follows_the_log(kubectl: Kubectl) -> None:
     with running(kubectl, "logs", "-f", "box", "-c", "main") as following:
         read_until(following, lambda line: line in ("out\n", "err\n"))
         command = kubectl.command("attach", "-i", "box", "-c", "main")
@@ -162,7 +162,7 @@ def test_attached_one_types_and_another_follows_the_log(kubectl: Kubectl) -> Non
                 attached.kill()
 
 
-def test_ports(kubectl: Kubectl) -> None:
+def test_port_forward(kubectl: Kubectl) -> None:
     with running(kubectl, "port-forward", "pod/box", ":8080", ":9999") as forwarding:
         ports: dict[str, int] = {}
         while len(ports) < 2:
@@ -207,13 +207,13 @@ def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
     assert json.loads(said[3])["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
 
 
-def test_what_cannot_be_done_is_said(kubectl: Kubectl) -> None:
+def test_errors_are_reported(kubectl: Kubectl) -> None:
     assert "container other is not valid for pod box" in kubectl.fails("exec", "box", "-c", "other", "--", "true")
     assert "container other is not valid for pod box" in kubectl.fails("logs", "box", "-c", "other")
     assert "not found" in kubectl.fails("exec", "nobody", "--", "true")
 
 
-def test_when_the_client_goes_so_does_the_command(kubectl: Kubectl) -> None:
+def test_command_ends_with_its_client(kubectl: Kubectl) -> None:
     with running(kubectl, "exec", "box", "--", "sh", "-c", "echo begun; exec sleep 98765") as process:
         read_until(process, lambda line: line == "begun\n")
     # What looks for it must not find itself.

@@ -1,4 +1,4 @@
-"""Lives of pods played through without anything running: who says what happens, and asks what is to be done."""
+"""Plays a pod through its states without running anything: tests feed observations and read the plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod writes to a claimed volume is there for the next pod, and only as long as the claim is."""
+"""Data in a claimed volume survives pods and is deleted with the claim."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def run(rig: RealNode, script: str) -> str:
     return said.removesuffix("done\n")
 
 
-async def test_data_outlives_pods_and_goes_with_its_claim(tmp_path: Path) -> None:
+async def test_data_outlives_pods_and_is_deleted_with_its_claim(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         await rig.client.create(PERSISTENT_VOLUME_CLAIM, new(PERSISTENT_VOLUME_CLAIM, "data", spec=spec), "default")

@@ -133,7 +133,7 @@ class Chaos:
 
 
 @given(st.data())
-def test_whatever_happens(data: DataObject) -> None:
+def test_plan_invariants_hold_for_any_order_of_observations(data: DataObject) -> None:
     chaos = Chaos(data)
     chaos.note(chaos.story.compute_plan())
     for _ in range(chaos.pick(0, 40)):

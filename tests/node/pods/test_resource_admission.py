@@ -1,4 +1,4 @@
-"""Room on the node: who finds too little is refused, who is in stays."""
+"""Resource admission: a pod that does not fit is rejected, an admitted pod stays."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def phase(rig: NodeRig, name: str) -> tuple[str, str]:
     ("name", "amount", "unit"),
     [("cpu", "1000", 10**6), ("memory", "1000Ti", 10**9), ("ephemeral-storage", "1Ei", 10**9)],
 )
-async def test_a_pod_that_does_not_fit_has_failed(rig: NodeRig, name: str, amount: str, unit: int) -> None:
+async def test_pod_that_does_not_fit_fails(rig: NodeRig, name: str, amount: str, unit: int) -> None:
     await rig.create("small", spec=in_flight(cpu="100m", **{"memory": "1Mi", "ephemeral-storage": "1Mi"}))
     used = {"cpu": 100}.get(name, 1 << 20)
     await rig.create(spec=in_flight(**{name: amount}))
@@ -55,7 +55,7 @@ async def test_a_pod_that_does_not_fit_has_failed(rig: NodeRig, name: str, amoun
     assert (await rig.status(), len(rig.status_writes())) == (status, writes)
 
 
-async def test_room_is_given_back_by_who_goes_and_who_ends(rig: NodeRig) -> None:
+async def test_resources_are_freed_by_deleted_and_ended_pods(rig: NodeRig) -> None:
     await allowed(rig, 2)
     for name in ("one", "two", "three"):
         await rig.create(name, spec={"restartPolicy": "Never"})
@@ -76,7 +76,7 @@ async def test_room_is_given_back_by_who_goes_and_who_ends(rig: NodeRig) -> None
     assert await phase(rig, "six") == ("Running", "")
 
 
-async def test_who_runs_stays_however_small_the_node_has_become(rig: NodeRig) -> None:
+async def test_running_pod_stays_on_a_smaller_node(rig: NodeRig) -> None:
     for name in ("one", "two"):
         await rig.create(name)
     await allowed(rig, 1)
@@ -85,7 +85,7 @@ async def test_who_runs_stays_however_small_the_node_has_become(rig: NodeRig) ->
     assert await phase(rig, "three") == ("Failed", "OutOfpods")
 
 
-async def test_who_was_let_in_stays_though_nobody_was_told(rig: NodeRig) -> None:
+async def test_admitted_pod_stays_without_a_reported_status(rig: NodeRig) -> None:
     rig.wire.fault = lambda request: ConnectionError("cut") if request.path.endswith("/status") else None
     await rig.create("one")
     assert len(rig.starts()) == 1

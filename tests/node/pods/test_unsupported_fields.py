@@ -1,4 +1,4 @@
-"""What is refused, by the name of the field."""
+"""Unsupported fields are rejected by name."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ AT = "spec.containers[0]"
         (container(resources={"limits": {"nvidia.com/gpu": "1"}}), f"{AT}.resources"),
     ],
 )
-def test_what_is_refused(spec: Object, field: str) -> None:
+def test_unsupported_fields_are_rejected(spec: Object, field: str) -> None:
     assert rejected(spec) == [field]
 
 
@@ -81,7 +81,7 @@ def test_what_is_refused(spec: Object, field: str) -> None:
         container(volumeMounts=[{"mountPropagation": "None"}], ports=[{"containerPort": 80}]),
     ],
 )
-def test_what_is_not(spec: Object) -> None:
+def test_supported_fields_are_accepted(spec: Object) -> None:
     assert rejected(spec) == []
 
 
@@ -91,13 +91,13 @@ def test_host_paths_may_be_allowed() -> None:
     assert rejected(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
 
 
-def test_what_would_have_to_end_cannot_be_simulated() -> None:
+def test_simulated_pods_cannot_have_init_containers() -> None:
     spec = {"initContainers": [{"name": "i"}, {"name": "sidecar", "restartPolicy": "Always"}]}
     assert rejected(spec, simulated=True) == ["spec.initContainers[0]"]
     assert rejected(spec) == []
 
 
-def test_everything_is_said_at_once() -> None:
+def test_all_unsupported_fields_are_reported_together() -> None:
     found = find_unsupported(pod("pod", spec={"hostIPC": True, "hostPID": True}), host_paths=False, resources=())
     assert message(found) == (
         "this node does not support spec.hostPID: a sandbox shares nothing with the host; "

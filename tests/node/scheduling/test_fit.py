@@ -60,7 +60,7 @@ def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> 
         (affinity(("metadata.name", "In", ["node-2"]), fields=True), False),
     ],
 )
-def test_choosing_by_labels(spec: dict[str, Any], fits: bool) -> None:
+def test_node_selectors_and_affinity(spec: dict[str, Any], fits: bool) -> None:
     expected = [] if fits else ["node(s) didn't match Pod's node affinity/selector"]
     assert reasons(spec, node()) == expected
 
@@ -84,13 +84,13 @@ def test_taints(toleration: dict[str, str], tolerated: bool) -> None:
     assert reasons({"tolerations": [toleration]}, tainted) == expected
 
 
-def test_a_preference_is_no_obstacle() -> None:
+def test_preferences_do_not_filter() -> None:
     assert reasons({}, node(taints=(("busy", "", "PreferNoSchedule"),))) == []
     assert reasons({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}, node()) == []
     assert reasons({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, node()) == []
 
 
-def test_what_this_scheduler_does_not_know_is_said() -> None:
+def test_unsupported_constraints_are_named() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     (found,) = reasons({"affinity": {"podAntiAffinity": required}}, node())
     assert found == "node(s) cannot be selected by podAntiAffinity, which this scheduler does not support"
@@ -113,12 +113,12 @@ def test_runtime_classes() -> None:
     ("annotation", "expected"),
     [('{"gvisor": "no"}', {"gvisor": "no"}), ("", {}), ("[1]", {}), ("{", {}), ('{"gvisor": 1}', {"gvisor": "1"})],
 )
-def test_what_a_node_says_it_lacks(annotation: str, expected: dict[str, str]) -> None:
+def test_reason_for_a_missing_runtime(annotation: str, expected: dict[str, str]) -> None:
     metadata = {"name": "node-1", "annotations": {UNAVAILABLE_RUNTIMES: annotation}}
     assert NodeView.from_object({"metadata": metadata}).missing == expected
 
 
-def test_amounts_add_up() -> None:
+def test_requested_resources_add_up() -> None:
     def container(cpu: str, **fields: str) -> dict[str, Any]:
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
 

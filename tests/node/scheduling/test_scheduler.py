@@ -1,4 +1,4 @@
-"""The scheduler: who goes where, who waits, and what is said about it."""
+"""The scheduler: placement, waiting pods and their conditions."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ async def test_without_nodes_a_pod_waits_for_the_first(rig: SchedulerRig) -> Non
     assert await rig.topologies("one") == "node-1"
 
 
-async def test_what_is_short_is_named(rig: SchedulerRig) -> None:
+async def test_insufficient_resource_is_named(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("large", requests={"cpu": "8", "memory": "16Gi"})
     assert await rig.why("large") == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
     assert ("FailedScheduling", await rig.why("large")) in await rig.events()
 
 
-async def test_room_that_is_made_goes_to_who_came_first(rig: SchedulerRig) -> None:
+async def test_freed_resources_go_to_the_first_waiting_pod(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "3"})
     for name in ("two", "three"):
@@ -53,7 +53,7 @@ async def test_room_that_is_made_goes_to_who_came_first(rig: SchedulerRig) -> No
     assert (await rig.topologies("two"), await rig.topologies("three")) == ("node-1", "")
 
 
-async def test_a_pod_that_has_ended_takes_no_room(rig: SchedulerRig) -> None:
+async def test_ended_pod_uses_no_resources(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "3"})
     await rig.pod("two", requests={"cpu": "3"})
@@ -95,7 +95,7 @@ async def test_a_runtime_class_that_no_node_can_run(rig: SchedulerRig) -> None:
     assert await rig.topologies("one") == "node-2"
 
 
-async def test_a_node_that_has_got_a_runtime_takes_who_waits_for_it(rig: SchedulerRig) -> None:
+async def test_new_runtime_of_a_node_schedules_waiting_pods(rig: SchedulerRig) -> None:
     await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
     await rig.node(handlers=("bwrap",))
     await rig.pod("one", runtimeClassName="strong")
@@ -119,7 +119,7 @@ async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:
     assert await rig.topologies("one") == "closed"
 
 
-async def test_a_reason_is_said_once(rig: SchedulerRig) -> None:
+async def test_condition_is_written_once(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "8"})
     writes = len(rig.wire.requests)
@@ -165,7 +165,7 @@ async def test_a_restarted_scheduler_knows_what_is_used(rig: SchedulerRig) -> No
     assert await rig.why("two") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-async def test_many_pods_that_do_not_fit_cost_one_look(rig: SchedulerRig) -> None:
+async def test_equal_unschedulable_pods_cost_one_check(rig: SchedulerRig) -> None:
     await rig.node()
     for number in range(20):
         await rig.pod(f"pod-{number}", requests={"cpu": "8"})

@@ -111,6 +111,6 @@ async def test_the_files_of_a_volume(volume: Object, files: dict[str, File]) -> 
         ),
     ],
 )
-async def test_what_is_missing_is_said(volume: dict[str, Any], message: str) -> None:
+async def test_missing_sources_are_named(volume: dict[str, Any], message: str) -> None:
     with pytest.raises(VolumeFailure, match=message):
         await project(volume, sources())
