@@ -109,7 +109,7 @@ async def test_a_node_survives_an_api_that_does_not_answer(rig: NodeRig) -> None
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "asleep"])
 async def test_node_writes_ready_after_a_silence(rig: NodeRig, cut: bool) -> None:
-    """Others say of a node that they do not hear of that nobody knows how it is."""
+    """The control plane marks a silent node Unknown."""
     if cut:
         rig.wire.fault = lambda request: ConnectionError("cut")
         await rig.passes(50)

@@ -114,7 +114,7 @@ class Machine:
         return sorted(text for text in found if text.startswith("sleep"))
 
     async def reboot(self) -> None:
-        """What the power going leaves: files on disk, and nothing of processes, cgroups, mounts and networks."""
+        """Simulate a power failure: files stay; processes, cgroups, mounts and networks are gone."""
         await self.node.kill()
         await asyncio.to_thread(_end_everything, f"sandpool{self.place.instance}", Path(self.place.directory, "node"))
 
@@ -134,7 +134,7 @@ def _end_everything(cgroup: str, directory: Path) -> None:
 
 
 def _end_all(group: Path) -> None:
-    """Kill whatever is in a cgroup, and return when it is gone."""
+    """Kill all processes of a cgroup and return when they are gone."""
     members = [int(text) for file in group.rglob("cgroup.procs") for text in file.read_text().split()]
     for member in members:
         with suppress(ProcessLookupError):
@@ -283,7 +283,7 @@ async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
 async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: bool) -> None:
-    """Pods come and go all the time. After a kill every pod that should run does, once, and no other process."""
+    """Pods are created and deleted throughout. After each kill every pod runs exactly once, and no other process."""
     random = Random(4711)
     wanted: set[str] = set()
     async with machine(tmp_path, serve=serve) as here:
@@ -311,6 +311,6 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
 
 
 async def _send_until_answered(request: object) -> None:
-    """A request whose answer may be lost is as good as one that was answered, or must have had no effect."""
+    """A request with a lost response either took effect or did not; both are accepted."""
     with suppress(NotFound, ApiError):
         await request  # type: ignore[misc]

@@ -41,7 +41,7 @@ class Cluster:
         self.agent = agent
 
     async def create(self, name: str, **spec: object) -> None:
-        # The token volume that Kubernetes adds is nothing a fake volume needs.
+        # Fake volumes ignore the token volume that Kubernetes adds.
         body = {"automountServiceAccountToken": False, "tolerations": [OURS | {"operator": "Equal"}], **spec}
         await self.client.create(POD, pod(name, spec=body), self.namespace)
 
@@ -87,8 +87,8 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     agent = NodeAgent(own, clock, Random(), AgentOptions(tmp_path, RegistrationOptions(name)), parts)
     scheduler = Scheduler(own, clock, Random())
     await agent.start()
-    # Kubernetes marks every new node so; a controller that does not run here takes the mark away when it is ready.
-    # Another mark keeps the pods of other tests away.
+    # Kubernetes taints every new node; the controller that removes the taint does not run here.
+    # Another taint keeps the pods of other tests away.
     await client.patch(NODE, name, MergePatch({"spec": {"taints": [OURS]}}))
     await scheduler.start()
     yield Cluster(client, namespace, runtime, network, agent)

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.isolation
 
 
 class Refusing:
-    """Refuses the requests to a path."""
+    """Rejects requests to a path."""
 
     def __init__(self, transport: Transport, path: str) -> None:
         self.transport = transport
@@ -41,7 +41,7 @@ class Refusing:
 
 
 def traces(rig: RealNode) -> dict[str, object]:
-    """What a node makes on a machine, for itself and not for pods."""
+    """What a node makes on the machine for itself, not for pods."""
     settings = rig.node.settings
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -57,7 +57,7 @@ def traces(rig: RealNode) -> dict[str, object]:
 
 
 def another(rig: RealNode, refused: str = "nothing") -> Node:
-    """On the machine of a node that has stopped."""
+    """A second node on the machine of a stopped one."""
     client = Client(Refusing(rig.server.client(name="node").transport, refused))
     return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
 
@@ -128,5 +128,5 @@ async def test_a_start_that_fails_leaves_running_pods_to_the_next(tmp_path: Path
 
 
 def _mounted(rig: RealNode) -> int:
-    """How many volumes of pods are mounted."""
+    """Number of mounts of pods."""
     return Path("/proc/self/mountinfo").read_text().count(str(rig.node.settings.directory / "pods"))

@@ -52,7 +52,7 @@ class Rig:
         return await asyncio.to_thread(self.kubectl.fails, *arguments)
 
     async def typed(self, *arguments: str, keys: str) -> str:
-        """With a terminal: what a person would see who types this."""
+        """Run kubectl on a terminal, type this and return the screen output."""
         command = " ".join(["stty cols 123 rows 45;", *self.kubectl.command(*arguments)])
         process = await asyncio.create_subprocess_exec(
             "script", "-qec", command, "/dev/null", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -127,7 +127,7 @@ class TestDoor:
         assert await rig.run("exec", "box", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
 
     async def test_exec_with_a_terminal(self, rig: Rig) -> None:
-        # kubectl says how large it is while it sends what was typed; either may come first.
+        # kubectl sends input and terminal size concurrently: either may arrive first.
         sized = "until [ \"$(stty size)\" = '45 123' ]; do sleep 0.1; done"
         seen = await rig.typed(
             "exec", "-it", "box", "--", "sh", keys=f"{sized}; test -t 0 && echo a' terminal'; exit 7\n"
@@ -212,7 +212,7 @@ class TestDoor:
         await until(gone)
 
     async def test_exec_in_an_ended_container_is_an_error(self, rig: Rig) -> None:
-        """In a pod of which one container has ended and the other has not."""
+        """In a pod with one ended and one running container."""
         main = {"image": "sandpool.local/python"}
         ended = {**main, "name": "ended", "command": ["true"]}
         lasting = {**main, "name": "lasting", "command": ["sleep", "1000"]}
@@ -408,7 +408,7 @@ class TestDoor:
                 await asyncio.to_thread(each.communicate)
 
     async def test_port_forward_ends_with_its_pod(self, rig: Rig) -> None:
-        """And whoever comes later is told that it is not there, instead of being kept waiting."""
+        """Later connections fail at once instead of waiting."""
         client = rig.daemon.server.client()
         container = {"name": "main", "image": "sandpool.local/python"}
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
@@ -475,7 +475,7 @@ class TestDoor:
 
 
 async def _shown(terminal: int, text: str) -> str:
-    """What appears on a terminal, up to this."""
+    """Read terminal output up to this text."""
     seen = ""
     async with asyncio.timeout(60):
         while text not in seen:

@@ -21,7 +21,7 @@ AT_ONCE = 10
 
 
 def count(rig: RealNode, directory: Path) -> Counter[str]:
-    """What there is on the machine of this node and its pods."""
+    """Everything on the machine that belongs to this node and its pods."""
     settings = rig.node.settings
     users = range(settings.first_host_user, settings.first_host_user + 1_000)
     yard = NetworkNamespace(settings.directory / "network" / "router")
@@ -59,7 +59,7 @@ def _user(status: Path) -> int:
 
 
 async def cycle(rig: RealNode, directory: Path) -> Counter[str]:
-    """Pods with a volume that say something, run a command and go; what there was while they ran."""
+    """Run and delete pods with a volume, output and an exec; return what existed meanwhile."""
     spec = {"volumes": [{"name": "data", "emptyDir": {}}], "terminationGracePeriodSeconds": 5}
     container = {
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],

@@ -25,7 +25,7 @@ from sandpool.testing.settling import pass_time, settle
 
 
 class Rig:
-    """A node at work on a server of its own, in time that the test lets pass."""
+    """A simulated node on an API server of its own, with a manual clock."""
 
     running: asyncio.Task[None]
 

@@ -23,7 +23,7 @@ SIMULATED = {"runtimeClassName": "simulated"}
 
 
 def another(rig: RealNode, refused: str = "nothing") -> Node:
-    """On the machine of a node that has stopped."""
+    """A second node on the machine of a stopped one."""
     client = Client(Refusing(rig.server.client(name="node").transport, refused))
     return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
 
@@ -52,7 +52,7 @@ async def test_simulated_pod_has_the_usual_lifecycle(tmp_path: Path) -> None:
 
 
 async def test_simulated_pod_stops_on_deletion(tmp_path: Path) -> None:
-    """Long before its grace period is over; its last status is seen because somebody holds the pod."""
+    """It stops long before its grace period ends. A finalizer keeps the pod, so its last status is visible."""
     async with real_node(tmp_path) as rig:
         spec = {**SIMULATED, "terminationGracePeriodSeconds": 3600}
         name = await rig.create(spec=spec, metadata={"finalizers": ["sandpool.dev/test"]})
@@ -123,7 +123,7 @@ async def test_simulated_runtime_must_be_requested(tmp_path: Path) -> None:
 async def test_simulated_runtime_alone_does_not_make_a_node_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be ready, and pods that want to run would come to it. What is there already stays known."""
+    """Otherwise the node would be ready and receive real pods. Existing simulated pods stay known."""
 
     def none() -> None:
         raise NoCgroups("there are none")

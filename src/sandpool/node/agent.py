@@ -108,9 +108,9 @@ class NodeAgent:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         machine = read_machine(settings.directory)
-        self.context = self._workplace(allocatable(machine, settings.registration))
-        self.admission = ResourceAdmission(self.context.allocatable, self.context.settings.pod_directory)
-        self.context.settings.pods.mkdir(mode=0o711, exist_ok=True)
+        self.context = self._make_context(allocatable(machine, settings.registration))
+        self.admission = ResourceAdmission(self.context.allocatable, self.context.options.pod_directory)
+        self.context.options.pods.mkdir(mode=0o711, exist_ok=True)
         self.heartbeat = Heartbeat(
             self.client,
             self.clock,
@@ -168,7 +168,7 @@ class NodeAgent:
             self.endpoint,
         )
 
-    def _workplace(self, amounts: Mapping[str, str]) -> NodeContext:
+    def _make_context(self, amounts: Mapping[str, str]) -> NodeContext:
         parts, settings = self.parts, self.settings
         own = context.PodOptions(
             self.name, settings.directory, settings.cluster_domain, allow_host_paths=settings.allow_host_paths
@@ -176,22 +176,22 @@ class NodeAgent:
         checkpoints = map(read_checkpoint, own.pods.iterdir() if own.pods.is_dir() else ())
         taken = (checkpoint.host_uid for checkpoint in checkpoints if checkpoint is not None)
         return NodeContext(
-            self.client,
-            self.clock,
-            self.rng,
-            self.recorder,
-            own,
-            parts.runtimes,
-            parts.images,
-            parts.network,
-            parts.volumes,
-            parts.logs,
-            OwnUser() if settings.own_user else HostUsers(settings.first_host_user, taken=taken),
-            amounts,
-            self._service_links,
-            lambda name: self.classes.get(Key("", name)),
-            self.pods.record_write,
-            BackgroundGate(self.clock).turn,
+            client=self.client,
+            clock=self.clock,
+            rng=self.rng,
+            recorder=self.recorder,
+            options=own,
+            runtimes=parts.runtimes,
+            images=parts.images,
+            network=parts.network,
+            volumes=parts.volumes,
+            logs=parts.logs,
+            host_users=OwnUser() if settings.own_user else HostUsers(settings.first_host_user, taken=taken),
+            allocatable=amounts,
+            service_links=self._service_links,
+            runtime_handler=lambda name: self.classes.get(Key("", name)),
+            record_write=self.pods.record_write,
+            background_turn=BackgroundGate(self.clock).turn,
         )
 
     async def _reflect(self) -> None:
@@ -255,7 +255,7 @@ class NodeAgent:
             pod.object,
             host_paths=self.settings.allow_host_paths,
             resources=self.context.allocatable,
-            simulated=self.context.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
+            simulated=self.context.runtime_handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
         )
         if state.rejection is not None or phase(state) != "Pending":
             return state
@@ -292,7 +292,7 @@ class NodeAgent:
     async def _remove_orphans(self) -> None:
         """Remove what is left of pods that are no longer bound here."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
-        left = {path.name for path in self.context.settings.pods.iterdir()} | await self.parts.network.attached()
+        left = {path.name for path in self.context.options.pods.iterdir()} | await self.parts.network.attached()
         for runtime in self.parts.runtimes.every.values():
             left |= await runtime.pods()
         for uid in sorted(left - owned):
@@ -300,7 +300,7 @@ class NodeAgent:
             await self._remove_orphan(uid)
 
     async def _remove_orphan(self, uid: str) -> None:
-        directory = self.context.settings.pod_directory(uid)
+        directory = self.context.options.pod_directory(uid)
         checkpoint = read_checkpoint(directory)
         for runtime in self.parts.runtimes.every.values():
             await runtime.close_pod(_remains(uid, directory, checkpoint))

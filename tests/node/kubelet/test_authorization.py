@@ -119,7 +119,7 @@ class LastYear(SystemClock):
 
 
 def stranger(rig: Rig, directory: Path) -> Identity:
-    """As the administrator, signed by another authority."""
+    """The administrator's certificate, signed by another CA."""
     return Authority(directory / "other", SystemClock()).admin()
 
 
@@ -128,7 +128,7 @@ def late(rig: Rig, directory: Path) -> Identity:
 
 
 def server(rig: Rig, directory: Path) -> Identity:
-    """Signed by the right authority, for another purpose."""
+    """Signed by the right CA, for server use."""
     return rig.kubelet.authority.server()
 
 
@@ -142,7 +142,7 @@ async def test_invalid_certificate_closes_the_connection(
 
 
 class Api:
-    """Answers reviews as it is told."""
+    """Answers access reviews with a given status."""
 
     def __init__(self) -> None:
         self.answer: Object | Exception = {}

@@ -70,7 +70,7 @@ async def test_unsupported_stream_protocol(rig: Rig, headers: str) -> None:
 
 
 async def test_log_errors_are_text_and_others_are_statuses(rig: Rig) -> None:
-    """kube-apiserver makes an object of the words; kubectl reads the objects itself."""
+    """kube-apiserver wraps the text in a Status; kubectl reads the other objects itself."""
     assert not (await answer(rig, "GET", "/containerLogs/default/none/main"))[1].startswith("{")
     jane = rig.kubelet.authority.client("jane", "jane")
     refused = await rig.kubelet.ask(jane, b"GET /containerLogs/default/box/main HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -99,7 +99,7 @@ async def _connected(rig: Rig) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 @pytest.fixture
 async def quiet(rig: Rig) -> AsyncIterator[Rig]:
-    """At the end nothing is under way, and it still answers."""
+    """Assert at the end that no request is in progress and that the server still answers."""
     yield rig
     assert (await answer(rig, "GET", "/healthz"))[1] == "ok"
 

@@ -68,7 +68,7 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     own = tmp_path_factory.mktemp("node")
     with request.param(directory) as kubeconfig, SeparateNode(kubeconfig, own):
         kubectl = Kubectl(list(KUBECTLS.values())[-1], kubeconfig, directory / "cache")
-        # Kubernetes marks every new node so; the controller that takes the mark away does not run here.
+        # Kubernetes taints every new node; the controller that removes the taint does not run here.
         kubectl("patch", "node", "apart", "--type=merge", "-p", '{"spec":{"taints":null}}')
         kubectl("apply", "-f", "-", stdin=json.dumps(POD))
         kubectl("wait", "--for=condition=Ready", "pod/box", "--timeout=60s")
@@ -78,13 +78,13 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(params=list(KUBECTLS))
 def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Kubectl:
-    """Older ones speak SPDY, newer ones WebSockets."""
+    """Older versions of kubectl use SPDY, newer ones WebSockets."""
     return Kubectl(KUBECTLS[request.param], kubeconfig, tmp_path / "cache")
 
 
 @contextmanager
 def running(kubectl: Kubectl, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One that goes on until the end of the block."""
+    """A kubectl process that runs until the end of the block."""
     process = kubectl.start(*arguments)
     try:
         yield process
@@ -121,7 +121,7 @@ def test_exec_stdin(kubectl: Kubectl) -> None:
 
 def test_exec_with_a_terminal(kubectl: Kubectl) -> None:
     command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
-    # kubectl passes on what is typed and how large its terminal is side by side: either may come first.
+    # kubectl sends input and terminal size concurrently: either may arrive first.
     keys = b"until stty size | grep -x '45 123'; do sleep 0.1; done; test -t 0 && echo terminal; exit 7\n"
     done = subprocess.run(
         ["script", "-qec", command, "/dev/null"], input=keys, stdout=subprocess.PIPE, timeout=60, check=False
@@ -187,7 +187,7 @@ def said_by(port: int) -> bytes:
 
 @pytest.mark.parametrize("version", ["v4", "v5"])
 def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
-    """kube-apiserver translates the newer version for the node, and passes the older one on as it is."""
+    """kube-apiserver translates the newer protocol for the node and forwards the older one unchanged."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     url = cluster["server"].replace("https:", "wss:") + "/api/v1/namespaces/default/pods/box/exec"
@@ -216,6 +216,6 @@ def test_errors_are_reported(kubectl: Kubectl) -> None:
 def test_command_ends_with_its_client(kubectl: Kubectl) -> None:
     with running(kubectl, "exec", "box", "--", "sh", "-c", "echo begun; exec sleep 98765") as process:
         read_until(process, lambda line: line == "begun\n")
-    # What looks for it must not find itself.
+    # The search must not match its own command line.
     gone = "for i in $(seq 200); do grep -aqs '9876[5]' /proc/[0-9]*/cmdline || exit 0; sleep 0.1; done; exit 1"
     kubectl("exec", "box", "--", "sh", "-c", gone)

@@ -51,7 +51,7 @@ async def test_lines_of_both_streams_keep_their_order(
 
 
 async def seen(logs: LogManager, container: FakeContainer, what: str) -> None:
-    """Wait until the log has it."""
+    """Wait until the log contains the text."""
     for _ in range(10_000):
         if what.encode() in await logs.tail(container, 1000):
             return

@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Story:
-    """``state`` is how it is; every method makes something happen and returns what is to be done then."""
+    """``state`` is the current state. Every method feeds one observation and returns the actions of the new plan."""
 
     def __init__(self, *, metadata: Object | None = None, **spec: Any) -> None:
         fields = {"namespace": "space", "uid": "u-1", **(metadata or {})}

@@ -163,7 +163,7 @@ def test_unsupported_field_is_rejected_by_name(holder: str, field: str, value: A
 
 
 def test_every_nested_type_is_classified() -> None:
-    """Of what a pod is made of that is done, all of it."""
+    """Every type that occurs in a supported field."""
     assert _made_of("PodSpec", set()) == DONE.keys() | set(SIMPLE.split())
 
 

@@ -214,7 +214,7 @@ async def test_container_is_restarted(node: RealNode) -> None:
 
 
 async def test_probes_are_answered_from_inside(node: RealNode) -> None:
-    """Ready while a file is there, and restarted when another one is gone."""
+    """The pod is ready while one file exists and restarts when another one is deleted."""
     script = "touch /tmp/ready /tmp/alive; echo up; while :; do sleep 0.1; done"
     quick = {"periodSeconds": 1, "failureThreshold": 1}
     container = {

@@ -202,7 +202,7 @@ def test_unchanged_condition_keeps_its_transition_time() -> None:
 def test_unchanged_status_needs_no_patch() -> None:
     status = running().status()
     assert changes(status, status) == {}
-    # As the API stores it: what is empty is left out, and it adds what we never write.
+    # As the API stores it: without empty values, and with fields that the node never writes.
     stored = {**status, "qosClass": "BestEffort"}
     stored["conditions"] = [{**each, "lastProbeTime": None} for each in status["conditions"]]
     stored["containerStatuses"] = [

@@ -22,7 +22,7 @@ def with_probes(**probes: Any) -> dict[str, Any]:
 
 
 class Checks:
-    """Answers commands as ``code`` says at that time, and counts them."""
+    """Exec probes return the current ``code`` and are counted."""
 
     def __init__(self, rig: NodeRig, code: int = 0) -> None:
         self.code: int | None = code
@@ -40,7 +40,7 @@ async def ready(rig: NodeRig) -> bool:
 
 
 async def piped(rig: NodeRig, question: Callable[[], object]) -> None:
-    """Answers of commands come through pipes, which no clock waits for."""
+    """Wait for the output of commands: pipes are not driven by the manual clock."""
 
     async def answered() -> bool:
         await rig.settle()
@@ -66,7 +66,7 @@ async def test_readiness_probe_decides_readiness(rig: NodeRig) -> None:
 
 
 async def test_fast_container_becomes_ready_before_the_period(rig: NodeRig) -> None:
-    """Its first question comes too early; the next ones do not wait for the period of ten seconds."""
+    """The first probe comes too early; the next ones do not wait for the period of ten seconds."""
     await rig.create(spec=with_probes(readinessProbe={"tcpSocket": {"port": 80}}))
     await rig.passes(0.05)
     assert not await ready(rig)

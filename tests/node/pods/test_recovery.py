@@ -59,7 +59,7 @@ async def test_end_during_downtime_is_reported_with_its_time(rig: NodeRig, secon
 
 
 async def test_stopping_node_reports_how_each_pod_ended(rig: NodeRig) -> None:
-    """A sidecar ends last, and nobody waits for news of it."""
+    """A sidecar ends last, and its status is not urgent."""
     side = {"name": "side", "image": "i", "restartPolicy": "Always"}
     await rig.create(spec={"initContainers": [side], "restartPolicy": "Always"})
     await rig.passes(10)
@@ -122,7 +122,7 @@ async def test_orphans_are_removed(rig: NodeRig) -> None:
 
 
 async def test_pods_restart_after_a_reboot(rig: NodeRig) -> None:
-    """Nothing is left of what ran: the init containers run again, and the containers count a restart."""
+    """No container is left: init containers run again, and main containers count a restart."""
     init = [{"name": "init", "image": "i"}]
     await rig.create(spec={"initContainers": init})
     rig.container("init").end(0)

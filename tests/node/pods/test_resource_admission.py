@@ -23,7 +23,7 @@ def in_flight(**requests: str) -> dict[str, Any]:
 
 
 async def allowed(rig: NodeRig, pods: int) -> None:
-    """Have another agent in place of this one that takes so many pods."""
+    """Replace the agent by one that allows this number of pods."""
     rig.settings = replace(rig.settings, registration=RegistrationOptions("node-1", pods=pods))
     await rig.restart()
 

@@ -34,7 +34,7 @@ async def test_restart_policies(rig: NodeRig, policy: str, code: int, again: boo
 
 
 async def test_crash_loop_back_off(rig: NodeRig) -> None:
-    """At once, then after 10 s and twice as long each time, 5 min at most."""
+    """The first restart is immediate, then 10 s, doubled each time up to 5 min."""
     rig.runtime.on_start = lambda container: container.end(1)
     await rig.create()
     pauses, before = [], rig.clock.monotonic()

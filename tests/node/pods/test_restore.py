@@ -12,7 +12,7 @@ from tests.node.pods.states import Story, container, running
 
 
 def again(story: Story) -> PodState:
-    """As another agent finds it a minute later."""
+    """Return the state that another agent restores a minute later."""
     story.at += 60
     found = story.state.pod.object
     return restore_state(Pod.read({**found, "status": story.status()}), story.now)

@@ -142,7 +142,7 @@ async def test_pod_kept_by_finalizers_has_its_final_status(rig: NodeRig) -> None
 
 
 async def test_pod_deleted_while_starting(rig: NodeRig) -> None:
-    """Whatever was begun is taken back."""
+    """Everything made so far is released."""
     from asyncio import Event
 
     gate, resolve = Event(), rig.images.resolve

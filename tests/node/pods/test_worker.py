@@ -48,7 +48,7 @@ async def test_a_start_with_a_readiness_probe_costs_two(rig: NodeRig) -> None:
 
 
 async def test_a_slow_start_costs_two(rig: NodeRig) -> None:
-    """Somebody who looks meanwhile sees that it is on its way."""
+    """The first write shows that the pod is starting."""
     init = [{"name": "init", "image": "i"}]
     await rig.create(spec={"initContainers": init})
     await rig.passes(4)
@@ -273,7 +273,7 @@ WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}
 
 async def test_warm_pods_wait_for_the_background_gate(rig: NodeRig) -> None:
     turns: asyncio.Queue[None] = asyncio.Queue()
-    rig.agent.context = replace(rig.agent.context, turn=turns.get)
+    rig.agent.context = replace(rig.agent.context, background_turn=turns.get)
     await rig.create("warm", metadata={"labels": WARM["labels"]})
     await rig.create("cold")
     assert (await rig.conditions("cold"))["Ready"] == "True"

@@ -127,7 +127,7 @@ def test_requested_resources_add_up() -> None:
         "containers": [container("1"), container("1")],
         "overhead": {"cpu": "250m"},
     }
-    # The second init container runs beside the sidecar: 3.5 is more than the 2.5 of what stays.
+    # The second init container runs beside the sidecar: 3.5 exceeds the 2.5 of the main containers.
     assert dict(requests_of(spec)) == {"cpu": 3_750_000_000, "pods": 10**9}
 
 

@@ -64,7 +64,7 @@ async def pod(rig: SchedulerRig, name: str, *claims: str, **spec: Any) -> None:
 
 
 async def ripen(rig: SchedulerRig) -> None:
-    """Wait until a pod is told that its volumes are not there."""
+    """Wait until the pod's condition reports missing volumes."""
     await rig.clock.advance(PATIENCE)
     await rig.settle()
 
@@ -154,7 +154,7 @@ async def test_lost_volume_is_named(rig: SchedulerRig) -> None:
 
 @pytest.mark.parametrize("provisioner", ["example.com/disks", STORAGE["provisioner"]])
 async def test_wait_for_first_consumer_does_not_delay_binding(rig: SchedulerRig, provisioner: str) -> None:
-    """Our own makes them at once, so its are waited for whatever the class says."""
+    """Our own provisioner binds at once, so its volumes are awaited whatever the binding mode of the class."""
     wait_for_consumer = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
     await rig.client.create(STORAGE_CLASS, new(STORAGE_CLASS, "later", **wait_for_consumer))
     await rig.node()

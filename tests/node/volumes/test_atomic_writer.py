@@ -10,7 +10,7 @@ ME = (os.geteuid(), os.getegid())
 
 
 def read(directory: Path) -> dict[str, bytes]:
-    """What a container sees."""
+    """The visible files and their content."""
     found: dict[str, bytes] = {}
     for base, _, names in os.walk(directory, followlinks=True):
         for name in names:
@@ -34,7 +34,7 @@ def test_update_replaces_all_files_at_once(tmp_path: Path) -> None:
     assert read(tmp_path) == {"a": b"3", "c": b"4"}
     with handle:
         assert handle.read() == b"1", "who has read the old file goes on with it"
-    # The pointer, one version, and what points through it: nothing of the old version is left.
+    # The link, one version, and the visible names: the old version is deleted.
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("..")]) == 2
 
 

@@ -23,7 +23,7 @@ def target(tmp_path: Path) -> Iterator[Path]:
 
 
 def traces(target: Path) -> list[str]:
-    """Where the machine knows of it. Others mount things meanwhile."""
+    """Mounts and loop devices of this target. Other tests mount at the same time."""
     mounted = Path("/proc/self/mountinfo").read_text().splitlines()
     loops = [file.read_text() for file in Path("/sys/block").glob("loop*/loop/backing_file")]
     return [line for line in (*mounted, *loops) if str(target) in line]

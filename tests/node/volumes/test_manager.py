@@ -45,7 +45,7 @@ def pod(*volumes: Object, uid: str = "1") -> Object:
 
 
 def mounted(below: Path) -> list[str]:
-    """What is mounted there; elsewhere others may be at work."""
+    """Mounts below a directory. Other tests mount elsewhere at the same time."""
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(below) in line]
 
 
@@ -98,7 +98,7 @@ async def test_config_map_volume_follows_its_object(volumes: VolumeManager, clie
 
 
 async def test_downward_api_volume_follows_the_pod(volumes: VolumeManager, tmp_path: Path) -> None:
-    """Its labels and annotations change, when it is claimed for example."""
+    """Labels and annotations of a pod change, for example when it is claimed."""
     labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
     plain = pod({"name": "own", "downwardAPI": {"items": [labels]}})
     await volumes.prepare(plain, tmp_path / "pod", ME)
@@ -113,7 +113,7 @@ async def test_downward_api_volume_follows_the_pod(volumes: VolumeManager, tmp_p
 async def test_volume_that_was_not_prepared_is_not_refreshed(
     volumes: VolumeManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its pod says why it waits, and tries it again itself."""
+    """The worker of the pod reports the failure and retries."""
     with pytest.raises(VolumeFailure):
         await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
     await volumes.refresh()

@@ -159,7 +159,7 @@ async def working(provisioner: Provisioner) -> AsyncIterator[None]:
 
 
 async def test_volumes_of_other_nodes_are_left_alone(client: Client, tmp_path: Path) -> None:
-    """Both make volumes for every claim. One is quicker, and has the data; the other must not end what it has."""
+    """Both nodes provision every claim. The first has the data; the second must not delete it."""
     here, there = (Provisioner(client, SystemClock(), Random(1), tmp_path / name, name) for name in ("here", "there"))
     async with working(here):
         made = await claim(client)

@@ -72,7 +72,7 @@ class Containers:
         shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
-        called, pids = self.sandbox.hostname, self.context.settings.pids
+        called, pids = self.sandbox.hostname, self.context.options.pids
         spec = build_container_spec(pod.object, container, image, env, mounts, hostname=called, pids=pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
@@ -121,7 +121,7 @@ class Containers:
     async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
         wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))
         found = await asyncio.gather(*(self._source(source, pod.key.namespace) for source in wanted))
-        settings, network = self.context.settings, self.context.network
+        settings, network = self.context.options, self.context.network
         links = pod.object["spec"].get("enableServiceLinks")
         around = EnvironmentSources(
             pod.object,

@@ -79,16 +79,17 @@ class NodeContext:
     """Dependencies of a pod worker.
 
     * ``service_links`` returns the environment variables for pods of a namespace.
-    * ``handler`` returns the handler of a RuntimeClass, or None if the class does not exist.
-    * ``wrote`` receives the API's answer to every write of a pod, for the cache.
-    * ``turn`` waits for the background gate: every step of starting a warm pod yields to the claims in the same loop.
+    * ``runtime_handler`` returns the handler of a RuntimeClass, or None if the class does not exist.
+    * ``record_write`` receives the API's answer to every write of a pod, for the cache.
+    * ``background_turn`` waits for the background gate: every step of starting a warm pod yields to the claims in the
+      same loop.
     """
 
     client: Client
     clock: Clock
     rng: Random
     recorder: EventRecorder
-    settings: PodOptions
+    options: PodOptions
     runtimes: Runtimes
     images: Images
     network: Network
@@ -97,9 +98,9 @@ class NodeContext:
     host_users: HostUsers
     allocatable: Mapping[str, str]
     service_links: Callable[[str, bool], Mapping[str, str]]
-    handler: Callable[[str], str | None]
-    wrote: Callable[[Object], None]
-    turn: Callable[[], Awaitable[None]]
+    runtime_handler: Callable[[str], str | None]
+    record_write: Callable[[Object], None]
+    background_turn: Callable[[], Awaitable[None]]
     # Limits on pods prepared and containers started at the same time. Beyond them each one takes longer and none is
     # done sooner.
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))

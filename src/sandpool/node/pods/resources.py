@@ -50,7 +50,7 @@ class PodResources:
     def __init__(self, context: NodeContext, pod: Pod) -> None:
         self.context = context
         self.pod = pod
-        self.directory = context.settings.pod_directory(pod.uid)
+        self.directory = context.options.pod_directory(pod.uid)
         self.checkpoint = read_checkpoint(self.directory)
         self._volume_directory = volume_directory(self.directory)
         self._containers: Containers | None = None
@@ -75,7 +75,7 @@ class PodResources:
         """Make the pod's volumes and network and return its addresses. Raises ``NotPrepared``; the caller may try
         again."""
         runtime = self._runtime()
-        if (called := len(own_name(self.pod.object, self.context.settings.cluster_domain))) > LONGEST_NAME:
+        if (called := len(own_name(self.pod.object, self.context.options.cluster_domain))) > LONGEST_NAME:
             why = f"setHostnameAsFQDN: the name is too long ({LONGEST_NAME} characters is the max, {called} requested)"
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {why}")
         checkpoint = self._entered(runtime)
@@ -110,7 +110,7 @@ class PodResources:
 
     def _runtime(self) -> Runtime:
         name = self.pod.object["spec"].get("runtimeClassName") or ""
-        handler = self.context.handler(name) if name else ""
+        handler = self.context.runtime_handler(name) if name else ""
         try:
             if handler is None:
                 raise NoRuntime(f'RuntimeClass "{name}" not found')
@@ -127,7 +127,7 @@ class PodResources:
         return self.checkpoint
 
     def _sandbox(self, checkpoint: PodCheckpoint, attached: Attachment = _NOWHERE) -> PodSandbox:
-        settings, network, pod = self.context.settings, self.context.network, self.pod.object
+        settings, network, pod = self.context.options, self.context.network, self.pod.object
         host_text = ""
         with suppress(OSError):
             host_text = settings.resolv_conf.read_text(errors="replace")

@@ -74,7 +74,7 @@ class StatusManager:
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:
             if pod.is_warm:
-                await self.context.turn()
+                await self.context.background_turn()
             answer = await self._send(pod, patch)
         except (NotFound, Conflict):
             self.pod_deleted()  # there is none, or another one of its name
@@ -86,7 +86,7 @@ class StatusManager:
         else:
             self.writes += 1
             self._failures = 0
-            self.context.wrote(answer)
+            self.context.record_write(answer)
         finally:
             self._idle.set()
             self._stale_since = None

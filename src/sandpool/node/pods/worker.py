@@ -216,7 +216,7 @@ class PodWorker:
         """Wait before a step that blocks the event loop for a while. Pods of warm pools start by the dozen; they take
         one such step at a time and yield to foreground work in between."""
         if self.state.pod.is_warm:
-            await self.context.turn()
+            await self.context.background_turn()
 
     async def _prepare(self) -> None:
         try:
