@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-import pytest
 from pathlib import Path
 from random import Random
+
+import pytest
+
 from sandpool.api.kinds import EVENT, NODE, POD, RUNTIME_CLASS
 from sandpool.engine.clock import SystemClock
 from sandpool.kube.client import Client, MergePatch

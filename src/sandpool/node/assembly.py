@@ -14,6 +14,8 @@ from dataclasses import dataclass, replace
 from ipaddress import IPv4Network
 from pathlib import Path
 from random import Random
+from typing import Any, Final
+
 from sandpool.api.kinds import SECRET
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
@@ -47,7 +49,7 @@ from sandpool.node.runtimes.bwrap import BwrapRuntime
 from sandpool.node.runtimes.gvisor import GvisorRuntime
 from sandpool.node.runtimes.handlers import SUPPORTED, with_aliases, with_unsupported
 from sandpool.node.runtimes.oci import CrunRuntime, RuncRuntime
-from sandpool.node.runtimes.process import PROCESS, ProcessRuntime, WARNING
+from sandpool.node.runtimes.process import PROCESS, WARNING, ProcessRuntime
 from sandpool.node.runtimes.runtime import Runtime
 from sandpool.node.runtimes.simulated import SIMULATED, SimulatedRuntime
 from sandpool.node.runtimes.spec_codec import recorded_roots
@@ -55,7 +57,6 @@ from sandpool.node.scheduling.scheduler import Scheduler
 from sandpool.node.volumes import disk
 from sandpool.node.volumes.manager import VolumeManager
 from sandpool.node.volumes.provisioner import Provisioner
-from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
