@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
+import pytest
 import socket
 import subprocess
 from collections import Counter
 from pathlib import Path
-
-import pytest
-
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.waiting import until
 from tests.support.real_node import RealNode, real_node
@@ -24,7 +22,7 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
     """Everything on the machine that belongs to this node and its pods."""
     settings = rig.node.settings
     users = range(settings.first_host_user, settings.first_host_user + 1_000)
-    yard = NetworkNamespace(settings.directory / "network" / "router")
+    router = NetworkNamespace(settings.directory / "network" / "router")
     return Counter(
         {
             "processes": sum(1 for status in Path("/proc").glob("[0-9]*/status") if _user(status) in users),
@@ -32,8 +30,8 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
             "descriptors of the launcher": len(os.listdir(f"/proc/{rig.node.launcher.pid}/fd")),
             "mounts": Path("/proc/self/mountinfo").read_text().count(str(directory)),
             "cgroups": len(rig.pod_cgroups()),
-            "interfaces": len(yard.call(socket.if_nameindex)),
-            "rules": len(yard.call(_ruleset).split()),
+            "interfaces": len(router.call(socket.if_nameindex)),
+            "rules": len(router.call(_ruleset).split()),
             "files": sum(1 for _ in settings.directory.rglob("*")),
         }
     )

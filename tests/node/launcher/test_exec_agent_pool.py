@@ -1,4 +1,4 @@
-"""Who lets the next command in: one porter as long as it does, another where it does not, and none for nothing."""
+"""Who lets the next command in: one exec agent as long as it does, another where it does not, and none for nothing."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def enter_request(since: int = 0) -> EnterRequest:
 
 
 class Inside:
-    """A porter who is played by a test."""
+    """An exec agent that is played by a test."""
 
     def __init__(self, agent: socket.socket) -> None:
         self.agent = agent
 
     async def starts(self, pid: int | None = None, **said: object) -> int:
-        """Wait for an errand and say what came of it; the number of the errand."""
+        """Wait for a request and say what came of it; the number of the errand."""
         await readable(self.agent.fileno())
         request = receive_request(self.agent)
         assert request is not None
@@ -71,7 +71,7 @@ class Inside:
 
 
 class Rootfs(LauncherClient):
-    """A launcher of which every porter is played by the test."""
+    """A launcher of which every exec agent is played by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class World:
         return asyncio.create_task(self.exec_agents.send(container, TRUE, nothing, lambda: enter_request(since)))
 
     async def run(self, container: str = "box", since: int = 0) -> None:
-        """A command from its beginning to its end, by the last porter that came in."""
+        """A command from its beginning to its end, by the last exec agent that came in."""
         sending = self.send(container, since)
         await self.clock.settle()
         number = await self.stage.inside[-1].starts()
@@ -295,7 +295,7 @@ async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> N
 
 
 async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World) -> None:
-    """Also where the porter would leave at once: what it has not begun yet it would begin on its way out."""
+    """Also where the exec agent would leave at once: what it has not begun yet it would begin on its way out."""
     sending = world.send(since=5)
     await world.clock.settle()
     sending.cancel()
