@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import pytest
 import socket
 import subprocess
 from collections import Counter
 from pathlib import Path
+
+import pytest
+
 from sandpool.node.network.netns import NetworkNamespace
 from sandpool.testing.waiting import until
 from tests.support.real_node import RealNode, real_node
