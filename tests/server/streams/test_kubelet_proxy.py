@@ -259,7 +259,7 @@ async def test_an_unreachable_kubelet_is_reported(told: Told) -> None:
     with pytest.raises(ServiceUnavailable, match='pod "box" cannot be reached: the node is unreachable at 127'):
         await told.answer("log")
     told.node = None
-    with pytest.raises(ServiceUnavailable, match="no node of this server runs the pod"):
+    with pytest.raises(ServiceUnavailable, match="no node of this server runs it"):
         await told.answer("log")
 
 

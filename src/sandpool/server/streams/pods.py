@@ -40,7 +40,7 @@ class PodStreams:
                     return await _remote(self.kubelets, endpoint, request, subresource, pod, query)
                 except ServiceUnavailable as error:
                     raise _not_running(pod, error.message) from error
-        raise _not_running(pod, "no node of this server runs the pod")
+        raise _not_running(pod, "no node of this server runs it")
 
     def _local(
         self, pod_access: PodAccess, request: ServerRequest, subresource: str, pod: Object, query: StreamQuery

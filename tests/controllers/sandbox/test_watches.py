@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from sandpool.api.views import Owner, PodView, SandboxStatus, SandboxView, Scheduling
-from sandpool.controllers.sandbox.wake import pod_reads_at_once, pod_reads_later, sandbox_reads
+from sandpool.controllers.sandbox.watches import deferred_pod_fields, sandbox_fields, urgent_pod_fields
 from tests.support import sandbox_objects
 
 BOX = SandboxView.from_object(sandbox_objects.sandbox("box"))
@@ -20,13 +20,13 @@ READY = replace(STARTED, ready=True)
 
 def test_a_launch_wakes_at_once_only_when_the_pod_is_ready() -> None:
     launch = [POD, CREATED, BOUND, STARTED, READY]
-    woken = [pod_reads_at_once(before) != pod_reads_at_once(after) for before, after in pairwise(launch)]
+    woken = [urgent_pod_fields(before) != urgent_pod_fields(after) for before, after in pairwise(launch)]
     assert woken == [False, False, False, True]
 
 
 @pytest.mark.parametrize(("before", "after"), [(POD, CREATED), (CREATED, BOUND), (BOUND, STARTED)])
 def test_every_other_step_wakes_later(before: PodView, after: PodView) -> None:
-    assert pod_reads_later(before) != pod_reads_later(after)
+    assert deferred_pod_fields(before) != deferred_pod_fields(after)
 
 
 @pytest.mark.parametrize(
@@ -44,20 +44,20 @@ def test_every_other_step_wakes_later(before: PodView, after: PodView) -> None:
     ],
 )
 def test_whatever_happens_to_a_ready_pod_wakes_at_once(after: PodView) -> None:
-    assert pod_reads_at_once(READY) != pod_reads_at_once(after)
+    assert urgent_pod_fields(READY) != urgent_pod_fields(after)
 
 
 def test_a_pod_that_fits_nowhere_wakes_at_once() -> None:
     stuck = replace(CREATED, scheduling=Scheduling("False", "Unschedulable", "0/3 nodes"))
-    assert pod_reads_at_once(CREATED) != pod_reads_at_once(stuck)
-    assert pod_reads_at_once(stuck) == pod_reads_at_once(
+    assert urgent_pod_fields(CREATED) != urgent_pod_fields(stuck)
+    assert urgent_pod_fields(stuck) == urgent_pod_fields(
         replace(stuck, scheduling=Scheduling("False", "Unschedulable", "0/4 nodes"))
     )
 
 
 def test_a_status_wakes_since_it_may_be_one_whose_answer_was_lost() -> None:
-    assert sandbox_reads(BOX) == sandbox_reads(replace(BOX, resource_version="2"))
-    assert sandbox_reads(BOX) != sandbox_reads(replace(BOX, status=SandboxStatus(node_name="n1")))
+    assert sandbox_fields(BOX) == sandbox_fields(replace(BOX, resource_version="2"))
+    assert sandbox_fields(BOX) != sandbox_fields(replace(BOX, status=SandboxStatus(node_name="n1")))
 
 
 @pytest.mark.parametrize(
@@ -71,4 +71,4 @@ def test_a_status_wakes_since_it_may_be_one_whose_answer_was_lost() -> None:
     ],
 )
 def test_what_others_change_of_a_sandbox_wakes(after: SandboxView) -> None:
-    assert sandbox_reads(BOX) != sandbox_reads(after)
+    assert sandbox_fields(BOX) != sandbox_fields(after)

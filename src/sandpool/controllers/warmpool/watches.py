@@ -21,15 +21,15 @@ from sandpool.controllers.writer import Delete
 from sandpool.engine.cache.store import Key
 
 
-def pool_reads(pool: WarmPoolView) -> tuple[object, ...]:
+def pool_fields(pool: WarmPoolView) -> tuple[object, ...]:
     return pool.uid, pool.generation, pool.deleting
 
 
-def template_reads(template: TemplateView) -> tuple[object, ...]:
+def template_fields(template: TemplateView) -> tuple[object, ...]:
     return template.uid, template.generation
 
 
-def member_reads(sandbox: SandboxView) -> tuple[object, ...]:
+def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
     """What a plan reads of a member, its resource version aside: that changes with everything."""
     return (
         sandbox.uid,
@@ -43,7 +43,7 @@ def member_reads(sandbox: SandboxView) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Grounds:
+class DecisionSnapshot:
     """On what a pass has decided, to be compared with how things are when something is done about it."""
 
     caches: Caches
@@ -55,11 +55,11 @@ class Grounds:
     def confirmed(self, delete: Delete) -> Delete | None:
         """The same for the sandbox as it is now; None if anything has changed that the decision may depend on."""
         pool = self.caches.pools.get(key_of(self.pool))
-        if pool is None or pool_reads(pool) != pool_reads(self.pool):
+        if pool is None or pool_fields(pool) != pool_fields(self.pool):
             return None
         if self.revisions.of(pool.namespace, pool.template) is not self.revision:
             return None
         sandbox = self.caches.sandboxes.get(Key(pool.namespace, delete.name))
-        if sandbox is None or member_reads(sandbox) != member_reads(self.sandboxes[delete.uid]):
+        if sandbox is None or member_fields(sandbox) != member_fields(self.sandboxes[delete.uid]):
             return None
         return deletion(sandbox)

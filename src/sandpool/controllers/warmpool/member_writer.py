@@ -22,9 +22,8 @@ from sandpool.api.names import generate_name
 from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.controllers.warmpool.breaker import Attempt
-from sandpool.controllers.warmpool.creation import new_member
-from sandpool.controllers.warmpool.refill import slow_start
+from sandpool.controllers.warmpool.members import new_member
+from sandpool.controllers.warmpool.scaling import CreationOutcome, slow_start
 from sandpool.controllers.writer import ApiWriter, Create, Delete, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
@@ -32,7 +31,7 @@ from sandpool.engine.expectations import Expectations
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 
-class Ledger:
+class MemberWriter:
     """Everything is kept by the UID of the pool. Requests of ``writer`` wait for their turn; whoever has a member
     deleted has waited for it, so that is asked for ``direct_writer``."""
 
@@ -55,43 +54,43 @@ class Ledger:
         self.expectations: Expectations[str] = Expectations(clock)
         # Names and UIDs of members whose creation (then without UID) or deletion was asked for and not answered. As
         # long as there are any, the expectations of the pool are not satisfied.
-        self._in_doubt: dict[str, dict[str, str]] = {}
+        self._ambiguous: dict[str, dict[str, str]] = {}
         # Names of members whose creation was not answered, and that did not exist when the API was asked.
-        self._names: dict[str, list[str]] = {}
+        self._unused_names: dict[str, list[str]] = {}
         # When members were made that have not been seen ready since, by their UID.
-        self._made: dict[str, dict[str, datetime]] = {}
+        self._created_at: dict[str, dict[str, datetime]] = {}
 
-    def is_settled(self, pool: WarmPoolView) -> bool:
+    def expectations_met(self, pool: WarmPoolView) -> bool:
         """Whether everything that was asked for has been seen to happen."""
         return self.expectations.satisfied(pool.uid)
 
     def pending_deletions(self, pool: WarmPoolView) -> Set[str]:
         return self.expectations.pending_deletions(pool.uid)
 
-    def saw_going(self, pool_uid: str, member_uid: str) -> None:
+    def observe_deletion(self, pool_uid: str, member_uid: str) -> None:
         self.expectations.settle_deletion(pool_uid, member_uid)
 
     def forget(self, pool_uid: str) -> None:
         """The pool is gone."""
         self.expectations.forget(pool_uid)
-        for kept in (self._in_doubt, self._names, self._made):
+        for kept in (self._ambiguous, self._unused_names, self._created_at):
             kept.pop(pool_uid, None)
 
-    def made(self, pool: WarmPoolView, sandboxes: Iterable[SandboxView]) -> Mapping[str, datetime]:
+    def created_at(self, pool: WarmPoolView, sandboxes: Iterable[SandboxView]) -> Mapping[str, datetime]:
         """When those of the sandboxes were made, by our clock, that we have made and that are not ready yet."""
-        known = self._made.get(pool.uid)
+        known = self._created_at.get(pool.uid)
         if not known:
             return {}
         waiting = {box.uid: known[box.uid] for box in sandboxes if box.uid in known and not box.ready}
-        self._made[pool.uid] = waiting
+        self._created_at[pool.uid] = waiting
         return waiting
 
     # --- creating ----------------------------------------------------------------------------------------------------
 
-    async def create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> Attempt:
+    async def create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> CreationOutcome:
         """Create members in batches, none after one with a failure. Nothing is tried while the books are open."""
         if not self.expectations.try_expect(pool.uid, count):
-            return Attempt(0)
+            return CreationOutcome(0)
         succeeded = attempted = 0
         failure: Exception | None = None
         for size in slow_start(count):
@@ -103,13 +102,13 @@ class Ledger:
                 break
         self.expectations.settle_creations(pool.uid, count - attempted)
         if failure is None:
-            return Attempt(succeeded)
+            return CreationOutcome(succeeded)
         asked = failure.retry_after if isinstance(failure, ApiError) else None
-        return Attempt(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
+        return CreationOutcome(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
 
     async def _create_one(self, pool: WarmPoolView, revision: TemplateRevision) -> Exception | None:
         """What went wrong, if anything did."""
-        unused = self._names.get(pool.uid)
+        unused = self._unused_names.get(pool.uid)
         earlier = unused.pop() if unused else ""
         name = earlier or self._new_name(pool)
         member = new_member(pool, revision, name, enable_eviction=self.enable_eviction)
@@ -122,13 +121,13 @@ class Ledger:
             return None if earlier and found is not None and found.controlled_by(pool) else error
         except (ApiError, ConnectionError, TimeoutError) as error:
             if is_ambiguous(error):
-                self._doubt(pool, name, "")
+                self._mark_ambiguous(pool, name, "")
             else:
                 self.expectations.settle_creations(pool.uid)
             return error
         # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
         self.expectations.settle_creations(pool.uid)
-        self._made.setdefault(pool.uid, {})[answer["metadata"]["uid"]] = self.clock.now()
+        self._created_at.setdefault(pool.uid, {})[answer["metadata"]["uid"]] = self.clock.now()
         return None
 
     def _new_name(self, pool: WarmPoolView) -> str:
@@ -147,7 +146,7 @@ class Ledger:
             await self.direct_writer.delete(delete, pool.namespace)
         except (ApiError, ConnectionError, TimeoutError) as error:
             if is_ambiguous(error):
-                self._doubt(pool, delete.name, delete.uid)
+                self._mark_ambiguous(pool, delete.name, delete.uid)
             else:
                 self.expectations.settle_deletion(pool.uid, delete.uid)
             raise
@@ -155,25 +154,25 @@ class Ledger:
 
     # --- what is not known -------------------------------------------------------------------------------------------
 
-    def _doubt(self, pool: WarmPoolView, name: str, uid: str) -> None:
-        self._in_doubt.setdefault(pool.uid, {})[name] = uid
+    def _mark_ambiguous(self, pool: WarmPoolView, name: str, uid: str) -> None:
+        self._ambiguous.setdefault(pool.uid, {})[name] = uid
 
-    async def resolve_doubts(self, pool: WarmPoolView) -> None:
+    async def resolve_ambiguous(self, pool: WarmPoolView) -> None:
         """Ask the API what became of requests that were not answered; raises if it still does not answer."""
-        doubts = self._in_doubt.get(pool.uid)
-        while doubts:
-            name, uid = next(iter(doubts.items()))
-            is_there = await self.look_at(pool, name, uid)
-            doubts.pop(name, None)
+        ambiguous = self._ambiguous.get(pool.uid)
+        while ambiguous:
+            name, uid = next(iter(ambiguous.items()))
+            is_there = await self.refresh_member(pool, name, uid)
+            ambiguous.pop(name, None)
             if uid:
                 self.expectations.settle_deletion(pool.uid, uid)
                 continue
             self.expectations.settle_creations(pool.uid)
             if not is_there:
-                self._names.setdefault(pool.uid, []).append(name)
-        self._in_doubt.pop(pool.uid, None)
+                self._unused_names.setdefault(pool.uid, []).append(name)
+        self._ambiguous.pop(pool.uid, None)
 
-    async def look_at(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
+    async def refresh_member(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
         """Take a sandbox into the cache as the API has it now, and whether it has one."""
         try:
             self.caches.sandboxes.record_write(await self.writer.client.get(SANDBOX, name, pool.namespace))
