@@ -70,12 +70,12 @@ def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
     """An adoption was not answered, and the claim moves on to another sandbox."""
     original = ClaimController._adopt
 
-    async def adopt_once(self: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
+    async def adopt_once(self: Any, state: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
         try:
-            return await original(self, observed, adoption, lease, **options)
+            return await original(self, state, observed, adoption, lease, **options)
         except (ApiError, ConnectionError, TimeoutError):
             self.assigner.forget((adoption.sandbox.namespace, adoption.sandbox.name))
-            self._in_doubt.clear()
+            state.unconfirmed = ""
             raise
 
     patch.setattr(ClaimController, "_adopt", adopt_once)

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from sandpool.api.events import Happening
-from sandpool.controllers.claim.controller import ClaimController
+from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.metrics import SandboxCounts
 from sandpool.controllers.middleware import with_tracing
@@ -118,7 +118,8 @@ class ControllerManager:
         )
         noting = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
         self.claims = ClaimController(
-            self.caches, revisions, writer, background_writer, noting, *measured, options.claim, tracing=tracing
+            ClaimDependencies(self.caches, revisions, writer, background_writer, noting, *measured, tracing=tracing),
+            options.claim,
         )
         gate.yield_to(self.claims.controller.queue)
         self.population = SandboxCounts(self.caches.sandboxes, metrics)

@@ -95,6 +95,7 @@ class ApiWriter:
                 namespace,
                 subresource=write.subresource,
                 field_manager=self.field_manager,
+                with_metadata=write.with_metadata,
             )
         except NotFound:
             if known is not None:
@@ -146,6 +147,7 @@ class Patch:
     name: str
     body: Object
     subresource: str | None = None
+    with_metadata: bool = False  # a status patch also changes metadata; see ``Client.stores_metadata_with_status``
 
 
 @dataclass(frozen=True, slots=True)
