@@ -244,10 +244,10 @@ class ClaimController:
     ) -> Result:
         """Write the adoption. If the API does not answer, the failure is raised and the lease stays."""
         claim, name = observed.claim, adoption.sandbox.name
+        annotating = self._annotate_early(state, observed, name)
         state.had_sandbox = True
         state.writing = name
         self.reporter.begin_adoption(state, name, adoption.sample, adoption.event)
-        annotating = self._annotate_early(observed, name)
         try:
             sandbox = await adopt_sandbox(
                 self.writer, observed, adoption.sandbox, adoption.patch, trace_context(observed)
@@ -275,15 +275,17 @@ class ClaimController:
             return _AGAIN
         return await self.reporter.report(state, latest, sandbox, is_reference_stale=is_reference_stale)
 
-    def _annotate_early(self, observed: Observed, adopted: str) -> asyncio.Task[Observed | None] | None:
+    def _annotate_early(
+        self, state: ClaimState, observed: Observed, adopted: str
+    ) -> asyncio.Task[Observed | None] | None:
         """Start to write the annotations while the sandbox is being written, so that a Ready claim has them.
 
-        Not if the API stores them with the status, and not in a burst: while other claims are queued or reconciled,
-        every additional request delays them. The task returns the claim with its new version, which the status patch
-        is for, or None if the claim has changed and must be reconciled again.
+        Not if the API stores them with the status, not at a retry, and not in a burst: while other claims are queued or
+        reconciled, every additional request delays them. The task returns the claim with its new version, which the
+        status patch is for, or None if the claim has changed and must be reconciled again.
         """
         queue = self.controller.queue
-        if self.writer.client.stores_metadata_with_status or len(queue) or queue.processing > 1:
+        if self.writer.client.stores_metadata_with_status or state.had_sandbox or len(queue) or queue.processing > 1:
             return None
         patch = early_annotations(observed, adopted)
         if patch is None:
@@ -308,9 +310,9 @@ class ClaimController:
     async def _create_cold(self, state: ClaimState, observed: Observed, creation: CreateCold) -> Result:
         claim, stale = observed.claim, creation.is_reference_stale
         self.assigner.withdraw(key_of(claim))
+        annotating = self._annotate_early(state, observed, "")
         state.had_sandbox = True
         self.reporter.begin_adoption(state, claim.name, creation.sample, creation.event)
-        annotating = self._annotate_early(observed, "")
         try:
             answer = await self.writer.create(creation.create, claim.namespace)
         except AlreadyExists:
