@@ -6,16 +6,12 @@ careless change away. A mutation is applied to the real classes and undone by ``
 
 from __future__ import annotations
 
+import pytest
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final
-
-import pytest
-
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.controllers.claim import adoption
-from sandpool.controllers.claim import plan as claim_plan
+from sandpool.controllers.claim import adoption, plan as claim_plan
 from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.reporter import StatusReporter
@@ -23,10 +19,7 @@ from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import watches as sandbox_watches
-from sandpool.controllers.warmpool import members, rollout
-from sandpool.controllers.warmpool import plan as pool_plan
-from sandpool.controllers.warmpool import watches as pool_watches
-from sandpool.controllers.warmpool.controller import WarmPoolController
+from sandpool.controllers.warmpool import members, plan as pool_plan, rollout, watches as pool_watches
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.scaling import CreationBreaker
 from sandpool.controllers.writer import OwnerLivenessCheck
@@ -35,20 +28,9 @@ from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.liveness import steady_load
-from sandpool.testing.simulation.profile import (
-    HARD_TIMES,
-    LAST_GIFTS,
-    LAST_WORDS,
-    ORDINARY,
-    ROLLOUTS,
-    SILENCE,
-    STORM,
-    SUDDEN_DEATHS,
-    TUG_OF_WAR,
-    VANDALS,
-    Theme,
-)
+from sandpool.testing.simulation.profile import HARD_TIMES, LAST_GIFTS, LAST_WORDS, ORDINARY, ROLLOUTS, SILENCE, STORM, SUDDEN_DEATHS, TUG_OF_WAR, Theme, VANDALS
 from sandpool.testing.simulation.simulation import Scenario
+from typing import Any, Final
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Scenario]  # by seed
@@ -129,7 +111,7 @@ def metrics_are_told_twice(patch: Patch) -> None:
 
 def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
     """Whatever changes while a sandbox is looked at is taken for one's own doing."""
-    patch.setattr(OwnWriteFilter, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
+    patch.setattr(OwnWriteFilter, "enqueue", lambda self, key: None if key in self._running else self._enqueue(key))
 
 
 def no_breaker(patch: Patch) -> None:
@@ -152,7 +134,7 @@ def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
     original = sandbox_watches.sandbox_fields
     patch.setattr(sandbox_watches, "sandbox_fields", lambda sandbox: original(sandbox)[:-1])
-    for controller in (ClaimWatches, WarmPoolController):
+    for controller in (ClaimWatches, pool_watches.WarmPoolWatches):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 
