@@ -6,12 +6,16 @@ careless change away. A mutation is applied to the real classes and undone by ``
 
 from __future__ import annotations
 
-import pytest
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any, Final
+
+import pytest
+
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.controllers.claim import adoption, plan as claim_plan
+from sandpool.controllers.claim import adoption
+from sandpool.controllers.claim import plan as claim_plan
 from sandpool.controllers.claim.assignment import candidates
 from sandpool.controllers.claim.controller import ClaimController
 from sandpool.controllers.claim.reporter import StatusReporter
@@ -19,7 +23,9 @@ from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
 from sandpool.controllers.sandbox import watches as sandbox_watches
-from sandpool.controllers.warmpool import members, plan as pool_plan, rollout, watches as pool_watches
+from sandpool.controllers.warmpool import members, rollout
+from sandpool.controllers.warmpool import plan as pool_plan
+from sandpool.controllers.warmpool import watches as pool_watches
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.scaling import CreationBreaker
 from sandpool.controllers.writer import OwnerLivenessCheck
@@ -28,9 +34,20 @@ from sandpool.engine.cache import reflector
 from sandpool.engine.cache.store import Cache, version_of
 from sandpool.kube.errors import ApiError
 from sandpool.testing.simulation.liveness import steady_load
-from sandpool.testing.simulation.profile import HARD_TIMES, LAST_GIFTS, LAST_WORDS, ORDINARY, ROLLOUTS, SILENCE, STORM, SUDDEN_DEATHS, TUG_OF_WAR, Theme, VANDALS
+from sandpool.testing.simulation.profile import (
+    HARD_TIMES,
+    LAST_GIFTS,
+    LAST_WORDS,
+    ORDINARY,
+    ROLLOUTS,
+    SILENCE,
+    STORM,
+    SUDDEN_DEATHS,
+    TUG_OF_WAR,
+    VANDALS,
+    Theme,
+)
 from sandpool.testing.simulation.simulation import Scenario
-from typing import Any, Final
 
 Patch = pytest.MonkeyPatch
 Worlds = Callable[[int], Scenario]  # by seed

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
+
 from sandpool.api.events import Happening
 from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
 from sandpool.controllers.informers import Caches, InformerSet
@@ -33,7 +35,6 @@ from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import BackgroundTransport
 from sandpool.engine.workqueue.metrics import MeasuredQueue
 from sandpool.kube.client import Client
-from typing import Any
 
 
 class DiscardingRecorder(EventRecorder):

@@ -18,6 +18,8 @@ cache, by the same reconcile or by another controller, includes the write, and t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import View
@@ -25,7 +27,6 @@ from sandpool.controllers.informers import Caches, key_of
 from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
-from typing import Final
 
 # The API would silently drop a field of a pod that it does not know: a typing error, or a restriction that the cluster
 # is too old for. The definitions do not always catch that before (see ``api.sandbox_spec.Profile``).
