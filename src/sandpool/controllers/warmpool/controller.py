@@ -184,7 +184,7 @@ class WarmPoolController:
     # --- members -----------------------------------------------------------------------------------------------------
 
     async def _create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> None:
-        """Create members. A failure does not fail the reconcile; the plan decides when to retry.
+        """Create members. A failure does not fail the reconcile; the plan decides when to retry."""
         attempt = await self.member_writer.create(pool, revision, count)
         state = self._states.get(pool.uid)
         if state is not None:  # else the pool is gone
