@@ -76,7 +76,7 @@ async def store_update(
     """
     outcome = Outcome(None)
     _check_version(resource, new, old)
-    new = _restrict(resource, new, old, subresource)
+    new = _restrict(resource, new, old, subresource, options.with_metadata)
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     if subresource in _CLIENT_CONTENT:
         new = resource.strategy.default(new, old)
@@ -122,12 +122,17 @@ def _check_version(resource: Resource, new: Object, old: Object) -> None:
         raise invalid(replace(resource.type, kind=resource.type.plural), before["name"], [cause])
 
 
-def _restrict(resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+def _restrict(resource: Resource, new: Object, old: Object, subresource: str, with_metadata: bool = False) -> Object:
     """Restore the fields that this kind of write cannot change. They are not validated."""
     if subresource == "status":
         if not resource.custom:
             return _take(new, old, "spec")
         # Only the status of a custom resource and its managedFields can be written here.
+        if with_metadata:
+            metadata = old["metadata"]
+            for field in ("labels", "annotations", "managedFields"):
+                metadata = _take(metadata, new["metadata"], field)
+            return {**_take(old, new, "status"), "metadata": metadata}
         managed = new["metadata"].get("managedFields")
         restricted = _take(old, new, "status")
         if managed is None or managed is old["metadata"].get("managedFields"):

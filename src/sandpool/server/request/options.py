@@ -29,6 +29,7 @@ class WriteOptions:
     dry_run: bool = False
     field_validation: str = "Warn"
     force: bool | None = None
+    with_metadata: bool = False  # see ``ServerRequest``
     # Called with the object to be stored and the one it replaces; raises if this user may not store it.
     guard: Callable[[Object, Object | None], None] | None = None
 

@@ -88,7 +88,7 @@ def _kind(ref_hash: str, blueprint_hash: str) -> str:
     return f"{ref_hash}/{blueprint_hash}"
 
 
-def requests(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
+def requests_of(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
     """What to ask the assigner for, the best first; who waits, waits for the last one.
 
     Under Recreate nothing but the current template will do, so if the template cannot be read there is nothing to ask
