@@ -23,6 +23,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.controllers.preflight import find_missing
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, Endpoint, metrics_page
@@ -32,7 +33,7 @@ from sandpool.engine.metrics.process import export_build_info, export_event_coun
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.transports import FencedTransport, ThrottledTransport
+from sandpool.engine.transports import BackgroundTransport, FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 
@@ -83,7 +84,9 @@ class ControllerProcess:
         )
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
-        self.recorder = EventRecorder(Client(self._limited(telling)), clock, settings.instance)
+        self.gate = BackgroundGate(clock)
+        telling_later = BackgroundTransport(self._limited(telling), self.gate)
+        self.recorder = EventRecorder(Client(telling_later), clock, settings.instance)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
@@ -156,6 +159,7 @@ class ControllerProcess:
             self.metrics,
             informers=self.informers,
             recorder=self.recorder,
+            gate=self.gate,
             tracing=self.tracing,
         )
         if self.passes is not None:

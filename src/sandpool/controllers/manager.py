@@ -33,7 +33,8 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import BackgroundTransport
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.client import Client
 
 
@@ -60,6 +61,7 @@ class ControllerManager:
         *,
         informers: InformerSet | None = None,
         recorder: EventRecorder | None = None,
+        gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.settings = settings = settings or ControllerOptions()
@@ -75,12 +77,11 @@ class ControllerManager:
             labelled=settings.cache_label_selectors,
         )
         self.caches = self.informers.caches
-        self.recorder = recorder or EventRecorder(client, clock, settings.instance)
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
-        self.gate = gate = BackgroundGate(clock)
+        self.gate = gate = gate if gate is not None else BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder.turn = gate.turn
+        self.recorder = recorder or EventRecorder(background, clock, settings.instance)
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -91,7 +92,7 @@ class ControllerManager:
             settings=settings.sandbox,
             workers=settings.sandbox_workers,
             observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
-            queue=MeasuredQueue("sandbox", metrics, clock),
+            queue_metrics=QueueMetrics("sandbox", metrics, clock),
             gate=gate,
             tracing=tracing,
         )
@@ -102,7 +103,7 @@ class ControllerManager:
             random,
             workers=settings.template_workers,
             observer=ControllerMetrics("sandboxtemplate", settings.template_workers, metrics),
-            queue=MeasuredQueue("sandboxtemplate", metrics, clock),
+            queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
         )
         measured = (metrics, clock, random)
         self.warm_pools = WarmPoolController(

@@ -191,7 +191,7 @@ class NodeAgent:
             self._service_links,
             lambda name: self.classes.get(Key("", name)),
             self.pods.record_write,
-            BackgroundGate(self.clock).turn,
+            BackgroundGate(self.clock).wait,
         )
 
     async def _reflect(self) -> None:

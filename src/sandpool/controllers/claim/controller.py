@@ -60,7 +60,8 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import AlreadyExists, ApiError
 
 _log = logging.getLogger(__name__)
@@ -90,16 +91,15 @@ class ClaimController:
         self.assigner = Assigner(self._wake)
         self.binder = Binder(caches, writer)
         # Namespaces take turns, so the burst of one is not in the way of the others.
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
             random,
             workers=settings.workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, settings.workers, metrics),
-            retried=queue.retried,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, settings.workers, metrics),
             per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)

@@ -32,14 +32,14 @@ from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Pe
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.waking import Waking
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
-from sandpool.engine.background import BackgroundGate
+from sandpool.engine.background import BackgroundGate, ParkingQueue
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Span, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
@@ -74,7 +74,7 @@ class SandboxController:
         settings: SandboxOptions | None = None,
         workers: int = 100,
         observer: ReconcileObserver | None = None,
-        queue: MeasuredQueue[Key] | None = None,
+        queue_metrics: QueueMetrics[Key] | None = None,
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -84,19 +84,17 @@ class SandboxController:
         self.settings = settings or SandboxOptions()
         self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = tracing or NoTracing()
+        gate = gate if gate is not None else BackgroundGate(clock)
         self.controller: Controller[Key] = Controller(
             "sandbox",
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
+            queue=ParkingQueue(self._is_background, gate.submit, observer=queue_metrics),
             observer=observer,
-            retried=queue.retried if queue is not None else lambda: None,
             per_second=RECONCILES_PER_SECOND,
         )
-        gate = gate if gate is not None else BackgroundGate(clock)
-        self.controller.queue.hold_back(self._has_to_wait, gate.line_up)
         # What the last pass over a sandbox put off; one that put off nothing is not here.
         self._waiting: dict[Key, Waiting] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
@@ -116,7 +114,7 @@ class SandboxController:
         with self._echoes.reconciling(key):
             return await self._pass(key)
 
-    def _has_to_wait(self, key: Key) -> bool:
+    def _is_background(self, key: Key) -> bool:
         return not is_waited_for(self.caches.sandboxes.get(key))
 
     async def _pass(self, key: Key) -> Result:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandpool.engine.controller import TERMINATING
+from sandpool.kube.errors import TERMINATING
 
 OPENS_AFTER: Final = 3
 FIRST_PAUSE: Final = 1.0

@@ -36,7 +36,8 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict
 
 # Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes;
@@ -75,16 +76,15 @@ class WarmPoolController:
         self.ledger = Ledger(
             caches, writer, self.direct_writer, clock, random, enable_eviction=self.settings.enable_eviction
         )
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, workers, metrics),
-            retried=queue.retried,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, metrics),
         )
         self._gate = gate if gate is not None else BackgroundGate(clock)
         self._memories: dict[str, Memory] = {}  # by the UID of the pool
@@ -143,7 +143,7 @@ class WarmPoolController:
 
     async def reconcile(self, key: Key) -> Result:
         # A pass looks at every member. What happens to them until it is the pool's turn is looked at once.
-        await self._gate.turn()
+        await self._gate.wait()
         pool = await self._present(key)
         if pool is None:
             return DONE
@@ -249,7 +249,7 @@ class WarmPoolController:
         self, grounds: Grounds, delete: Delete, by: Callable[[WarmPoolView, Delete], Awaitable[None]]
     ) -> None:
         """Delete a sandbox when it is the request's turn, if that is still right then."""
-        await self._gate.turn()
+        await self._gate.wait()
         confirmed = grounds.confirmed(delete)
         if confirmed is None:
             return
