@@ -482,7 +482,7 @@ async def test_passes_that_do_not_finish_in_time_are_cancelled(caplog: pytest.Lo
     await stop
     await run
     assert ends == ["a", "b"]
-    assert caplog.messages == ["claim: 2 passes did not finish within 30 s"]
+    assert caplog.messages == ["claim: 2 reconciles did not finish within 30 s; cancelling them"]
     assert (bench.running, controller.queue.processing, controller.failures) == (0, 0, 0)
 
 

@@ -33,7 +33,7 @@ from sandpool.engine.metrics.process import export_build_info, export_event_coun
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import Backoff
 from sandpool.engine.tracing import Tracing
-from sandpool.engine.transports import BackgroundTransport, FencedTransport, ThrottledTransport
+from sandpool.engine.transports import FencedTransport, ThrottledTransport
 from sandpool.kube.client import Client
 from sandpool.kube.transport import Transport
 
@@ -85,8 +85,7 @@ class ControllerProcess:
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
         self.gate = BackgroundGate(clock)
-        telling_later = BackgroundTransport(self._limited(telling), self.gate)
-        self.recorder = EventRecorder(Client(telling_later), clock, settings.instance)
+        self.recorder = EventRecorder(Client(self._limited(telling)), clock, settings.instance, gate=self.gate)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))

@@ -81,7 +81,7 @@ class ControllerManager:
         self.gate = gate = gate if gate is not None else BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder = recorder or EventRecorder(background, clock, settings.instance)
+        self.recorder = recorder or EventRecorder(client, clock, settings.instance, gate=gate)
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,

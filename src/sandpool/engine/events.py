@@ -27,6 +27,7 @@ from datetime import UTC, datetime, timedelta
 from sandpool.api.events import Happening
 from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock, micro_timestamp, within
 from sandpool.engine.ratelimit import RateLimiter, backoff_delay
 from sandpool.kube.client import Client, MergePatch
@@ -141,7 +142,7 @@ class _Entry:
 
 
 class EventRecorder:
-    """``instance`` tells the replicas of a controller apart; usually the host's name."""
+    """``instance`` tells the replicas of a controller apart; usually the host name. Each write waits for ``gate``."""
 
     def __init__(
         self,
@@ -149,6 +150,7 @@ class EventRecorder:
         clock: Clock,
         instance: str,
         *,
+        gate: BackgroundGate | None = None,
         capacity: int = 2048,
         window: float = 360.0,
         spacing: float = 10.0,
@@ -159,6 +161,7 @@ class EventRecorder:
         self.client = client
         self.clock = clock
         self.instance = instance
+        self.gate = gate
         self.capacity = capacity
         self.window = window
         self.spacing = spacing
@@ -249,6 +252,8 @@ class EventRecorder:
         while True:
             entry = await self._ready.get()
             await self._limiter.wait()
+            if self.gate is not None:
+                await self.gate.wait()
             await self._write(entry)
             self._ready.task_done()
 
