@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format docs lock crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -39,6 +39,12 @@ lint: setup      ## formatting, style and types
 
 format: setup    ## rewrite the code in the project's format
 	@$(BIN)/ruff format -q . && $(BIN)/ruff check -q --fix .
+
+docs: setup      ## build the documentation site in build/site; a warning or a broken link fails
+	@env NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir build/site
+
+lock: setup      ## pin everything that development needs, with hashes, in dev/requirements.lock
+	@dev/lock
 
 crds: setup      ## write deploy/crds/ and deploy/lean/ from the schema definitions
 	@$(BIN)/python -m sandpool.api.schema.crds deploy/crds

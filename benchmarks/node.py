@@ -121,7 +121,7 @@ async def _thawed(rig: RealNode, workers: list[PodWorker]) -> list[Figure]:
     thaws, answers = [], []
     for worker in workers:
         start = time.monotonic()
-        await worker.touch()
+        await worker.ensure_thawed()
         thaws.append((time.monotonic() - start) * 1000)
         connection = await rig.node.network.dial(worker.state.pod.uid, _PORT)
         reader, writer = await asyncio.open_connection(sock=connection)

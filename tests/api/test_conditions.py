@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from sandpool.api import conditions
-from sandpool.api.conditions import Condition, remove_condition, set_condition
+from sandpool.api.conditions import Condition, observe_generation, remove_condition, set_condition
 
 EARLIER = "2026-01-01T00:00:00Z"
 NOW = "2026-01-02T00:00:00Z"
@@ -112,3 +112,10 @@ def test_the_exact_words() -> None:
         "Underlying Sandbox resource has expired independently of the Claim.",
     )
     assert conditions.SANDBOX_NOT_READY == ("SandboxNotReady", "Sandbox is not ready")
+
+
+def test_conditions_that_are_kept_follow_the_generation() -> None:
+    given = [READY, OTHER]
+    assert observe_generation(given, [READY["type"]], 1) is given
+    assert observe_generation(given, [READY["type"]], 2) == [{**READY, "observedGeneration": 2}, OTHER]
+    assert observe_generation(given, [READY["type"]], 0) is given, "an object without a generation"

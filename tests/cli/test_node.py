@@ -69,7 +69,7 @@ def test_options(monkeypatch: pytest.MonkeyPatch, kubeconfig: Path, tmp_path: Pa
     options = ["--name", "here", "--data-dir", str(tmp_path), "--max-pods", "7", "--pod-cidr", "10.9.0.0/16"]
     switches = ["--schedule", "--allow-host-path", "--keep"]
     _, settings, keep = understood(monkeypatch, "--kubeconfig", str(kubeconfig), *options, *switches)
-    assert (settings.offer.name, settings.offer.pods) == ("here", 7)
+    assert (settings.registration.name, settings.registration.pods) == ("here", 7)
     assert (settings.directory, settings.addresses) == (tmp_path, IPv4Network("10.9.0.0/16"))
     assert (settings.alone, settings.allow_host_paths, keep) == (True, True, True)
 

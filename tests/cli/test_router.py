@@ -69,7 +69,7 @@ def routing(server: ServerProcess, directory: Path, *options: str) -> Iterator[R
 
 
 def test_what_it_shows_and_how_it_ends(server: ServerProcess, tmp_path: Path) -> None:
-    with routing(server, tmp_path) as router:
+    with routing(server, tmp_path, "--authz-mode=allow-all") as router:
         assert router.get("/healthz") == (200, '{"status":"ok"}')
         status, text = router.get("/", X_Sandbox_ID="none")
         assert (status, json.loads(text)["detail"]) == (404, "Sandbox none not found in namespace default.")
@@ -80,8 +80,7 @@ def test_what_it_shows_and_how_it_ends(server: ServerProcess, tmp_path: Path) ->
 
 
 def test_whom_the_api_server_knows(server: ServerProcess, tmp_path: Path) -> None:
-    options = ("--authz-mode=tokenreview", "--authz-tokenreview-require-token")
-    with routing(server, tmp_path, *options) as router:
+    with routing(server, tmp_path) as router:
         assert router.get("/", X_Sandbox_ID="none")[0] == 401
         assert router.get("/", X_Sandbox_ID="none", Authorization="Bearer wrong")[0] == 401
         assert router.get("/", X_Sandbox_ID="none", Authorization=f"Bearer {server.tokens[ADMIN]}")[0] == 404
@@ -97,7 +96,7 @@ def test_tokens_for_one_sandbox(server: ServerProcess, tmp_path: Path) -> None:
         timeout=60,
         check=True,
     ).stdout.strip()
-    expired = TokenSigner(SECRET).make(TokenScope("team", "box", 1))
+    expired = TokenSigner(SECRET).make(TokenScope("team", ("box",), 1))
     options = ("--authz-mode=scoped-token", f"--authz-scoped-token-secret-file={secret}")
     with routing(server, tmp_path, *options) as router:
         for token, namespace, expected in (

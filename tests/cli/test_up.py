@@ -150,7 +150,7 @@ def test_it_has_a_router_unless_told_otherwise() -> None:
         url = next(words[1] for words in said if words[0] == "router")
         assert urllib.request.urlopen(f"{url}/healthz", timeout=20).read() == b'{"status":"ok"}'
     with ServerProcess("up", options=(*NODE, "--router-bind-address", "0")) as server:
-        assert "router" not in server.process.tail()
+        assert "router http" not in server.process.tail()
 
 
 def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "Error: --router-token-secret-file: the secret of tokens has 5 bytes; it must have at least 32\n"
+        "Error: --router-token-secret-file: the secret for tokens has 5 bytes; at least 32 are required\n"
     )
 
 

@@ -80,7 +80,7 @@ async def test_a_pool_of_confined_pods(up: Component, user: OtherUser) -> None:
         assert condition["message"] in said
     assert condition_of(node, "SandboxesNotIsolated") is None
     missing = condition_of(node, "RuntimesUnavailable")
-    assert missing is not None and "crun: crun sandboxes are made by root only" in missing["message"]
+    assert missing is not None and "crun: crun needs root" in missing["message"]
 
     # Killed and started again, it finds what runs; told to stop, it leaves nothing.
     before = {each["metadata"]["name"]: each["status"]["containerStatuses"][0]["containerID"] for each in pods}

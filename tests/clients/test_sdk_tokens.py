@@ -60,8 +60,8 @@ def test_a_token_opens_its_own_sandbox_and_no_other(home: PrivateHome, guarded: 
 
     speak = Speaker(either, {"class": "SandboxDirectConnectionConfig", "api_url": home.router})
     mine, _ = speak(begin)
-    token = TokenSigner(SECRET).make(TokenScope("default", mine, FAR))
-    old = TokenSigner(SECRET).make(TokenScope("default", mine, 1))
+    token = TokenSigner(SECRET).make(TokenScope("default", (mine,), FAR))
+    old = TokenSigner(SECRET).make(TokenScope("default", (mine,), 1))
     assert speak(use, URL, {"Authorization": f"Bearer {token}"}, 0) == [200, "inside\n"]
     assert speak(use, URL, {"Authorization": f"Bearer {token}"}, 1) == [403, "The token is for another sandbox."]
     for headers in ({}, {"Authorization": f"Bearer {old}"}, {"Authorization": "Bearer nonsense"}):

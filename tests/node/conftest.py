@@ -1,4 +1,4 @@
-"""A node agent at work on an API server of its own, in time that a test lets pass; its containers run nothing."""
+"""A node agent on an API server of its own, with a manual clock and containers that run nothing."""
 
 from __future__ import annotations
 
@@ -63,13 +63,13 @@ class NodeRig:
         await self._with_time(self.agent.stop(keep=keep, grace=grace))
 
     async def restart(self, *, keep: bool = True) -> None:
-        """Another agent in place of this one."""
+        """Replace the agent by another one."""
         await self.stop(keep=keep)
         self.agent = self.new_agent()
         await self.start()
 
     async def _with_time(self, work: Any) -> None:
-        """Nobody's patience would ever end if time stood still."""
+        """Advance the clock: timeouts would never fire if time stood still."""
         task = asyncio.create_task(work)
         while not task.done():
             await asyncio.wait([task], timeout=0.02)
@@ -115,7 +115,7 @@ class NodeRig:
         return {each["type"]: each["status"] for each in (await self.status(name)).get("conditions") or ()}
 
     async def gone(self, name: str = "pod") -> bool:
-        """Wait until the pod is not there any more; files are removed in a thread, which no clock waits for."""
+        """Wait until the pod is gone. Files are removed in a thread, which the manual clock does not drive."""
 
         async def is_gone() -> bool:
             await self.settle()
@@ -128,14 +128,14 @@ class NodeRig:
         return await self.until(is_gone)
 
     async def until(self, probe: Callable[[], Awaitable[T]]) -> T:
-        """Ask until the answer is true, without letting time pass."""
+        """Poll until the result is true, without advancing the clock."""
         async with asyncio.timeout(WITHIN):
             while not (answer := await probe()):  # noqa: ASYNC110 - threads have no event of ours
                 await asyncio.sleep(0.01)
         return answer
 
     async def events(self, name: str = "pod") -> list[tuple[str, str]]:
-        """Reasons and notes of the events about a pod, in the order in which they happened."""
+        """Reasons and notes of a pod's events, in order."""
         await self.settle()
         found = (await self.client.list(EVENT, "default"))["items"]
         about = [each for each in found if each["regarding"]["name"] == name]
@@ -145,7 +145,7 @@ class NodeRig:
         return self.runtime.container(name)
 
     def holdings(self) -> list[object]:
-        """What pods hold on the machine, apart from their directories."""
+        """Resources that pods hold on the machine besides their directories."""
         return [*self.runtime.containers, *self.runtime.open, *self.network.addresses, *self.volumes.prepared]
 
     def starts(self) -> list[str]:
@@ -153,7 +153,7 @@ class NodeRig:
         return [container.spec.name for container in self.runtime.started]
 
     def status_writes(self) -> list[Request]:
-        """What the node wrote about pods."""
+        """Writes of the node to pods."""
         return [
             request
             for request in self.wire.requests
@@ -163,7 +163,7 @@ class NodeRig:
 
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[NodeRig]:
-    """A node that is at work."""
+    """A started agent."""
     clock = ManualClock()
     server = ApiServer(tmp_path / "api", clock=clock)
     await server.start()

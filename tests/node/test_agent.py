@@ -52,7 +52,7 @@ async def test_a_node_registers_itself(rig: NodeRig) -> None:
     assert found == {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
 
 
-async def test_a_node_names_what_is_weaker_than_it_should_be(rig: NodeRig) -> None:
+async def test_weaknesses_are_node_conditions(rig: NodeRig) -> None:
     rig.network.weaknesses = {"NetworkPolicyUnavailable": "no privileges for nftables"}
     rig.unavailable["gvisor"] = "runsc is not installed"
     await rig.restart()
@@ -62,7 +62,7 @@ async def test_a_node_names_what_is_weaker_than_it_should_be(rig: NodeRig) -> No
     assert found["RuntimesUnavailable"] == ("True", "gvisor: runsc is not installed")
 
 
-async def test_a_weakness_that_comes_and_goes_is_told_while_it_is_there(rig: NodeRig) -> None:
+async def test_condition_of_a_weakness_comes_and_goes(rig: NodeRig) -> None:
     async def types() -> set[str]:
         node = await rig.client.get(NODE, "node-1")
         return {each["type"] for each in node["status"]["conditions"]}
@@ -75,7 +75,7 @@ async def test_a_weakness_that_comes_and_goes_is_told_while_it_is_there(rig: Nod
     assert "NetworkPoliciesNotEnforced" not in await types()
 
 
-async def test_a_node_that_has_mended_says_nothing_of_it(rig: NodeRig) -> None:
+async def test_condition_of_a_past_weakness_is_removed(rig: NodeRig) -> None:
     rig.unavailable["gvisor"] = "runsc is not installed"
     await rig.restart()
     rig.unavailable.clear()
@@ -85,7 +85,7 @@ async def test_a_node_that_has_mended_says_nothing_of_it(rig: NodeRig) -> None:
     assert not node["metadata"].get("annotations")
 
 
-async def test_a_node_says_that_it_is_alive(rig: NodeRig) -> None:
+async def test_node_renews_its_lease(rig: NodeRig) -> None:
     async def renewed() -> str:
         lease = await rig.client.get(LEASE, "node-1", "kube-node-lease")
         assert lease["spec"]["holderIdentity"] == "node-1"
@@ -108,8 +108,8 @@ async def test_a_node_survives_an_api_that_does_not_answer(rig: NodeRig) -> None
 
 
 @pytest.mark.parametrize("cut", [True, False], ids=["cut", "asleep"])
-async def test_a_node_that_was_silent_says_that_it_is_ready(rig: NodeRig, cut: bool) -> None:
-    """Others say of a node that they do not hear of that nobody knows how it is."""
+async def test_node_writes_ready_after_a_silence(rig: NodeRig, cut: bool) -> None:
+    """The control plane marks a silent node Unknown."""
     if cut:
         rig.wire.fault = lambda request: ConnectionError("cut")
         await rig.passes(50)
@@ -124,13 +124,13 @@ async def test_a_node_that_was_silent_says_that_it_is_ready(rig: NodeRig, cut: b
     assert ready["status"] == "True"
 
 
-async def test_a_node_that_somebody_deleted_registers_again(rig: NodeRig) -> None:
+async def test_deleted_node_registers_again(rig: NodeRig) -> None:
     await rig.client.delete(NODE, "node-1")
     await rig.passes(2 * PERIOD)
     assert (await rig.client.get(NODE, "node-1"))["status"]["runtimeHandlers"] == [{"name": "fake"}]
 
 
-async def test_the_classes_of_a_node(rig: NodeRig) -> None:
+async def test_runtime_classes_are_published(rig: NodeRig) -> None:
     rig.unavailable["gvisor"] = "runsc is not installed"
     rig.settings = replace(rig.settings, publish_classes=True)
     await rig.restart()
@@ -145,7 +145,7 @@ async def test_pods_of_other_nodes_are_left_alone(rig: NodeRig) -> None:
     assert (await rig.status())["phase"] == "Pending"
 
 
-async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
+async def test_failed_worker_is_replaced_and_containers_keep_running(
     rig: NodeRig, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     await rig.create()
@@ -154,9 +154,9 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
         broken.setattr("sandpool.node.pods.worker.compute_plan", lambda state, now: 1 / 0)
         worker = rig.agent.find("default", "pod")
         assert worker is not None
-        worker.saw(await rig.get())
+        worker.pod_updated(await rig.get())
         await rig.settle()
-    assert "broke down and is replaced" in caplog.text
+    assert "failed and is replaced" in caplog.text
     await rig.passes(2)
     assert rig.agent.find("default", "pod") not in (None, worker)
     assert (container.pid is not None, rig.starts()) == (True, ["main"])
@@ -165,7 +165,7 @@ async def test_a_worker_that_breaks_down_is_replaced_and_its_containers_run_on(
     assert rig.starts() == ["main", "main"]
 
 
-async def test_what_runs_is_kept_when_its_runtime_fails_its_self_test(rig: NodeRig) -> None:
+async def test_running_pods_survive_a_failed_self_test(rig: NodeRig) -> None:
     await rig.create()
     container = rig.container()
     await rig.create("other")
@@ -181,7 +181,7 @@ async def test_what_runs_is_kept_when_its_runtime_fails_its_self_test(rig: NodeR
     assert (state["restartCount"], container.pid is not None) == (0, True)
 
 
-async def test_nothing_is_started_by_a_runtime_that_fails_its_self_test(rig: NodeRig) -> None:
+async def test_runtime_with_failed_self_test_starts_nothing(rig: NodeRig) -> None:
     await rig.create()
     rig.is_able = False
     await rig.restart()

@@ -1,4 +1,4 @@
-"""Nodes that are killed: their pods run on, and whoever comes next tells the truth about them."""
+"""Agents that are killed: pods keep running, and the next agent reports them correctly."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Machine:
         return sorted(text for text in found if text.startswith("sleep"))
 
     async def reboot(self) -> None:
-        """What the power going leaves: files on disk, and nothing of processes, cgroups, mounts and networks."""
+        """Simulate a power failure: files stay; processes, cgroups, mounts and networks are gone."""
         await self.node.kill()
         await asyncio.to_thread(_end_everything, f"sandpool{self.place.instance}", Path(self.place.directory, "node"))
 
@@ -134,7 +134,7 @@ def _end_everything(cgroup: str, directory: Path) -> None:
 
 
 def _end_all(group: Path) -> None:
-    """Kill whatever is in a cgroup, and return when it is gone."""
+    """Kill all processes of a cgroup and return when they are gone."""
     members = [int(text) for file in group.rglob("cgroup.procs") for text in file.read_text().split()]
     for member in members:
         with suppress(ProcessLookupError):
@@ -208,7 +208,7 @@ async def test_pods_outlive_a_node_that_is_killed(tmp_path: Path, serve: bool) -
         await here.gone("stays", "ends", "later")
 
 
-async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path: Path) -> None:
+async def test_programs_stay_for_running_pods_after_an_upgrade(tmp_path: Path) -> None:
     async with machine(tmp_path, serve=False) as here:
         await here.create("stays", "sleep", "5004")
         uid = (await here.ready("stays"))["stays"]["metadata"]["uid"]
@@ -228,7 +228,7 @@ async def test_after_an_upgrade_programs_stay_for_those_who_run_on_them(tmp_path
         await here.gone("stays", "later")
 
 
-async def test_after_a_reboot_what_should_run_runs_again_with_its_data(tmp_path: Path) -> None:
+async def test_pods_restart_with_their_data_after_a_reboot(tmp_path: Path) -> None:
     script = "for d in /claim /disk /plain; do echo run >> $d/runs; done; exec sleep 500$(cat /*/runs | wc -l)"
     mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("claim", "disk", "plain")]
     volumes = [
@@ -263,7 +263,7 @@ async def test_after_a_reboot_what_should_run_runs_again_with_its_data(tmp_path:
         await here.gone("stays", "once")
 
 
-async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) -> None:
+async def test_orphans_are_removed_after_a_crash(tmp_path: Path) -> None:
     async with machine(tmp_path, serve=False) as here:
         await here.create("forgotten", "sleep", "5001")
         await here.ready("forgotten")
@@ -283,7 +283,7 @@ async def test_what_is_left_of_pods_that_are_gone_is_swept_away(tmp_path: Path) 
 @pytest.mark.long
 @pytest.mark.parametrize("serve", [False, True], ids=["the agent alone", "everything"])
 async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: bool) -> None:
-    """Pods come and go all the time. After a kill every pod that should run does, once, and no other process."""
+    """Pods are created and deleted throughout. After each kill every pod runs exactly once, and no other process."""
     random = Random(4711)
     wanted: set[str] = set()
     async with machine(tmp_path, serve=serve) as here:
@@ -294,10 +294,10 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
         for round in range(KILLS):
             for number in range(2):
                 name = f"pod-{round}-{number}"
-                await _insist(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
+                await _send_until_answered(here.create(name, "sleep", f"{6000 + round * 2 + number}"))
                 wanted.add(name)
             for name in random.sample(sorted(wanted), max(len(wanted) - 6, 0)):
-                await _insist(here.delete(name))
+                await _send_until_answered(here.delete(name))
                 wanted.discard(name)
             await asyncio.sleep(random.uniform(0.0, 0.6))
             await here.node.kill()
@@ -310,7 +310,7 @@ async def test_killed_a_hundred_times_at_random_moments(tmp_path: Path, serve: b
         await here.gone(*wanted)
 
 
-async def _insist(request: object) -> None:
-    """A request whose answer may be lost is as good as one that was answered, or must have had no effect."""
+async def _send_until_answered(request: object) -> None:
+    """A request with a lost response either took effect or did not; both are accepted."""
     with suppress(NotFound, ApiError):
         await request  # type: ignore[misc]

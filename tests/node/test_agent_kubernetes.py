@@ -1,4 +1,4 @@
-"""The agent as the node of a real Kubernetes, with containers that run nothing: the API takes what it says."""
+"""The agent as a node of a real Kubernetes, with containers that run nothing."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Cluster:
         self.agent = agent
 
     async def create(self, name: str, **spec: object) -> None:
-        # The token volume that Kubernetes adds is nothing a fake volume needs.
+        # Fake volumes ignore the token volume that Kubernetes adds.
         body = {"automountServiceAccountToken": False, "tolerations": [OURS | {"operator": "Equal"}], **spec}
         await self.client.create(POD, pod(name, spec=body), self.namespace)
 
@@ -87,8 +87,8 @@ async def cluster(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     agent = NodeAgent(own, clock, Random(), AgentOptions(tmp_path, RegistrationOptions(name)), parts)
     scheduler = Scheduler(own, clock, Random())
     await agent.start()
-    # Kubernetes marks every new node so; a controller that does not run here takes the mark away when it is ready.
-    # Another mark keeps the pods of other tests away.
+    # Kubernetes taints every new node; the controller that removes the taint does not run here.
+    # Another taint keeps the pods of other tests away.
     await client.patch(NODE, name, MergePatch({"spec": {"taints": [OURS]}}))
     await scheduler.start()
     yield Cluster(client, namespace, runtime, network, agent)
@@ -108,7 +108,7 @@ async def test_a_node_and_its_lease(cluster: Cluster) -> None:
     assert lease["spec"]["holderIdentity"] == name
 
 
-async def test_a_pod_is_bound_runs_and_goes(cluster: Cluster) -> None:
+async def test_pod_is_bound_runs_and_is_removed(cluster: Cluster) -> None:
     await cluster.create("one")
     found = await cluster.ready("one")
     assert found["spec"]["nodeName"] == cluster.agent.name
@@ -127,7 +127,7 @@ async def test_a_pod_is_bound_runs_and_goes(cluster: Cluster) -> None:
     assert not cluster.runtime.open
 
 
-async def test_an_end_and_a_restart(cluster: Cluster) -> None:
+async def test_container_ends_and_restarts(cluster: Cluster) -> None:
     await cluster.create("one", restartPolicy="OnFailure")
     await cluster.ready("one")
     cluster.runtime.container("main").end(1)
@@ -142,7 +142,7 @@ async def test_an_end_and_a_restart(cluster: Cluster) -> None:
     assert found["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_a_pod_that_fits_nowhere(cluster: Cluster) -> None:
+async def test_unschedulable_pod(cluster: Cluster) -> None:
     container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "10k"}}}
     await cluster.create("large", containers=[container])
 
@@ -156,7 +156,7 @@ async def test_a_pod_that_fits_nowhere(cluster: Cluster) -> None:
     await cluster.client.delete(POD, "large", cluster.namespace)
 
 
-async def test_a_refused_pod(cluster: Cluster) -> None:
+async def test_rejected_pod(cluster: Cluster) -> None:
     await cluster.create("refused", hostNetwork=True)
     found = await cluster.phase("refused", "Failed")
     assert "spec.hostNetwork" in found["status"]["message"]

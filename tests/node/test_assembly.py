@@ -1,4 +1,4 @@
-"""A node that could not start has left nothing behind, and what an earlier one runs as it was."""
+"""A failed start leaves nothing behind, and pods of an earlier node keep running."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.isolation
 
 
 class Refusing:
-    """Refuses the requests to a path."""
+    """Rejects requests to a path."""
 
     def __init__(self, transport: Transport, path: str) -> None:
         self.transport = transport
@@ -41,7 +41,7 @@ class Refusing:
 
 
 def traces(rig: RealNode) -> dict[str, object]:
-    """What a node makes on a machine, for itself and not for pods."""
+    """What a node makes on the machine for itself, not for pods."""
     settings = rig.node.settings
     return {
         "descriptors": len(os.listdir("/proc/self/fd")),
@@ -57,7 +57,7 @@ def traces(rig: RealNode) -> dict[str, object]:
 
 
 def another(rig: RealNode, refused: str = "nothing") -> Node:
-    """On the machine of a node that has stopped."""
+    """A second node on the machine of a stopped one."""
     client = Client(Refusing(rig.server.client(name="node").transport, refused))
     return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
 
@@ -72,7 +72,7 @@ async def test_a_start_that_fails_undoes_itself(tmp_path: Path, refused: str) ->
         assert traces(rig) == before
 
 
-async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_network_start_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with real_node(tmp_path) as rig:
         await rig.node.stop()
         before = traces(rig)
@@ -86,7 +86,7 @@ async def test_a_network_that_cannot_be_started_is_undone(tmp_path: Path, monkey
         assert traces(rig) == before
 
 
-async def test_a_node_that_stopped_leaves_nothing_mounted_and_goes_on_with_what_is_on_disk(tmp_path: Path) -> None:
+async def test_stopped_node_unmounts_volumes_and_continues_with_their_data(tmp_path: Path) -> None:
     volumes = [
         {"name": "disk", "emptyDir": {"sizeLimit": "8Mi"}},
         {"name": "memory", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
@@ -128,5 +128,5 @@ async def test_a_start_that_fails_leaves_running_pods_to_the_next(tmp_path: Path
 
 
 def _mounted(rig: RealNode) -> int:
-    """How many volumes of pods are mounted."""
+    """Number of mounts of pods."""
     return Path("/proc/self/mountinfo").read_text().count(str(rig.node.settings.directory / "pods"))

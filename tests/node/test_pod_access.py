@@ -1,4 +1,4 @@
-"""kubectl and a real sandbox: commands, terminals, files, logs and ports, as a person uses them."""
+"""kubectl with a real sandbox: exec, attach, cp, logs and port-forward."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Rig:
         return await asyncio.to_thread(self.kubectl.fails, *arguments)
 
     async def typed(self, *arguments: str, keys: str) -> str:
-        """With a terminal: what a person would see who types this."""
+        """Run kubectl on a terminal, type this and return the screen output."""
         command = " ".join(["stty cols 123 rows 45;", *self.kubectl.command(*arguments)])
         process = await asyncio.create_subprocess_exec(
             "script", "-qec", command, "/dev/null", stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
@@ -69,14 +69,14 @@ async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
     host, _ = NetworkNamespace.make(directory / "host", lambda: None)
     daemon = Daemon(ServerOptions(directory / "api", port=0))
     await daemon.start()
-    offer = NodeOptions(
+    options = NodeOptions(
         directory / "node",
         RegistrationOptions("real"),
         instance=f"-{os.getpid()}",
         first_host_user=4_000_000 + os.getpid() % 1000 * 1000,
         host=host.path,
     )
-    node = Node(daemon.server.client(name="node"), SystemClock(), Random(), offer)
+    node = Node(daemon.server.client(name="node"), SystemClock(), Random(), options)
     await node.start()
     daemon.server.door = NodePodAccess(node.agent, node.logs)
     kubectl = Kubectl(list(KUBECTLS.values())[-1], daemon.kubeconfig, directory / "cache")
@@ -107,7 +107,7 @@ class TestDoor:
         assert await rig.run("exec", "box", "--", "sh", "-c", "hostname; id -u; echo $$") != ""
         assert (await rig.run("exec", "box", "--", "hostname")) == "box\n"
 
-    async def test_a_simulated_container_says_that_it_is_one(self, rig: Rig) -> None:
+    async def test_exec_in_a_simulated_container_is_an_error(self, rig: Rig) -> None:
         assert "nothing runs in a simulated container" in await rig.fails("exec", "hollow", "--", "hostname")
         assert "nothing runs in a simulated container" in await rig.typed("exec", "-it", "hollow", "--", "sh", keys="")
         assert await rig.run("logs", "hollow") == ""
@@ -118,16 +118,16 @@ class TestDoor:
         assert "exit code 126" in await rig.fails("exec", "box", "--", "/etc/passwd")
         assert "exit code 137" in await rig.fails("exec", "box", "--", "sh", "-c", "kill -9 $$")
 
-    async def test_what_is_typed_and_what_comes_back(self, rig: Rig) -> None:
+    async def test_exec_stdin_and_stdout(self, rig: Rig) -> None:
         text = "0123456789\n" * 50_000
         assert await rig.run("exec", "-i", "box", "--", "cat", stdin=text) == text
         assert await rig.run("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
 
-    async def test_errors_go_their_own_way(self, rig: Rig) -> None:
+    async def test_stderr_is_separate(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
 
-    async def test_a_terminal(self, rig: Rig) -> None:
-        # kubectl says how large it is while it sends what was typed; either may come first.
+    async def test_exec_with_a_terminal(self, rig: Rig) -> None:
+        # kubectl sends input and terminal size concurrently: either may arrive first.
         sized = "until [ \"$(stty size)\" = '45 123' ]; do sleep 0.1; done"
         seen = await rig.typed(
             "exec", "-it", "box", "--", "sh", keys=f"{sized}; test -t 0 && echo a' terminal'; exit 7\n"
@@ -139,11 +139,11 @@ class TestDoor:
         assert "xterm\r\n" in await rig.typed("exec", "-it", "box", "--", "sh", keys="echo $TERM; exit\n")
         assert await rig.run("exec", "box", "--", "sh", "-c", "echo $TERM") == "\n"
 
-    async def test_there_is_a_home_to_write_to(self, rig: Rig) -> None:
+    async def test_home_is_writable(self, rig: Rig) -> None:
         script = "cd && pwd && touch file && echo written"
         assert await rig.run("exec", "box", "--", "sh", "-c", script) == "/home/sandbox\nwritten\n"
 
-    async def test_a_terminal_that_changes_its_size(self, rig: Rig) -> None:
+    async def test_terminal_resize(self, rig: Rig) -> None:
         script = "echo ready; while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; stty size"
         master, slave = os.openpty()
         fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 10, 20, 0, 0))
@@ -166,14 +166,14 @@ class TestDoor:
                 process.kill()
             os.close(master)
 
-    async def test_files_both_ways(self, rig: Rig) -> None:
+    async def test_cp_both_ways(self, rig: Rig) -> None:
         content = os.urandom(300_000)
         (rig.directory / "there").write_bytes(content)
         await rig.run("cp", str(rig.directory / "there"), "box:/tmp/here")
         await rig.run("cp", "box:/tmp/here", str(rig.directory / "back"))
         assert (rig.directory / "back").read_bytes() == content
 
-    async def test_directories_with_odd_names_both_ways(self, rig: Rig) -> None:
+    async def test_cp_of_directories_with_odd_names(self, rig: Rig) -> None:
         tree = rig.directory / "tree"
         (tree / "a b/größe/日本").mkdir(parents=True)
         (tree / "empty").mkdir()
@@ -187,7 +187,7 @@ class TestDoor:
         assert (back / "empty").is_dir()
         assert len(list(back.rglob("*"))) == len(list(tree.rglob("*")))
 
-    async def test_when_the_client_goes_so_does_the_command(self, rig: Rig) -> None:
+    async def test_command_ends_with_its_client(self, rig: Rig) -> None:
         process = rig.kubectl.start("exec", "box", "--", "sh", "-c", "echo begun; exec sleep 4711")
         assert process.stdout is not None
         assert await asyncio.to_thread(process.stdout.readline) == "begun\n"
@@ -200,7 +200,7 @@ class TestDoor:
 
         await until(gone)
 
-    async def test_at_whatever_moment_a_client_goes_its_command_goes(self, rig: Rig) -> None:
+    async def test_command_ends_whenever_its_client_disconnects(self, rig: Rig) -> None:
         path = exec_path("box", "sleep", "4712")
         for turns in range(100):
             await abandoned(rig.daemon.kubeconfig, path, turns)
@@ -211,8 +211,8 @@ class TestDoor:
 
         await until(gone)
 
-    async def test_nothing_is_executed_where_nothing_runs(self, rig: Rig) -> None:
-        """In a pod of which one container has ended and the other has not."""
+    async def test_exec_in_an_ended_container_is_an_error(self, rig: Rig) -> None:
+        """In a pod with one ended and one running container."""
         main = {"image": "sandpool.local/python"}
         ended = {**main, "name": "ended", "command": ["true"]}
         lasting = {**main, "name": "lasting", "command": ["sleep", "1000"]}
@@ -230,7 +230,7 @@ class TestDoor:
         assert why in await rig.fails("attach", "half", "-c", "ended")
         assert await rig.run("exec", "half", "-c", "lasting", "--", "echo", "here") == "here\n"
 
-    async def test_what_is_left_in_the_background_is_not_waited_for(self, rig: Rig) -> None:
+    async def test_background_children_do_not_delay_the_end(self, rig: Rig) -> None:
         assert await rig.run("exec", "box", "--", "sh", "-c", "sleep 1000 & echo done") == "done\n"
 
     async def test_logs(self, rig: Rig) -> None:
@@ -244,7 +244,7 @@ class TestDoor:
         later = (datetime.now(UTC) + timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
         assert await rig.run("logs", "box", f"--since-time={later}") == ""
 
-    async def test_logs_of_the_run_before(self, rig: Rig) -> None:
+    async def test_logs_of_the_previous_run(self, rig: Rig) -> None:
         script = "if [ -e /data/x ]; then echo second; exec sleep 1000; else touch /data/x; echo first; exit 3; fi"
         main = {
             "name": "main",
@@ -263,7 +263,7 @@ class TestDoor:
         assert await rig.run("logs", "again", "--previous") == "first\n"
         assert await rig.run("logs", "again") == "second\n"
 
-    async def test_logs_as_they_are_written(self, rig: Rig) -> None:
+    async def test_logs_follow(self, rig: Rig) -> None:
         script = "n=0; while true; do n=$((n+1)); echo tick $n; sleep 0.1; done"
         main = {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", script]}
         spec = {"containers": [main], "terminationGracePeriodSeconds": 0}
@@ -301,10 +301,10 @@ class TestDoor:
             process.kill()
             await process.communicate()
 
-    async def test_who_is_attached_and_does_not_read_is_given_up(
+    async def test_attached_client_that_does_not_read_is_disconnected(
         self, rig: Rig, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sandpool.node.attached.MOST_BEHIND", 1 << 20)
+        monkeypatch.setattr("sandpool.node.pod_access.MOST_BEHIND", 1 << 20)
         main = {"name": "main", "image": "sandpool.local/python", "stdin": True}
         script = "read line; echo begun; sleep 1; exec yes 0123456789012345678901234567890123456789"
         spec = {"containers": [{**main, "command": ["sh", "-c", script]}], "terminationGracePeriodSeconds": 0}
@@ -326,19 +326,19 @@ class TestDoor:
                 await asyncio.sleep(5)  # it may write 8 MiB at once, and buffers hold some of it
                 process.send_signal(signal.SIGCONT)
                 _, said = await process.communicate()
-            assert b"is not read in time" in said
+            assert b"reads too slowly" in said
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.communicate()
             await rig.daemon.server.client().delete(POD, "loud", "default", grace_period_seconds=0)
 
-    async def test_input_that_is_piped_to_a_pod_of_its_own_ends(self, rig: Rig) -> None:
+    async def test_kubectl_run_with_piped_stdin_ends(self, rig: Rig) -> None:
         run = ("run", "piped", "-i", "--rm", "--image=sandpool.local/python", "--restart=Never", "--quiet")
         said = await rig.run(*run, "--", "sh", "-c", "wc -c; echo done", stdin="0123456789\n" * 50_000)
         assert said.split() == ["550000", "done"]
 
-    async def test_input_ends_with_the_first_who_attaches(self, rig: Rig) -> None:
+    async def test_stdin_once_ends_with_the_first_client(self, rig: Rig) -> None:
         script = "cat; echo at its end; exec sleep 1000"
         main = {"name": "main", "image": "sandpool.local/python", "command": ["sh", "-c", script]}
         spec = {"terminationGracePeriodSeconds": 1, "containers": [{**main, "stdin": True, "stdinOnce": True}]}
@@ -407,8 +407,8 @@ class TestDoor:
                 each.kill()
                 await asyncio.to_thread(each.communicate)
 
-    async def test_when_a_pod_goes_whoever_is_connected_hears_of_it(self, rig: Rig) -> None:
-        """And whoever comes later is told that it is not there, instead of being kept waiting."""
+    async def test_port_forward_ends_with_its_pod(self, rig: Rig) -> None:
+        """Later connections fail at once instead of waiting."""
         client = rig.daemon.server.client()
         container = {"name": "main", "image": "sandpool.local/python"}
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container]}
@@ -453,7 +453,7 @@ class TestDoor:
                 assert each.stdout is not None
                 each.stdout.close()
 
-    async def test_a_port_that_listens_on_loopback_only(self, rig: Rig) -> None:
+    async def test_port_forward_to_a_loopback_port(self, rig: Rig) -> None:
         process = rig.kubectl.start("port-forward", "pod/box", ":8080")
         try:
             assert process.stdout is not None
@@ -475,7 +475,7 @@ class TestDoor:
 
 
 async def _shown(terminal: int, text: str) -> str:
-    """What appears on a terminal, up to this."""
+    """Read terminal output up to this text."""
     seen = ""
     async with asyncio.timeout(60):
         while text not in seen:

@@ -1,4 +1,4 @@
-"""The Node object: what a machine offers and how it is."""
+"""The Node object: capacity, labels and conditions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def statuses(ability: NodeCapabilities = ABILITY, remaining: Remaining = PLENTY)
     return {each["type"]: each["status"] for each in conditions(MACHINE, ability, remaining)}
 
 
-def test_amounts() -> None:
+def test_capacity_and_allocatable() -> None:
     assert capacity(MACHINE, OFFER) == {"cpu": "4", "memory": "8Gi", "ephemeral-storage": "100Gi", "pods": "50"}
     left = {"cpu": "3500m", "memory": "7Gi", "ephemeral-storage": "90Gi", "pods": "50"}
     assert allocatable(MACHINE, OFFER) == left
@@ -54,7 +54,7 @@ def test_labels() -> None:
     }
 
 
-def test_what_a_node_has_lost_is_no_longer_in_its_labels() -> None:
+def test_lost_runtimes_are_removed_from_labels() -> None:
     ability = replace(ABILITY, unavailable={"crun": "it is too old"})
     new = new_node(MACHINE, OFFER, ability)["metadata"]
     assert "runtime.sandpool.dev/crun" not in new["labels"]
@@ -66,7 +66,7 @@ def test_what_a_node_has_lost_is_no_longer_in_its_labels() -> None:
     }
 
 
-def test_a_node_that_is_well() -> None:
+def test_conditions_of_a_healthy_node() -> None:
     assert statuses() == {"MemoryPressure": "False", "DiskPressure": "False", "PIDPressure": "False", "Ready": "True"}
 
 
@@ -78,11 +78,11 @@ def test_a_node_that_is_well() -> None:
         (replace(PLENTY, pids=500), "PIDPressure"),
     ],
 )
-def test_pressure(remaining: Remaining, type: str) -> None:
+def test_pressure_conditions(remaining: Remaining, type: str) -> None:
     assert [name for name, status in statuses(remaining=remaining).items() if status == "True"] == [type, "Ready"]
 
 
-def test_what_is_weaker_is_named() -> None:
+def test_weaknesses_are_conditions() -> None:
     ability = replace(ABILITY, unavailable={"gvisor": "not installed"}, weaknesses={"NoNetwork": "not root"})
     found = {each["type"]: each for each in conditions(MACHINE, ability, PLENTY)}
     assert (found["NoNetwork"]["status"], found["NoNetwork"]["message"]) == ("True", "not root")
@@ -90,7 +90,7 @@ def test_what_is_weaker_is_named() -> None:
     assert found["Ready"]["status"] == "True"
 
 
-def test_runtimes_that_this_node_would_never_have_are_no_condition() -> None:
+def test_unsupported_runtimes_are_no_condition() -> None:
     unavailable = with_unsupported({"bwrap": object()}, {})
     assert "RuntimesUnavailable" not in statuses(replace(ABILITY, unavailable=unavailable))
     unavailable = with_unsupported({"bwrap": object()}, {"gvisor": "not installed", "process": "it failed"})
@@ -99,7 +99,7 @@ def test_runtimes_that_this_node_would_never_have_are_no_condition() -> None:
     assert unavailable["runsc"] == "not installed"
 
 
-def test_what_is_no_longer_missing_is_no_longer_said() -> None:
+def test_outdated_conditions_are_withdrawn() -> None:
     weak = replace(ABILITY, unavailable={"gvisor": "not installed"}, weaknesses={"NoNetwork": "not root"})
     before = node_status(MACHINE, OFFER, weak, PLENTY, [], NOW)["conditions"]
     others = {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}
@@ -110,14 +110,14 @@ def test_what_is_no_longer_missing_is_no_longer_said() -> None:
     ]
 
 
-def test_without_any_runtime_it_is_not_ready() -> None:
+def test_without_a_runtime_the_node_is_not_ready() -> None:
     ability = replace(ABILITY, handlers=(), unavailable={"bwrap": "not root"})
     ready = find_condition(conditions(MACHINE, ability, PLENTY), "Ready")
     assert ready is not None
     assert (ready["status"], ready["reason"], ready["message"]) == ("False", "NoRuntime", "bwrap: not root")
 
 
-def test_a_condition_keeps_its_time_as_long_as_it_holds() -> None:
+def test_unchanged_condition_keeps_its_transition_time() -> None:
     known: list[Object] = [
         {"type": "Ready", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"},
         {"type": "DiskPressure", "status": "True", "lastTransitionTime": "2025-01-01T00:00:00Z"},
@@ -141,7 +141,7 @@ def test_addresses_and_runtimes() -> None:
     assert status["nodeInfo"]["kernelVersion"] == "6.1"
 
 
-def test_where_the_api_server_finds_it() -> None:
+def test_kubelet_endpoint() -> None:
     ability = replace(ABILITY, endpoint=KubeletEndpoint("192.0.2.7", 10250, "12ab"))
     status = node_status(MACHINE, OFFER, ability, PLENTY, [], NOW)
     assert status["daemonEndpoints"] == {"kubeletEndpoint": {"Port": 10250}}
@@ -150,7 +150,7 @@ def test_where_the_api_server_finds_it() -> None:
     assert new_node(MACHINE, OFFER, ability)["metadata"]["annotations"][KUBELET_CERTIFICATE] == "12ab"
 
 
-def test_this_machine(tmp_path: Path) -> None:
+def test_read_machine(tmp_path: Path) -> None:
     machine, remaining = read_machine(tmp_path), read_remaining(tmp_path)
     assert machine.cpus >= 1
     assert 0 < remaining.memory <= machine.memory
@@ -158,7 +158,7 @@ def test_this_machine(tmp_path: Path) -> None:
     assert remaining.pids > 0
 
 
-def test_a_machine_that_tells_little(tmp_path: Path) -> None:
+def test_read_machine_without_optional_files(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     (tmp_path / "proc/meminfo").write_text("MemTotal:       1024 kB\nHugePages_Total:       3\n")
     machine = read_machine(tmp_path, root=tmp_path)

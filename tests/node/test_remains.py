@@ -21,10 +21,10 @@ AT_ONCE = 10
 
 
 def count(rig: RealNode, directory: Path) -> Counter[str]:
-    """What there is on the machine of this node and its pods."""
+    """Everything on the machine that belongs to this node and its pods."""
     settings = rig.node.settings
     users = range(settings.first_host_user, settings.first_host_user + 1_000)
-    yard = NetworkNamespace(settings.directory / "network" / "router")
+    router = NetworkNamespace(settings.directory / "network" / "router")
     return Counter(
         {
             "processes": sum(1 for status in Path("/proc").glob("[0-9]*/status") if _user(status) in users),
@@ -32,8 +32,8 @@ def count(rig: RealNode, directory: Path) -> Counter[str]:
             "descriptors of the launcher": len(os.listdir(f"/proc/{rig.node.launcher.pid}/fd")),
             "mounts": Path("/proc/self/mountinfo").read_text().count(str(directory)),
             "cgroups": len(rig.pod_cgroups()),
-            "interfaces": len(yard.call(socket.if_nameindex)),
-            "rules": len(yard.call(_ruleset).split()),
+            "interfaces": len(router.call(socket.if_nameindex)),
+            "rules": len(router.call(_ruleset).split()),
             "files": sum(1 for _ in settings.directory.rglob("*")),
         }
     )
@@ -59,7 +59,7 @@ def _user(status: Path) -> int:
 
 
 async def cycle(rig: RealNode, directory: Path) -> Counter[str]:
-    """Pods with a volume that say something, run a command and go; what there was while they ran."""
+    """Run and delete pods with a volume, output and an exec; return what existed meanwhile."""
     spec = {"volumes": [{"name": "data", "emptyDir": {}}], "terminationGracePeriodSeconds": 5}
     container = {
         "volumeMounts": [{"name": "data", "mountPath": "/data"}],
@@ -80,7 +80,7 @@ async def cycle(rig: RealNode, directory: Path) -> Counter[str]:
     return during
 
 
-async def test_cycles_of_pods_leave_nothing(tmp_path: Path) -> None:
+async def test_pod_cycles_leave_nothing_behind(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         during = await cycle(rig, tmp_path)  # what is made once and kept is there from now on
         before = count(rig, tmp_path)

@@ -1,4 +1,4 @@
-"""A node that falls silent while its pods run on, and comes back."""
+"""A node that stops reporting while its pods run, and comes back."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OPTIONS = ("--no-node", "--metrics-bind-address", "0", "--router-bind-address", 
 CONTAINER = {"name": "main", "image": "sandpool.local/python", "command": ["sleep", "infinity"]}
 
 
-def test_neither_it_nor_its_pods_are_ready_until_it_is_back(
+def test_silent_node_and_its_pods_are_not_ready_until_it_is_back(
     tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     own = tmp_path_factory.mktemp("node")

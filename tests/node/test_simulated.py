@@ -1,4 +1,4 @@
-"""The simulated node: what it says about pods, in which order and when."""
+"""The simulated node: its reports, their order and their times."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sandpool.testing.settling import pass_time, settle
 
 
 class Rig:
-    """A node at work on a server of its own, in time that the test lets pass."""
+    """A simulated node on an API server of its own, with a manual clock."""
 
     running: asyncio.Task[None]
 
@@ -71,7 +71,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     await server.stop()
 
 
-async def test_what_it_hears_when_it_is_being_stopped_is_for_the_next_one(rig: Rig) -> None:
+async def test_pod_seen_while_stopping_is_left_to_the_next_node(rig: Rig) -> None:
     await rig.stop()
     rig.node.pods.record_write(await rig.client.create(POD, pod("late"), "default"))
     assert "nodeName" not in (await rig.get("late"))["spec"]
@@ -92,7 +92,7 @@ async def test_a_pod_becomes_ready(rig: Rig) -> None:
     }
 
 
-async def test_every_stage_takes_its_time(rig: Rig) -> None:
+async def test_stages_are_delayed(rig: Rig) -> None:
     rig.node.delays = dict.fromkeys(Stage, 1.0)
     await rig.create()
 
@@ -138,7 +138,7 @@ async def test_a_pod_may_end(rig: Rig, fate: Fate, phase: str) -> None:
     assert (await rig.conditions())["Ready"] == "False"
 
 
-async def test_a_pod_may_find_no_node_and_find_one_after_all(rig: Rig) -> None:
+async def test_unschedulable_pod_is_scheduled_later(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.UNSCHEDULABLE
     await rig.create()
     found = await rig.get()
@@ -153,7 +153,7 @@ async def test_a_pod_may_find_no_node_and_find_one_after_all(rig: Rig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_a_running_pod_ends_when_told_to(rig: Rig) -> None:
+async def test_end_ends_a_running_pod(rig: Rig) -> None:
     await rig.create()
     await rig.node.end("default", "pod", SUCCEEDED)
     found = await rig.get()
@@ -163,7 +163,7 @@ async def test_a_running_pod_ends_when_told_to(rig: Rig) -> None:
         await rig.node.end("default", "other")
 
 
-async def test_a_deleted_pod_goes_after_its_time(rig: Rig) -> None:
+async def test_deleted_pod_is_removed_after_its_termination_time(rig: Rig) -> None:
     rig.node.termination = 5
     await rig.create()
     await rig.client.delete(POD, "pod", "default")
@@ -175,7 +175,7 @@ async def test_a_deleted_pod_goes_after_its_time(rig: Rig) -> None:
     assert Key("default", "pod") not in rig.node.pods
 
 
-async def test_a_pod_that_is_deleted_on_its_way_is_not_reported_on(rig: Rig) -> None:
+async def test_pod_deleted_while_starting_is_not_reported(rig: Rig) -> None:
     rig.node.delays = {Stage.READY: 10}
     rig.node.termination = 60
     await rig.create()
@@ -184,7 +184,7 @@ async def test_a_pod_that_is_deleted_on_its_way_is_not_reported_on(rig: Rig) -> 
     assert (await rig.conditions())["Ready"] == "False"
 
 
-async def test_a_report_that_fails_is_made_later(rig: Rig) -> None:
+async def test_failed_report_is_retried(rig: Rig) -> None:
     failures = iter([ServiceUnavailable("not now"), ConnectionError("cut")])
 
     def fault(request: Request) -> Exception | None:
@@ -198,7 +198,7 @@ async def test_a_report_that_fails_is_made_later(rig: Rig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_a_binding_whose_answer_is_lost_is_one(rig: Rig) -> None:
+async def test_binding_with_a_lost_response_counts(rig: Rig) -> None:
     lost: list[Request] = []
 
     def lose_the_first(request: Request) -> Fault | None:
@@ -214,7 +214,7 @@ async def test_a_binding_whose_answer_is_lost_is_one(rig: Rig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_of_two_nodes_one_has_the_pod(rig: Rig) -> None:
+async def test_only_one_of_two_nodes_binds_a_pod(rig: Rig) -> None:
     other = SimulatedNode(rig.client, rig.clock, name="node-2")
     task = asyncio.create_task(other.run())
     await other.synced()
@@ -231,7 +231,7 @@ async def test_of_two_nodes_one_has_the_pod(rig: Rig) -> None:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_node_that_comes_back_goes_on(rig: Rig) -> None:
+async def test_restarted_node_continues(rig: Rig) -> None:
     rig.node.fate = lambda pod: Fate.HANGING
     await rig.create()
     again = SimulatedNode(Client(rig.wire), rig.clock, name="node-1")
@@ -249,9 +249,7 @@ async def test_a_node_that_comes_back_goes_on(rig: Rig) -> None:
     ("fate", "phase", "ready"),
     [(Fate.READY, "Running", "True"), (Fate.HANGING, "Running", "False"), (Fate.FAILED, "Failed", "False")],
 )
-async def test_a_brief_node_reports_where_a_pod_has_got_to_in_two_writes(
-    rig: Rig, fate: Fate, phase: str, ready: str
-) -> None:
+async def test_brief_node_needs_two_writes(rig: Rig, fate: Fate, phase: str, ready: str) -> None:
     rig.node.brief = True
     rig.node.fate = lambda pod: fate
     await rig.create()

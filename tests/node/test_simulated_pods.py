@@ -1,4 +1,4 @@
-"""Pods that ask for the runtime ``simulated``, on a real node: everything about them is real but what they run."""
+"""Pods of the runtime ``simulated`` on a real node: everything is real except the processes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SIMULATED = {"runtimeClassName": "simulated"}
 
 
 def another(rig: RealNode, refused: str = "nothing") -> Node:
-    """On the machine of a node that has stopped."""
+    """A second node on the machine of a stopped one."""
     client = Client(Refusing(rig.server.client(name="node").transport, refused))
     return Node(client, SystemClock(), Random(), rig.node.settings, logs=rig.logs)
 
@@ -35,7 +35,7 @@ async def events(rig: RealNode, name: str) -> dict[str, str]:
     return {each["reason"]: each["note"] for each in found if each["regarding"]["name"] == name}
 
 
-async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
+async def test_simulated_pod_has_the_usual_lifecycle(tmp_path: Path) -> None:
     volumes = [{"name": "disk", "emptyDir": {}}]
     mounts = [{"name": "disk", "mountPath": "/disk"}]
     async with real_node(tmp_path) as rig:
@@ -53,8 +53,8 @@ async def test_it_lives_and_goes_as_any_other_pod(tmp_path: Path) -> None:
         assert uid not in await rig.node.network.attached()
 
 
-async def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
-    """Long before its grace period is over; its last status is seen because somebody holds the pod."""
+async def test_simulated_pod_stops_on_deletion(tmp_path: Path) -> None:
+    """It stops long before its grace period ends. A finalizer keeps the pod, so its last status is visible."""
     async with real_node(tmp_path) as rig:
         spec = {**SIMULATED, "terminationGracePeriodSeconds": 3600}
         name = await rig.create(spec=spec, metadata={"finalizers": ["sandpool.dev/test"]})
@@ -66,7 +66,7 @@ async def test_it_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         await rig.gone(name)
 
 
-async def test_another_agent_adopts_it(tmp_path: Path) -> None:
+async def test_next_agent_adopts_a_simulated_pod(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         name = await rig.create(spec=SIMULATED)
         before = (await rig.ready(name))["status"]
@@ -87,7 +87,7 @@ async def test_another_agent_adopts_it(tmp_path: Path) -> None:
             await rig.node.stop()
 
 
-async def test_it_has_nothing_to_ask(tmp_path: Path) -> None:
+async def test_exec_in_a_simulated_pod_is_an_error(tmp_path: Path) -> None:
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1}
     async with real_node(tmp_path) as rig:
         name = await rig.create(container={"readinessProbe": probe}, spec=SIMULATED)
@@ -99,7 +99,7 @@ async def test_it_has_nothing_to_ask(tmp_path: Path) -> None:
         await rig.ready(name, "False")
 
 
-async def test_what_would_have_to_end_is_refused(tmp_path: Path) -> None:
+async def test_init_containers_are_rejected_in_simulated_pods(tmp_path: Path) -> None:
     init = {"name": "first", "image": "sandpool.local/python", "command": ["true"]}
     async with real_node(tmp_path) as rig:
         found = await rig.phase(await rig.create(spec={**SIMULATED, "initContainers": [init]}), "Failed")
@@ -110,7 +110,7 @@ async def test_what_would_have_to_end_is_refused(tmp_path: Path) -> None:
         )
 
 
-async def test_only_who_asks_for_it_gets_it_and_can_know_what_it_is(tmp_path: Path) -> None:
+async def test_simulated_runtime_must_be_requested(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         assert await rig.look("echo it runs") == "it runs\n"
         runtimes = rig.node.runtimes
@@ -122,8 +122,10 @@ async def test_only_who_asks_for_it_gets_it_and_can_know_what_it_is(tmp_path: Pa
         assert machine["metadata"]["labels"]["runtime.sandpool.dev/simulated"] == "true"
 
 
-async def test_a_node_with_nothing_else_does_not_have_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would be ready, and pods that want to run would come to it. What is there already stays known."""
+async def test_simulated_runtime_alone_does_not_make_a_node_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the node would be ready and receive real pods. Existing simulated pods stay known."""
 
     def none() -> None:
         raise NoCgroups("there are none")
@@ -138,7 +140,7 @@ async def test_a_node_with_nothing_else_does_not_have_it(tmp_path: Path, monkeyp
             await rig.node.start()
         try:
             assert dict(rig.node.runtimes.available) == {}
-            assert "beside a runtime that runs something" in rig.node.runtimes.unavailable["simulated"]
+            assert "beside a runtime that runs programs" in rig.node.runtimes.unavailable["simulated"]
             assert (await rig.get(name))["status"]["containerStatuses"] == before["containerStatuses"]
             await rig.delete(name)
             await rig.gone(name)

@@ -18,7 +18,7 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.dialer import connect
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.router import Router
+from sandpool.router.router import Router, RouterOptions
 from sandpool.router.targets import Target
 
 HOST = "10.231.0.9:8888"
@@ -107,7 +107,9 @@ class Stage:
 
         self.server = await loop.create_server(made, "127.0.0.1", 0)
         self.port = self.server.sockets[0].getsockname()[1]
-        self.router = Router(self, self.dial, SystemClock(), RouterMetrics(MetricsRegistry()), longest=20.0)
+        self.router = Router(
+            self, self.dial, SystemClock(), RouterMetrics(MetricsRegistry()), options=RouterOptions(max_timeout=20.0)
+        )
         await self.router.listen("127.0.0.1", 0)
 
     async def stop(self) -> None:
@@ -156,7 +158,7 @@ class Stage:
         return bool(waiting)
 
     async def is_alive(self) -> bool:
-        _, answer = await self.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        _, answer = await self.send(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return answer.endswith(b'{"status":"ok"}')
 
 
@@ -292,7 +294,7 @@ def test_a_body_arrives_as_it_was_sent(method: bytes, body: bytes, chunks: list[
             piece, rest = rest[:size], rest[size:]
             framed += b"%x\r\n%b\r\n" % (len(piece), piece)
         framed += b"0\r\n\r\n"
-    head = f"Host: x\r\nX-Sandbox-ID: box\r\nAuthorization: Bearer x\r\n{framing}\r\nConnection: close\r\n\r\n"
+    head = f"Host: localhost\r\nX-Sandbox-ID: box\r\nAuthorization: Bearer x\r\n{framing}\r\nConnection: close\r\n\r\n"
     heard, answer = _RUNNER[0].send(method + b" " + target + b" HTTP/1.1\r\n" + head.encode() + framed, whole=True)
     assert answer.endswith(b"\r\n\r\nok")
     assert len(heard) == 1
@@ -325,7 +327,7 @@ def test_any_bytes(data: bytes) -> None:
     ],
 )
 def test_the_contract_on_the_wire(headers: str, status: int, detail: str) -> None:
-    heard, answer = _RUNNER[0].send(f"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n".encode())
+    heard, answer = _RUNNER[0].send(f"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}\r\n".encode())
     assert answer.startswith(f"HTTP/1.1 {status} ".encode())
     assert answer.endswith(f'\r\n\r\n{{"detail":"{detail}"}}'.encode())
     assert heard == []

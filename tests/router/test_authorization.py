@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from sandpool.api.kinds import TOKEN_REVIEW
+from sandpool.api.kinds import SUBJECT_ACCESS_REVIEW, TOKEN_REVIEW
 from sandpool.api.resource import Object, ResourceType
 from sandpool.kube.client import Client
 from sandpool.kube.errors import ServiceUnavailable
-from sandpool.router.authorization import ScopedTokenAuthorizer, TokenReviewAuthorizer, TokenReviewOptions
+from sandpool.router.authorization import Authorizer, ScopedTokenAuthorizer, TokenReviewAuthorizer, TokenReviewOptions
 from sandpool.router.destination import Destination, RequestRejected
-from sandpool.router.router import Authorizer
 from sandpool.router.tokens import TokenScope, TokenSigner
 from sandpool.testing.clock import ManualClock
 
@@ -18,25 +17,33 @@ BOX = Destination("default", "box", 8888, 60.0)
 async def refused(guard: Authorizer, authorization: str, wanted: Destination = BOX) -> int:
     """The status of the refusal; 0 if it passes."""
     try:
-        await guard(authorization, wanted)
+        pending = guard(authorization, wanted)
+        if pending is not None:
+            await pending
     except RequestRejected as refusal:
         return refusal.status
     return 0
 
 
 class Reviewer(Client):
-    """An API server that knows the token ``good``."""
+    """An API server that knows the token ``good`` of a user with access to the sandbox ``box``."""
 
     def __init__(self) -> None:
-        self.asked: list[Object] = []
+        self.asked: list[Object] = []  # specs of TokenReviews
+        self.access: list[Object] = []  # specs of SubjectAccessReviews
         self.works = True
 
     async def create(self, type: ResourceType, object: Object, *args: object, **kwargs: object) -> Object:
-        assert type == TOKEN_REVIEW
-        self.asked.append(object["spec"])
+        spec = object["spec"]
         if not self.works:
             raise ServiceUnavailable("not now")
-        return {**object, "status": {"authenticated": object["spec"]["token"] == "good"}}
+        if type == SUBJECT_ACCESS_REVIEW:
+            self.access.append(spec)
+            return {**object, "status": {"allowed": spec["resourceAttributes"]["name"] == "box"}}
+        assert type == TOKEN_REVIEW
+        self.asked.append(spec)
+        user = {"username": "ann", "groups": ["team"], "uid": "7", "extra": {"scope": ["x"]}}
+        return {**object, "status": {"authenticated": spec["token"] == "good", "user": user}}
 
 
 class TestScopedTokens:
@@ -45,7 +52,7 @@ class TestScopedTokens:
         tokens = TokenSigner(b"x" * 32)
         guard = ScopedTokenAuthorizer(tokens, clock)
         until = int(clock.now().timestamp()) + 60
-        token = f"Bearer {tokens.make(TokenScope('default', 'box', until))}"
+        token = f"Bearer {tokens.make(TokenScope('default', ('box',), until))}"
         assert await refused(guard, token) == 0
         assert await refused(guard, token, Destination("default", "other", 8888, 60.0)) == 403
         assert await refused(guard, token, Destination("elsewhere", "box", 8888, 60.0)) == 403
@@ -55,13 +62,59 @@ class TestScopedTokens:
 
     async def test_the_address_that_clients_send_along_does_no_harm(self) -> None:
         tokens = TokenSigner(b"x" * 32)
-        token = tokens.make(TokenScope("default", "box", 1 << 40))
+        token = tokens.make(TokenScope("default", ("box",), 1 << 40))
         guard = ScopedTokenAuthorizer(tokens, ManualClock())
         assert await refused(guard, f"Bearer {token}", Destination("default", "box", 8888, 60.0, hint="10.1.1.1")) == 0
 
 
 class TestTokenReviews:
-    async def test_whom_the_api_server_knows(self) -> None:
+    async def test_user_needs_access_to_the_sandbox(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock())
+        other = Destination("default", "other", 8888, 60.0)
+        for _ in range(3):
+            assert await refused(guard, "Bearer good") == 0
+            assert await refused(guard, "Bearer good", other) == 403
+        assert len(reviewer.asked) == 1, "the user is cached"
+        assert [each["resourceAttributes"]["name"] for each in reviewer.access] == ["box", "other"], "so are decisions"
+        assert reviewer.access[0] == {
+            "user": "ann",
+            "groups": ["team"],
+            "uid": "7",
+            "extra": {"scope": ["x"]},
+            "resourceAttributes": {
+                "group": "agents.x-k8s.io",
+                "version": "v1beta1",
+                "resource": "sandboxes",
+                "subresource": "proxy",
+                "verb": "create",
+                "namespace": "default",
+                "name": "box",
+            },
+        }
+
+    async def test_cached_decision_needs_no_await(self) -> None:
+        guard = TokenReviewAuthorizer(Reviewer(), ManualClock())
+        assert await refused(guard, "Bearer good") == 0
+        assert guard("Bearer good", BOX) is None
+
+    async def test_access_decisions_expire_and_are_bounded(self) -> None:
+        clock, reviewer = ManualClock(), Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, clock, TokenReviewOptions(lifetime=30, max_entries=2))
+        for name in ("a", "b", "c", "a"):
+            await refused(guard, "Bearer good", Destination("default", name, 8888, 60.0))
+        assert len(reviewer.access) == 4
+        await clock.advance(30)
+        await refused(guard, "Bearer good", Destination("default", "a", 8888, 60.0))
+        assert len(reviewer.access) == 5
+
+    async def test_access_is_not_checked_if_switched_off(self) -> None:
+        reviewer = Reviewer()
+        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(check_access=False))
+        assert await refused(guard, "Bearer good", Destination("default", "other", 8888, 60.0)) == 0
+        assert not reviewer.access
+
+    async def test_token_must_be_known_to_the_api_server(self) -> None:
         guard = TokenReviewAuthorizer(Reviewer(), ManualClock())
         assert await refused(guard, "Bearer good") == 0
         assert await refused(guard, "Bearer bad") == 401
@@ -97,7 +150,7 @@ class TestTokenReviews:
 
     async def test_only_so_many_answers_are_kept(self) -> None:
         reviewer = Reviewer()
-        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(most=2))
+        guard = TokenReviewAuthorizer(reviewer, ManualClock(), TokenReviewOptions(max_entries=2))
         for token in ("1", "2", "3", "1"):
             await refused(guard, f"Bearer {token}")
         assert [each["token"] for each in reviewer.asked] == ["1", "2", "3", "1"]

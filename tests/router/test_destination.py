@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.router.destination import Destination, RequestRejected, destination
+from sandpool.router.destination import Destination, RequestRejected, parse_destination
 
 ID = {"x-sandbox-id": "box"}
 NO_LABELS = ("A", "a.b", "../x", "a" * 64)
@@ -32,7 +32,7 @@ HEADERS = ("x-sandbox-id", "x-sandbox-namespace", "x-sandbox-port", "x-sandbox-p
     ],
 )
 def test_where_a_request_goes(headers: dict[str, str], wanted: Destination) -> None:
-    assert destination(headers) == wanted
+    assert parse_destination(headers) == wanted
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_where_a_request_goes(headers: dict[str, str], wanted: Destination) -> N
 )
 def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
     with pytest.raises(RequestRejected) as refusal:
-        destination(headers)
+        parse_destination(headers)
     assert (refusal.value.status, refusal.value.detail) == (400, detail)
 
 
@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said(headers: dict[str, str], detail: str) -> None:
 )
 def test_nothing_else_gets_through(headers: dict[str, str]) -> None:
     try:
-        wanted = destination(headers)
+        wanted = parse_destination(headers)
     except RequestRejected:
         return
     for name in (wanted.namespace, wanted.sandbox):

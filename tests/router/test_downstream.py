@@ -73,7 +73,9 @@ async def connection(router: Router) -> AsyncIterator[Connection]:
 
 
 def get(path: str, *headers: str, sandbox: str = "box") -> bytes:
-    return "\r\n".join([f"GET {path} HTTP/1.1", "Host: x", f"X-Sandbox-ID: {sandbox}", *headers, "", ""]).encode()
+    return "\r\n".join(
+        [f"GET {path} HTTP/1.1", "Host: localhost", f"X-Sandbox-ID: {sandbox}", *headers, "", ""]
+    ).encode()
 
 
 async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:

@@ -45,7 +45,7 @@ async def routed(server: ApiServer) -> AsyncIterator[EmbeddedRouter]:
 async def health(sock: socket.socket) -> bytes:
     loop = asyncio.get_running_loop()
     with sock:
-        await loop.sock_sendall(sock, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await loop.sock_sendall(sock, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = b""
         while data := await loop.sock_recv(sock, 1 << 16):
             answer += data
@@ -76,11 +76,11 @@ class TestPresence:
     async def test_what_an_earlier_process_has_left_is_replaced(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as first:
-            before = set(first.presence.uids)
+            before = set(first.registration.uids)
             async with routed(server) as second:
-                assert not second.presence.uids & before
+                assert not second.registration.uids & before
                 found = await client.get(POD, POD_NAME, "default")
-                assert found["metadata"]["uid"] in second.presence.uids
+                assert found["metadata"]["uid"] in second.registration.uids
 
     @pytest.mark.parametrize("grace", [0, None], ids=["at once", "with grace, for a node that is not there"])
     async def test_a_pod_that_was_deleted_comes_back(self, server: ApiServer, grace: int | None) -> None:
@@ -100,18 +100,18 @@ class TestPresence:
 
             found = await until(again)
             assert found is not None
-            assert (await health(await router.door(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+            assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
 
     async def test_who_has_taken_over_is_left_alone(self, server: ApiServer) -> None:
         clock = ManualClock()
         presence = RouterRegistration(server.client(name="router"), clock, ("default",))
-        await presence.show()
-        keeping = asyncio.create_task(presence.keep())
+        await presence.register()
+        keeping = asyncio.create_task(presence.run())
         client = server.client()
         mine = PodView.from_object(await client.get(POD, POD_NAME, "default"))
         await client.delete(POD, POD_NAME, "default", grace_period_seconds=0)
         other = await client.create(POD, pod(POD_NAME), "default")
-        presence.saw(Key("default", POD_NAME), mine, None)
+        presence.pod_changed(Key("default", POD_NAME), mine, None)
         await clock.advance(60)
         assert (await client.get(POD, POD_NAME, "default"))["metadata"]["uid"] == other["metadata"]["uid"]
         keeping.cancel()
@@ -122,26 +122,26 @@ class TestDoor:
     async def test_the_port_of_its_pod_is_where_it_listens(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
-            assert (await health(await router.door(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
+            assert (await health(await router.pod_access(None).dial(found, PORT))).endswith(b'{"status":"ok"}')
 
     async def test_it_has_no_other_port(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             with pytest.raises(ConnectionRefusedError):
-                await router.door(None).dial(found, 22)
+                await router.pod_access(None).dial(found, 22)
 
     async def test_nothing_else_can_be_done_with_it(self, server: ApiServer) -> None:
         async with routed(server) as router:
             found = await server.client().get(POD, POD_NAME, "default")
             with pytest.raises(PodAccessError, match="is the router"):
-                router.door(None).logs(found, LogQuery("router"))
+                router.pod_access(None).logs(found, LogQuery("router"))
 
     async def test_a_pod_that_nobody_runs(self, server: ApiServer) -> None:
         client = server.client()
         async with routed(server) as router:
             made = await client.create(POD, pod("lonely"), "default")
             with pytest.raises(PodAccessError, match="no node of this server runs it"):
-                await router.door(None).dial(made, 80)
+                await router.pod_access(None).dial(made, 80)
 
 
 async def test_a_sandbox_on_a_simulated_node_is_not_there_to_be_reached(server: ApiServer) -> None:
@@ -288,7 +288,7 @@ class TestRoutes(Gatekeeper):
 
     async def test_it_says_what_is_let_in(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()
-        no_route = "No route of the gateway leads there."
+        no_route = "No HTTPRoute of the Gateway matches the request."
         no_sandbox = "Sandbox none not found in namespace default."
         async with routed(server):
             await self.made(client, self.gateway(port))
@@ -324,7 +324,7 @@ class TestRoutes(Gatekeeper):
             await self.told(client, "one")
             for path in ("/a/../b", "/a/%2e%2e/b", "/a/..%2Fb"):
                 assert "can be read as another one" in await self.detail(port, path, 400)
-            assert await self.detail(port, "//a") == "No route of the gateway leads there."
+            assert await self.detail(port, "//a") == "No HTTPRoute of the Gateway matches the request."
             assert await self.detail(port, "/%61/1?of=../b") == no_sandbox
 
     async def test_one_that_leads_elsewhere_leads_nowhere_and_says_so(self, server: ApiServer) -> None:
@@ -335,7 +335,7 @@ class TestRoutes(Gatekeeper):
             await client.create(HTTP_ROUTE, self.route("one", "/", "kubernetes"), "default")
             told = {"Accepted": ("True", "Accepted"), "ResolvedRefs": ("False", "BackendNotFound")}
             assert await self.told(client, "one") == told
-            assert await self.detail(port, "/") == "No route of the gateway leads there."
+            assert await self.detail(port, "/") == "No HTTPRoute of the Gateway matches the request."
 
     async def test_one_that_was_there_before_its_gateway(self, server: ApiServer) -> None:
         client, port = server.client(), _free_port()

@@ -16,9 +16,10 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.router.authorization import ScopedTokenAuthorizer
 from sandpool.router.destination import Destination, RequestRejected
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.router import Router
+from sandpool.router.router import Resolver, Router, RouterOptions
 from sandpool.router.targets import Target
 from sandpool.router.tokens import TokenScope, TokenSigner
+from sandpool.router.upstream import Dial
 
 BOX = {"X-Sandbox-ID": "box"}
 FAR = 1 << 40  # in seconds since the epoch
@@ -110,7 +111,7 @@ async def test_a_head_has_no_body(session: aiohttp.ClientSession, sandbox: Sandb
 
 async def test_path_and_query_arrive_as_they_were_sent(router: Router, sandbox: Sandbox) -> None:
     path = b"/download/a%2Fb%20c//../d?x=%2F&y"
-    await raw(router, b"GET %b HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n" % path)
+    await raw(router, b"GET %b HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n" % path)
     assert sandbox.seen[0].raw_path == path.decode()
 
 
@@ -192,7 +193,7 @@ async def test_a_body_that_comes_slowly_goes_on_as_it_comes(router: Router, sand
 
     sandbox.answer = listen
     reader, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
-    writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 3\r\nConnection: close\r\n\r\n")
+    writer.write(b"POST / HTTP/1.1\r\nX-Sandbox-ID: box\r\nContent-Length: 3\r\nConnection: close\r\n\r\n")
     async with asyncio.timeout(20):
         for letter in (b"a", b"b", b"c"):
             writer.write(letter)
@@ -221,7 +222,7 @@ async def test_who_does_not_read_stops_the_sandbox(router: Router, sandbox: Sand
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
     sock.connect(("127.0.0.1", router.ports[0]))
     reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 16)
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
     stalled = 0
     async with asyncio.timeout(60):
         while stalled < 20:
@@ -245,7 +246,7 @@ async def test_a_websocket(session: aiohttp.ClientSession, sandbox: Sandbox) -> 
         return socket
 
     sandbox.answer = echo
-    async with session.ws_connect("/", protocols=("chat",), origin="http://evil.example") as socket:
+    async with session.ws_connect("/", protocols=("chat",), origin="http://localhost:3000") as socket:
         for number in range(10):
             await socket.send_str(f"hello {number}")
             assert await socket.receive_str() == f"hello {number}!"
@@ -270,7 +271,7 @@ async def test_what_goes_nowhere_is_answered_at_once(
 
 
 async def test_health(router: Router) -> None:
-    answer = await raw(router, b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await raw(router, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
     assert answer.endswith(b'\r\n\r\n{"status":"ok"}')
 
 
@@ -303,7 +304,7 @@ async def test_when_the_client_goes_the_sandbox_hears_of_it(router: Router, sand
     server = await asyncio.start_server(wait, "127.0.0.1", 0)
     sandbox.port = server.sockets[0].getsockname()[1]
     _, writer = await asyncio.open_connection("127.0.0.1", router.ports[0])
-    writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\n\r\n")
+    writer.write(b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\n\r\n")
     async with asyncio.timeout(20):
         await arrived.wait()
         writer.close()
@@ -319,7 +320,7 @@ async def test_an_answer_that_breaks_off_breaks_off(router: Router, sandbox: San
         return web.Response()
 
     sandbox.answer = half
-    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\n\r\n")
+    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\n\r\n")
     assert answer.endswith(b"\r\n\r\nhalf")
 
 
@@ -331,7 +332,7 @@ async def test_an_answer_without_a_length_ends_with_the_connection(router: Route
         return web.Response()
 
     sandbox.answer = old
-    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
+    answer = await raw(router, b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
     assert answer.endswith(b"\r\n\r\n9\r\nall of it\r\n0\r\n\r\n")
 
 
@@ -345,25 +346,31 @@ async def test_a_connection_that_died_while_idle_is_replaced(session: aiohttp.Cl
 
 
 @pytest.mark.parametrize(
-    "data",
+    ("data", "status"),
     [
-        b"hello\r\n\r\n",
-        b"GET http://169.254.169.254/ HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n",
-        b"CONNECT 10.0.0.1:22 HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nX: " + b"y" * 100_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-        b"POST / HTTP/1.1\r\nX-Sandbox-ID: box\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc",
+        (b"hello\r\n\r\n", 400),
+        (
+            b"GET http://169.254.169.254/ HTTP/1.1\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n",
+            400,
+        ),
+        (b"CONNECT 10.0.0.1:22 HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n", 405),
+        (b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nX: " + b"y" * 100_000 + b"\r\n\r\n", 431),
+        (
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
+            400,
+        ),
+        (b"POST / HTTP/1.1\r\nX-Sandbox-ID: box\r\nTransfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\nabc", 400),
     ],
 )
-async def test_tricks_reach_no_sandbox(router: Router, sandbox: Sandbox, data: bytes) -> None:
+async def test_malformed_request_reaches_no_sandbox(router: Router, sandbox: Sandbox, data: bytes, status: int) -> None:
     answer = await raw(router, data)
-    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.startswith(b"HTTP/1.1 %d " % status)
     assert sandbox.seen == []
 
 
 async def test_requests_sent_all_at_once_are_answered_in_order(router: Router, sandbox: Sandbox) -> None:
-    one = b"POST /%d HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\n\r\n%d"
-    last = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    one = b"POST /%d HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nContent-Length: 1\r\n\r\n%d"
+    last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     answer = await raw(router, b"".join(one % (number, number) for number in range(5)) + last)
     bodies = [part.split(b"\r\n\r\n", 1)[1][:1] for part in answer.split(b"HTTP/1.1 200")[1:6]]
     assert bodies == [b"0", b"1", b"2", b"3", b"4"]
@@ -373,24 +380,29 @@ async def test_a_token_opens_one_sandbox(sandbox: Sandbox) -> None:
     tokens = TokenSigner(b"x" * 32)
 
     guard = ScopedTokenAuthorizer(tokens, SystemClock())
-    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), guard=guard)
+    router = Router(sandbox, sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), authorizer=guard)
     await router.listen("127.0.0.1", 0)
     try:
         async with aiohttp.ClientSession(f"http://127.0.0.1:{router.ports[0]}", headers=BOX) as session:
             for token, status in (
                 ("", 401),
                 ("nonsense", 401),
-                (TokenSigner(b"y" * 32).make(TokenScope("default", "box", FAR)), 401),
-                (tokens.make(TokenScope("default", "box", 1)), 401),  # of long ago
-                (tokens.make(TokenScope("default", "other", FAR)), 403),
-                (tokens.make(TokenScope("other", "box", FAR)), 403),
-                (tokens.make(TokenScope("default", "box", FAR)), 200),
+                (TokenSigner(b"y" * 32).make(TokenScope("default", ("box",), FAR)), 401),
+                (tokens.make(TokenScope("default", ("box",), 1)), 401),  # of long ago
+                (tokens.make(TokenScope("default", ("other",), FAR)), 403),
+                (tokens.make(TokenScope("other", ("box",), FAR)), 403),
+                (tokens.make(TokenScope("default", ("box",), FAR)), 200),
             ):
                 async with session.get("/", headers={"Authorization": f"Bearer {token}"}) as answer:
                     assert answer.status == status
             assert len(sandbox.seen) == 1
     finally:
         await router.stop(0)
+
+
+def retrying(targets: Resolver, dial: Dial, times: int) -> Router:
+    options = RouterOptions(retry_delays=(0.0,) * times)
+    return Router(targets, dial, SystemClock(), RouterMetrics(MetricsRegistry()), options=options)
 
 
 async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbox) -> None:
@@ -403,7 +415,7 @@ async def test_a_sandbox_that_does_not_listen_yet_is_tried_again(sandbox: Sandbo
             raise ConnectionRefusedError(111, "Connection refused")
         return await sandbox.dial(target, port)
 
-    router = Router(sandbox, dial, SystemClock(), RouterMetrics(MetricsRegistry()), pauses=(0.0, 0.0))
+    router = retrying(sandbox, dial, 2)
     await router.listen("127.0.0.1", 0)
     url = f"http://127.0.0.1:{router.ports[0]}"
     async with aiohttp.ClientSession(url, headers=BOX) as session, session.post("/", data=b"once") as answer:
@@ -422,7 +434,7 @@ async def test_a_sandbox_that_goes_while_it_is_tried_is_not_there(sandbox: Sandb
                 raise RequestRejected(404, "It is gone.")
             return TARGET
 
-    router = Router(Going(), sandbox.dial, SystemClock(), RouterMetrics(MetricsRegistry()), pauses=(0.0,) * 100)
+    router = retrying(Going(), sandbox.dial, 100)
     await router.listen("127.0.0.1", 0)
     url, headers = f"http://127.0.0.1:{router.ports[0]}", {**BOX, "X-Sandbox-Port": "9"}
     async with aiohttp.ClientSession(url, headers=headers) as session, session.get("/") as answer:
@@ -479,9 +491,9 @@ async def test_what_is_left_of_a_request_is_not_taken_for_the_next(router: Route
 
     server = await asyncio.start_server(hasty, "127.0.0.1", 0)
     sandbox.port = server.sockets[0].getsockname()[1]
-    first = await raw(router, b"POST /1 HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nContent-Length: 100\r\n\r\npart")
+    first = await raw(router, b"POST /1 HTTP/1.1\r\nX-Sandbox-ID: box\r\nContent-Length: 100\r\n\r\npart")
     assert first.startswith(b"HTTP/1.1 200 ")
-    second = await raw(router, b"GET /2 HTTP/1.1\r\nHost: x\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
+    second = await raw(router, b"GET /2 HTTP/1.1\r\nHost: localhost\r\nX-Sandbox-ID: box\r\nConnection: close\r\n\r\n")
     assert second.startswith(b"HTTP/1.1 200 ")
     assert heard == [b"/1", b"/2"]
     server.close()

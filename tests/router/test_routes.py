@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from sandpool.router.gateway_api import HTTP_ROUTE
-from sandpool.router.routes import Listener, Path, PortRoutes, Route, is_ours
+from sandpool.router.routes import Listener, PathMatch, PortRoutes, Route, is_gateway
 from sandpool.testing.objects import new
 
 ROUTER = {"name": "sandbox-router-svc", "port": 8080}
@@ -40,12 +40,12 @@ def path(value: str, kind: str = "PathPrefix") -> dict[str, Any]:
     ],
 )
 def test_a_prefix_is_of_whole_names(prefix: str, asked: str, leads: bool) -> None:
-    assert Path(prefix).leads_to(asked) is leads
+    assert PathMatch(prefix).matches(asked) is leads
 
 
 def test_an_exact_path_is_exact() -> None:
-    assert Path("/a", exact=True).leads_to("/a")
-    assert not Path("/a", exact=True).leads_to("/a/b")
+    assert PathMatch("/a", exact=True).matches("/a")
+    assert not PathMatch("/a", exact=True).matches("/a/b")
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_listener_may_be_for_one_host() -> None:
     assert not gate.admits("b.example", "/")
 
 
-def test_without_a_route_everything_is_let_in_and_with_one_what_it_leads_to() -> None:
+def test_without_a_route_everything_is_let_in_and_with_one_what_it_matches() -> None:
     assert PortRoutes(None).admits("anybody", "/anywhere")
     assert not PortRoutes(()).admits("anybody", "/anywhere")
     gate = PortRoutes(((HERE, route(**path("/a"))), (HERE, route(**path("/b", "Exact")))))
@@ -86,7 +86,7 @@ def test_a_path_means_the_same_however_it_is_written() -> None:
 
 def test_a_route_to_the_router() -> None:
     verdict = route().judge(PARENT, [HERE])
-    assert verdict.leads
+    assert verdict.is_effective
     assert verdict.listeners == (HERE,)
 
 
@@ -98,13 +98,13 @@ def test_a_route_to_the_router() -> None:
         (route(backends=[{**ROUTER, "port": 22}]), {}, "", "BackendNotFound", "is not the router"),
         (route(backends=[{**ROUTER, "namespace": "theirs"}]), {}, "", "BackendNotFound", "is not the router"),
         (route(backends=[ROUTER, {"name": "b"}]), {}, "", "BackendNotFound", "b is not the router"),
-        (route(filters=[{"type": "URLRewrite"}]), {}, "UnsupportedValue", "", "a filter is not understood"),
-        (route(matches=[{"method": "GET"}]), {}, "UnsupportedValue", "", "a match of method is not understood"),
+        (route(filters=[{"type": "URLRewrite"}]), {}, "UnsupportedValue", "", "a filter is not supported"),
+        (route(matches=[{"method": "GET"}]), {}, "UnsupportedValue", "", "a match of method is not supported"),
         (route(**path("/", "RegularExpression")), {}, "UnsupportedValue", "", "type RegularExpression"),
-        (route(**path("/a/../b")), {}, "UnsupportedValue", "", "the path /a/../b is not understood"),
-        (route(**path("/a//b", "Exact")), {}, "UnsupportedValue", "", "the path /a//b is not understood"),
-        (route(**path("/a%2Fb")), {}, "UnsupportedValue", "", "the path /a%2Fb is not understood"),
-        (route(**path("a")), {}, "UnsupportedValue", "", "the path a is not understood"),
+        (route(**path("/a/../b")), {}, "UnsupportedValue", "", "the path /a/../b is not supported"),
+        (route(**path("/a//b", "Exact")), {}, "UnsupportedValue", "", "the path /a//b is not supported"),
+        (route(**path("/a%2Fb")), {}, "UnsupportedValue", "", "the path /a%2Fb is not supported"),
+        (route(**path("a")), {}, "UnsupportedValue", "", "the path a is not supported"),
         (route(), {"sectionName": "https"}, "NoMatchingParent", "", "no such listener"),
         (route(), {"port": 443}, "NoMatchingParent", "", "no such listener"),
         (route(namespace="agent-sandbox-system"), {"namespace": "default"}, "NotAllowedByListeners", "", "its own"),
@@ -116,20 +116,20 @@ def test_what_is_wrong_is_said(
     verdict = given.judge({**PARENT, **reference}, [HERE])
     assert (verdict.accepted, verdict.resolved) == (accepted, resolved)
     assert message in verdict.message
-    assert not verdict.leads
+    assert not verdict.is_effective
 
 
 def test_a_listener_that_takes_routes_of_everybody() -> None:
     elsewhere = route(namespace="agent-sandbox-system")
-    assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, all_namespaces=True)]).leads
+    assert elsewhere.judge({**PARENT, "namespace": "default"}, [Listener("http", 80, all_namespaces=True)]).is_effective
 
 
 def test_a_listener_for_other_hosts() -> None:
     verdict = route(hostnames=["a.example"]).judge(PARENT, [Listener("http", 80, "*.test")])
     assert verdict.accepted == "NoMatchingListenerHostname"
-    assert route(hostnames=["*.test"]).judge(PARENT, [Listener("http", 80, "a.test")]).leads
+    assert route(hostnames=["*.test"]).judge(PARENT, [Listener("http", 80, "a.test")]).is_effective
 
 
 def test_only_gateways_are_meant() -> None:
-    assert is_ours({"name": "gate"})
-    assert not is_ours({"name": "gate", "kind": "Service", "group": ""})
+    assert is_gateway({"name": "gate"})
+    assert not is_gateway({"name": "gate", "kind": "Service", "group": ""})

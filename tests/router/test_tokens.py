@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.router.destination import RequestRejected
-from sandpool.router.tokens import TokenScope, TokenSigner, bearer
+from sandpool.router.tokens import ALL, TokenScope, TokenSigner, token_of
 
 SECRET = b"0123456789abcdef0123456789abcdef"
 TOKENS = TokenSigner(SECRET)
-TOKEN = TOKENS.make(TokenScope("team", "box", 1000))
-FORGED = TokenSigner(SECRET[::-1]).make(TokenScope("team", "box", 1000))
+TOKEN = TOKENS.make(TokenScope("team", ("box",), 1000))
+FORGED = TokenSigner(SECRET[::-1]).make(TokenScope("team", ("box",), 1000))
 
 
 def refused(token: str, namespace: str = "team", sandbox: str = "box", now: float = 999.0) -> int:
@@ -29,6 +29,25 @@ def test_a_token_opens_no_other() -> None:
     assert refused(TOKEN, namespace="other") == 403
 
 
+def test_token_for_several_sandboxes_opens_each_of_them() -> None:
+    token = TOKENS.make(TokenScope("team", ("one", "two"), 1000))
+    for sandbox in ("one", "two"):
+        TOKENS.check(token, "team", sandbox, 999)
+    assert refused(token, sandbox="three") == 403
+    assert refused(token, sandbox="one", namespace="other") == 403
+
+
+def test_token_for_a_namespace_opens_every_sandbox_in_it() -> None:
+    token = TOKENS.make(TokenScope("team", (ALL,), 1000))
+    TOKENS.check(token, "team", "any", 999)
+    assert refused(token, sandbox="any", namespace="other") == 403
+    assert refused(token, sandbox="any", now=1000) == 401
+
+
+def test_token_of_the_owner_opens_every_sandbox() -> None:
+    TOKENS.check(TOKENS.make(TokenScope(ALL, (ALL,), 1000)), "any", "any", 999)
+
+
 @pytest.mark.parametrize("token", ["", "v1", "v1..", "v2" + TOKEN[2:], TOKEN[:-1], TOKEN + "x", "v1." + TOKEN, FORGED])
 def test_what_we_have_not_signed_opens_nothing(token: str) -> None:
     assert refused(token) == 401
@@ -40,7 +59,7 @@ def test_nobody_guesses_one(payload: str, signature: str) -> None:
 
 
 def test_a_short_secret_is_none() -> None:
-    with pytest.raises(ValueError, match="it must have at least 32"):
+    with pytest.raises(ValueError, match="at least 32 are required"):
         TokenSigner(b"short" + b" " * 40)
 
 
@@ -53,7 +72,16 @@ def test_the_format_is_the_known_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "token"), [("Bearer abc", "abc"), ("bearer  abc ", "abc"), ("Basic abc", ""), ("", "")]
+    ("header", "token"),
+    [
+        ("Bearer abc", "abc"),
+        ("bearer  abc ", "abc"),
+        ("Basic abc", ""),
+        ("Basic eDp0b2tlbg==", "token"),
+        ("Basic \xe9", ""),
+        ("Digest x", ""),
+        ("", ""),
+    ],
 )
 def test_the_token_of_a_header(header: str, token: str) -> None:
-    assert bearer(header) == token
+    assert token_of(header) == token

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sandpool.node.runtimes.bwrap import find
+from sandpool.node.runtimes.bwrap import find_bwrap
 from tests.support.escape.neighbourhood import Neighbourhood
 
 pytestmark = pytest.mark.isolation
@@ -42,7 +42,7 @@ def test_everything_is_found_where_nothing_confines(neighbours: Neighbourhood) -
 
 def test_what_a_naive_sandbox_gives_away_is_found(neighbours: Neighbourhood) -> None:
     """The obvious way to call bwrap: the whole host, read-only, started by root."""
-    bwrap = find()
+    bwrap = find_bwrap()
     found = run(
         str(bwrap.directory / bwrap.program), "--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev",
         "--unshare-pid", "--unshare-net", "--tmpfs", "/tmp", "/usr/bin/python3", *neighbours.argv()[1:],
@@ -63,7 +63,7 @@ def test_what_a_naive_sandbox_gives_away_is_found(neighbours: Neighbourhood) -> 
 
 def test_what_root_gives_to_a_hardened_sandbox_is_found(neighbours: Neighbourhood) -> None:
     """Nothing of the host mounted, no capabilities, another user inside: but it was started by root."""
-    bwrap = find()
+    bwrap = find_bwrap()
     found = run(
         str(bwrap.directory / bwrap.program), "--ro-bind", "/usr", "/usr", "--symlink", "usr/lib", "/lib",
         "--symlink", "usr/lib64", "/lib64", "--symlink", "usr/bin", "/bin", "--proc", "/proc", "--dev", "/dev",

@@ -1,4 +1,4 @@
-"""What a sandbox can do to the porter that is the parent of its commands: nothing that other commands feel."""
+"""What a sandbox can do to the exec agent that is the parent of its commands: nothing that other commands feel."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_who_keeps_a_command_from_being_buried_keeps_nobody_else(boxes: Ri
 
 
 async def test_children_that_are_foisted_on_a_porter_are_buried(boxes: Rig) -> None:
-    """Otherwise a PID namespace would not end before its porter goes."""
+    """Otherwise a PID namespace would not end before its exec agent goes."""
     container = await boxes.start("sh", "-c", "until test -e /tmp/end; do sleep 0.05; done; exit 7", limits=LIMITS)
     assert await boxes.execute(container, "python3", "-c", SIBLINGS) == (0, "")
     async with asyncio.timeout(PATIENCE):

@@ -22,13 +22,13 @@ from sandpool.controllers.claim.reporter import StatusReporter
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.controllers.own_writes import OwnWriteFilter
-from sandpool.controllers.sandbox import wake
-from sandpool.controllers.sandbox import waking as sandbox_waking
-from sandpool.controllers.warmpool import members, reads, rollout
+from sandpool.controllers.sandbox import watches as sandbox_watches
+from sandpool.controllers.warmpool import members, rollout
 from sandpool.controllers.warmpool import plan as pool_plan
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool import watches as pool_watches
 from sandpool.controllers.warmpool.controller import WarmPoolController
-from sandpool.controllers.warmpool.ledger import Ledger
+from sandpool.controllers.warmpool.member_writer import MemberWriter
+from sandpool.controllers.warmpool.scaling import CreationBreaker
 from sandpool.controllers.writer import OwnerLivenessCheck
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache import reflector
@@ -84,10 +84,10 @@ def unanswered_adoptions_are_forgotten(patch: Patch) -> None:
 def doubts_are_not_resolved(patch: Patch) -> None:
     """A creation that was not answered is taken for one that failed."""
 
-    async def resolve_doubts(self: Ledger, pool: Any) -> None:
+    async def resolve_ambiguous(self: MemberWriter, pool: Any) -> None:
         self.forget(pool.uid)
 
-    patch.setattr(Ledger, "resolve_doubts", resolve_doubts)
+    patch.setattr(MemberWriter, "resolve_ambiguous", resolve_ambiguous)
 
 
 def own_writes_are_not_read(patch: Patch) -> None:
@@ -104,7 +104,7 @@ def terminating_members_do_not_count(patch: Patch) -> None:
 def pools_delete_what_has_changed(patch: Patch) -> None:
     """A member is deleted although a claim has taken it meanwhile."""
     original = members.deletion
-    patch.setattr(reads, "deletion", lambda member: replace(original(member), resource_version=""))
+    patch.setattr(pool_watches, "deletion", lambda member: replace(original(member), resource_version=""))
 
 
 def former_templates_are_as_good(patch: Patch) -> None:
@@ -134,8 +134,8 @@ def what_happens_during_a_pass_is_an_echo(patch: Patch) -> None:
 
 def no_breaker(patch: Patch) -> None:
     """Creating goes on although it fails every time."""
-    patch.setattr(Breaker, "remaining", lambda self, now: 0.0)
-    patch.setattr(Breaker, "is_open", False)
+    patch.setattr(CreationBreaker, "remaining", lambda self, now: 0.0)
+    patch.setattr(CreationBreaker, "is_open", False)
 
 
 def owners_are_not_looked_up(patch: Patch) -> None:
@@ -150,8 +150,8 @@ def owners_are_not_looked_up(patch: Patch) -> None:
 
 def a_status_of_unknown_origin_is_ignored(patch: Patch) -> None:
     """Its answer was lost, it is wrong, and nobody looks."""
-    original = wake.sandbox_reads
-    patch.setattr(sandbox_waking, "sandbox_reads", lambda sandbox: original(sandbox)[:-1])
+    original = sandbox_watches.sandbox_fields
+    patch.setattr(sandbox_watches, "sandbox_fields", lambda sandbox: original(sandbox)[:-1])
     for controller in (ClaimWatches, WarmPoolController):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
@@ -172,9 +172,9 @@ def a_second_sandbox_stays(patch: Patch) -> None:
 
 def rollouts_take_all_they_can(patch: Patch) -> None:
     """Outdated members go before there are others."""
-    original = rollout.Bounds.of
+    original = rollout.RolloutBounds.of
     bounds = classmethod(lambda cls, pool: cls(original(pool).surge, pool.replicas))
-    patch.setattr(rollout.Bounds, "of", bounds)
+    patch.setattr(rollout.RolloutBounds, "of", bounds)
 
 
 def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
@@ -193,8 +193,8 @@ def a_gap_in_the_history_is_ignored(patch: Patch) -> None:
 
 def sandboxes_do_not_hear_of_pods(patch: Patch) -> None:
     """Only that there is a pod is noticed, not what becomes of it."""
-    patch.setattr(sandbox_waking, "pod_reads_at_once", lambda pod: pod.uid)
-    patch.setattr(sandbox_waking, "pod_reads_later", lambda pod: None)
+    patch.setattr(sandbox_watches, "urgent_pod_fields", lambda pod: pod.uid)
+    patch.setattr(sandbox_watches, "deferred_pod_fields", lambda pod: None)
 
 
 def refilling_waits_for_a_pause(patch: Patch) -> None:

@@ -184,13 +184,13 @@ class FakeContainer(SimulatedContainer):
 
     def end(self, code: int = 0, *, oom_killed: bool = False, message: str = "", ended_at: float | None = None) -> None:
         """Have its own process end, and with it the others."""
-        self.conclude(Exit(code, oom_killed, message, ended_at))
+        self.finish(Exit(code, oom_killed, message, ended_at))
 
-    def conclude(self, exit: Exit) -> None:
+    def finish(self, exit: Exit) -> None:
         self.pid = None
         for process in self.processes:
             process.end(128 + signal.SIGKILL)
-        super().conclude(exit)
+        super().finish(exit)
 
 
 def pod_sandbox(directory: Path, uid: str = "pod-uid", host_uid: int = 200_000) -> PodSandbox:

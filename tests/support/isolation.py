@@ -21,9 +21,9 @@ from sandpool.node.cgroups.mounts import discover
 from sandpool.node.launcher.bundle import ROOTS
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.runtimes.bwrap import BwrapRuntime
-from sandpool.node.runtimes.confined import ConfinedRuntime, Unusable
+from sandpool.node.runtimes.confined import ConfinedRuntime, RuntimeUnusable
+from sandpool.node.runtimes.container import LaunchedRuntime
 from sandpool.node.runtimes.gvisor import RUNSC_PATH, GvisorRuntime
-from sandpool.node.runtimes.launched import LaunchedRuntime
 from sandpool.node.runtimes.oci import RUNC_PATH, CrunRuntime, RuncRuntime
 from sandpool.node.runtimes.runtime import Command, Container, ContainerSpec, Exit, PodSandbox, Process, Stdio
 
@@ -259,7 +259,7 @@ async def rig(runtime: type[LaunchedRuntime] = BwrapRuntime) -> AsyncIterator[Ri
         try:
             if isinstance(kind, ConfinedRuntime):
                 kind.find_binary()
-        except Unusable as error:
+        except RuntimeUnusable as error:
             raise NotHere(str(error)) from error
         yield made
     finally:

@@ -5,6 +5,7 @@ Clients wait for and print these texts. Which one holds when is decided by the c
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 from sandpool.api.resource import Object
@@ -186,6 +187,19 @@ def set_condition(
     if before == after:
         return conditions
     return [after if condition is before else condition for condition in conditions]
+
+
+def observe_generation(conditions: list[Condition], types: Collection[str], generation: int) -> list[Condition]:
+    """Return the list with the conditions of these types at a generation, the very same list if they are there.
+
+    For conditions that a controller keeps as they are. Without this, clients that wait until ``observedGeneration``
+    has caught up (kstatus, Argo CD, Flux) would wait for ever. Conditions of other controllers are left alone.
+    """
+    if not generation or all(
+        each.get("observedGeneration") == generation for each in conditions if each["type"] in types
+    ):
+        return conditions
+    return [{**each, "observedGeneration": generation} if each["type"] in types else each for each in conditions]
 
 
 def remove_condition(conditions: list[Condition], type: str) -> list[Condition]:

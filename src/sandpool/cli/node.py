@@ -96,7 +96,7 @@ async def _serve(connection: Connection, settings: NodeOptions, keep: bool, stop
     try:
         await node.start()
         try:
-            click.echo(f"node {settings.offer.name} runs pods of {connection.server}{kubelets.greeting(node)}")
+            click.echo(f"node {settings.registration.name} runs pods of {connection.server}{kubelets.greeting(node)}")
             await foreground.until(stopping, node.wait())
         finally:
             await node.stop(keep=keep)

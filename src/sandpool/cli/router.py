@@ -17,7 +17,7 @@ from sandpool import __version__
 from sandpool.cli import foreground, telling
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
-from sandpool.cli.routing import scoped_tokens
+from sandpool.cli.routing import connection_limits, scoped_tokens
 from sandpool.engine.clock import Clock, SystemClock
 from sandpool.engine.health import Checks, Endpoint, metrics_page, parse_address
 from sandpool.engine.logging import JSON
@@ -28,10 +28,16 @@ from sandpool.kube import kubeconfig as kubeconfigs
 from sandpool.kube.client import Client
 from sandpool.kube.connection import Connection
 from sandpool.kube.http import HttpTransport
-from sandpool.router.authorization import ScopedTokenAuthorizer, TokenReviewAuthorizer, TokenReviewOptions
+from sandpool.router.authorization import (
+    Authorizer,
+    ScopedTokenAuthorizer,
+    TokenReviewAuthorizer,
+    TokenReviewOptions,
+    allow_all,
+)
 from sandpool.router.dialer import by_address
 from sandpool.router.metrics import RouterMetrics
-from sandpool.router.router import Authorizer, Router, allow_all
+from sandpool.router.router import Router, RouterOptions
 from sandpool.router.targets import SandboxResolver
 from sandpool.router.tokens import TokenSigner
 
@@ -52,11 +58,10 @@ class Options:
     review: TokenReviewOptions
     tokens: TokenSigner | None
     namespace: str
-    longest: float
     shutdown: float
-    pauses: tuple[float, ...]
+    router: RouterOptions
 
-    def guard(self, client: Client, clock: Clock) -> Authorizer:
+    def authorizer(self, client: Client, clock: Clock) -> Authorizer:
         if self.mode == TOKEN_REVIEW:
             return TokenReviewAuthorizer(client, clock, self.review)
         if self.tokens is not None:
@@ -84,19 +89,25 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--authz-mode",
     type=click.Choice([ALLOW_ALL, TOKEN_REVIEW, SCOPED_TOKEN]),
-    default=ALLOW_ALL,
+    default=TOKEN_REVIEW,
     show_default=True,
-    help="Who may pass: everybody, whom the API server knows, or holders of a token for the sandbox.",
+    help="Who may reach a sandbox: all clients, users with access to it, or holders of a token for it.",
 )
 @duration("--authz-tokenreview-ttl", "30s", "How long an answer of the API server about a token holds.", positive=True)
 @click.option(
     "--authz-tokenreview-cache-size", type=click.IntRange(min=1), default=2048, show_default=True, help="Answers kept."
 )
-@switch("--authz-tokenreview-require-token", False, "Let nobody pass who brings no token.")
+@switch("--authz-tokenreview-require-token", True, "Reject requests without a token.")
+@switch(
+    "--authz-tokenreview-check-access",
+    True,
+    "Require access to the sandbox: verb create on sandboxes/proxy, asked by name.",
+)
 @click.option("--authz-tokenreview-audiences", default="", help="Whom tokens must be meant for, with commas between.")
 @click.option("--authz-scoped-token-secret-file", type=_file, help="What tokens are signed with, at least 32 bytes.")
 @click.option("--cache-namespace", default="", help="Serve the sandboxes of this namespace only.")
 @duration("--proxy-timeout", "180s", "How long a request may take, and the most a client may ask for.", positive=True)
+@connection_limits("")
 @duration("--shutdown-timeout", "30s", "How long requests may go on after the router was told to stop.")
 @click.option(
     "--upstream-max-retries",
@@ -123,10 +134,13 @@ def router(
     authz_tokenreview_ttl: float,
     authz_tokenreview_cache_size: int,
     authz_tokenreview_require_token: bool,
+    authz_tokenreview_check_access: bool,
     authz_tokenreview_audiences: str,
     authz_scoped_token_secret_file: Path | None,
     cache_namespace: str,
     proxy_timeout: float,
+    max_connections: int,
+    max_connections_per_address: int,
     shutdown_timeout: float,
     upstream_max_retries: int,
     upstream_retry_initial_delay: float,
@@ -152,13 +166,21 @@ def router(
             tls=None if https == "0" else _tls(tls_cert_file, tls_key_file, tls_client_ca_file),
             mode=authz_mode,
             review=TokenReviewOptions(
-                authz_tokenreview_ttl, authz_tokenreview_cache_size, authz_tokenreview_require_token, audiences
+                authz_tokenreview_ttl,
+                authz_tokenreview_cache_size,
+                authz_tokenreview_require_token,
+                audiences,
+                authz_tokenreview_check_access,
             ),
             tokens=None if secret is None else scoped_tokens("--authz-scoped-token-secret-file", secret),
             namespace=cache_namespace,
-            longest=proxy_timeout,
             shutdown=shutdown_timeout,
-            pauses=tuple(min(delay, upstream_retry_max_delay) for delay in delays),
+            router=RouterOptions(
+                max_timeout=proxy_timeout,
+                retry_delays=tuple(min(delay, upstream_retry_max_delay) for delay in delays),
+                max_connections=max_connections,
+                max_connections_per_address=max_connections_per_address,
+            ),
         )
         foreground.run(partial(_route, options))
     except (kubeconfigs.KubeconfigError, OSError) as error:
@@ -190,9 +212,8 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
         by_address,
         clock,
         RouterMetrics(metrics),
-        guard=options.guard(client, clock),
-        longest=options.longest,
-        pauses=options.pauses,
+        authorizer=options.authorizer(client, clock),
+        options=options.router,
     )
     export_build_info(metrics)
 

@@ -1,9 +1,11 @@
-"""The router of ``sandpool up``: where it listens, and who may pass."""
+"""The router of ``sandpool up``: where it listens, and which clients may reach which sandboxes."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any, Final, TypeVar
@@ -15,28 +17,71 @@ from sandpool.cli.identities import ROUTER
 from sandpool.engine.health import parse_address
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.node.pod_access import NodePodAccess
-from sandpool.router.authorization import ScopedTokenAuthorizer
+from sandpool.router.authorization import Authorizer, ScopedTokenAuthorizer, allow_all
 from sandpool.router.embedded import EmbeddedRouter
-from sandpool.router.router import Authorizer, allow_all
-from sandpool.router.tokens import TokenSigner
+from sandpool.router.peer_owner import LoopbackOwner
+from sandpool.router.router import RouterOptions, TrustCheck, trust_none
+from sandpool.router.tokens import ALL, MIN_SECRET_BYTES, TokenScope, TokenSigner
 from sandpool.server.api_server import ApiServer
+from sandpool.server.auth.private_files import write_private
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+SECRET_NAME: Final = "router-secret"
+TOKEN_NAME: Final = "router-token"
+# Of the token in a file of its owner, which every start replaces.
+_TOKEN_SECONDS: Final = 366 * 24 * 3600
+_DEFAULTS: Final = RouterOptions()
+
+
+def connection_limits(prefix: str) -> Callable[[F], F]:
+    """Flags for the numbers of connections, for a command whose flags for the router begin with ``prefix``."""
+    total = click.option(
+        f"--{prefix}max-connections",
+        type=click.IntRange(min=1),
+        default=_DEFAULTS.max_connections,
+        show_default=True,
+        help="Connections of clients in all. Idle ones make room for new ones.",
+    )
+    each = click.option(
+        f"--{prefix}max-connections-per-address",
+        type=click.IntRange(min=1),
+        default=_DEFAULTS.max_connections_per_address,
+        show_default=True,
+        help="Connections from one IP address.",
+    )
+    return lambda command: total(each(command))
+
 
 _OPTIONS: Final = (
     click.option(
         "--router-bind-address",
         default="127.0.0.1:0",
         show_default=True,
-        help="Where clients reach into their sandboxes; port 0: the system chooses; just 0: nowhere.",
+        help="Address of the router; port 0: the system chooses; just 0: no router.",
     ),
     click.option(
         "--router-token-secret-file",
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help="Let only those pass who bring a token for their sandbox, signed with this. [default: everybody]",
+        help="Secret of the router's tokens; it then accepts nothing else. [default: made beside the kubeconfig]",
     ),
+    click.option("--router-insecure", is_flag=True, help="Let every client that can connect reach every sandbox."),
+    click.option(
+        "--router-allowed-host",
+        multiple=True,
+        metavar="NAME",
+        help="Accept this name in the Host and Origin headers on a loopback address, besides localhost. Repeatable.",
+    ),
+    connection_limits("router-"),
 )
-NAMES: Final = ("router_bind_address", "router_token_secret_file")
+NAMES: Final = (
+    "router_bind_address",
+    "router_token_secret_file",
+    "router_insecure",
+    "router_allowed_host",
+    "router_max_connections",
+    "router_max_connections_per_address",
+)
 
 
 def router_options(command: F) -> F:
@@ -46,51 +91,108 @@ def router_options(command: F) -> F:
 
 
 def scoped_tokens(option: str, file: Path) -> TokenSigner:
-    """Made and checked with the secret in a file."""
+    """Return a signer with the secret in a file."""
     try:
         return TokenSigner(file.read_bytes())
     except (OSError, ValueError) as error:
         raise click.ClickException(f"{option}: {error}") from None
 
 
+@dataclass(frozen=True, slots=True)
+class RouterAccess:
+    """Who may use the router. ``token_file`` holds a token for all sandboxes, None if tokens are not used."""
+
+    authorizer: Authorizer = allow_all
+    trusts: TrustCheck = trust_none
+    token_file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRouter:
+    router: EmbeddedRouter
+    access: RouterAccess
+
+
 @asynccontextmanager
 async def router(
-    server: ApiServer, metrics: MetricsRegistry, router_bind_address: str, router_token_secret_file: Path | None
-) -> AsyncIterator[EmbeddedRouter | None]:
-    """For the length of the block; None if there is to be none. The server's door leads to it too."""
+    server: ApiServer,
+    metrics: MetricsRegistry,
+    kubeconfig: Path,
+    router_bind_address: str,
+    router_token_secret_file: Path | None,
+    router_insecure: bool,
+    router_allowed_host: tuple[str, ...],
+    router_max_connections: int,
+    router_max_connections_per_address: int,
+) -> AsyncIterator[RunningRouter | None]:
+    """Run the router for the length of the block; yields None if there is to be none. Port-forwards to its pods reach
+    it through the API server. Its token is written beside ``kubeconfig``."""
     where = parse_address(address("--router-bind-address", router_bind_address))
     if where is None:
         yield None
         return
-    guard: Authorizer = allow_all
-    if router_token_secret_file is not None:
-        guard = ScopedTokenAuthorizer(
-            scoped_tokens("--router-token-secret-file", router_token_secret_file), server.clock
-        )
+    if router_insecure and router_token_secret_file is not None:
+        raise click.ClickException("--router-insecure and --router-token-secret-file exclude each other")
+    access = RouterAccess() if router_insecure else _access(server, kubeconfig, router_token_secret_file)
+    options = RouterOptions(
+        max_connections=router_max_connections,
+        max_connections_per_address=router_max_connections_per_address,
+        allowed_hosts=frozenset(name.lower() for name in router_allowed_host),
+    )
     nodes = server.door
     agent = nodes.agent if isinstance(nodes, NodePodAccess) else None
-    made = EmbeddedRouter(server.client(ROUTER, name="router"), agent, server.clock, Random(), metrics, guard=guard)
+    embedded = EmbeddedRouter(
+        server.client(ROUTER, name="router"),
+        agent,
+        server.clock,
+        Random(),
+        metrics,
+        authorizer=access.authorizer,
+        trusts=access.trusts,
+        options=options,
+    )
     try:
-        await made.start(where[0] or "0.0.0.0", where[1])
+        await embedded.start(where[0] or "0.0.0.0", where[1])
     except OSError as error:
         raise click.ClickException(f"the router cannot listen at {router_bind_address}: {error.strerror}") from None
-    server.door = made.door(nodes)
+    server.door = embedded.pod_access(nodes)
     try:
-        yield made
+        yield RunningRouter(embedded, access)
     finally:
         server.door = nodes
-        await made.stop()
+        await embedded.stop()
 
 
-def greeting(router: EmbeddedRouter | None) -> str:
-    return "" if router is None else f"router {router.url}"
+def _access(server: ApiServer, kubeconfig: Path, secret_file: Path | None) -> RouterAccess:
+    """Write a token for the owner of the kubeconfig. With a secret of ours, trust the loopback connections of the owner
+    too: that user can read the token, and not every client can send one."""
+    if secret_file is not None:
+        signer, trusts = scoped_tokens("--router-token-secret-file", secret_file), trust_none
+    else:
+        path = kubeconfig.with_name(SECRET_NAME)
+        if not path.exists():
+            write_private(path, secrets.token_hex(MIN_SECRET_BYTES).encode())
+        signer, trusts = scoped_tokens(str(path), path), LoopbackOwner({kubeconfig.stat().st_uid})
+    token_file = kubeconfig.with_name(TOKEN_NAME)
+    until = int(server.clock.now().timestamp()) + _TOKEN_SECONDS
+    write_private(token_file, signer.make(TokenScope(ALL, (ALL,), until)).encode())
+    return RouterAccess(ScopedTokenAuthorizer(signer, server.clock), trusts, token_file)
 
 
-def example(router: EmbeddedRouter | None) -> str:
-    """A line of Python that works once there is a pool called python; nothing if more than the address is needed, or if
-    nothing runs in sandboxes."""
-    if router is None or router.agent is None or not router.router.is_open:
+def greeting(running: RunningRouter | None) -> str:
+    if running is None:
         return ""
-    client = f'SandboxClient(models.SandboxDirectConnectionConfig(api_url="{router.url}"), cleanup=True)'
+    token = running.access.token_file
+    return f"router {running.router.url}" + ("" if token is None else f"   token {token}")
+
+
+def example(running: RunningRouter | None) -> str:
+    """Return a line of Python that works once there is a pool called python; empty if it needs a token, or if no node
+    runs sandboxes."""
+    if running is None or running.router.agent is None:
+        return ""
+    if running.access.authorizer is not allow_all and running.access.trusts is trust_none:
+        return ""
+    client = f'SandboxClient(models.SandboxDirectConnectionConfig(api_url="{running.router.url}"), cleanup=True)'
     call = f'print({client}.create_sandbox("python").commands.run("echo hello").stdout)'
     return f"then, in Python with k8s-agent-sandbox: from k8s_agent_sandbox import SandboxClient, models; {call}"

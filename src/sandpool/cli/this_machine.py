@@ -24,7 +24,7 @@ async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> As
     """Runs pods for the length of the block."""
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
-    server.door = node.door
+    server.door = node.pod_access
     try:
         yield Running([node.wait], _said_of(node))
     finally:

@@ -24,7 +24,6 @@ from sandpool.engine.logging import TEXT
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import MeasuredTransport
-from sandpool.router.embedded import EmbeddedRouter
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
 
@@ -103,14 +102,14 @@ async def _up(
         )
         async with (
             nodes(daemon.server, server.data_dir, choice) as running,
-            routing.router(daemon.server, metrics, **way_in) as router,
+            routing.router(daemon.server, metrics, daemon.kubeconfig, **way_in) as router,
             _running(process),
         ):
             if await foreground.until(stopping, process.working.wait(), process.wait()):
                 return
             gc_tuning.settle()
             click.echo(_greeting(daemon, process, running.greeting, router))
-            parts = [process.wait, *running.parts, *([] if router is None else [router.wait])]
+            parts = [process.wait, *running.parts, *([] if router is None else [router.router.wait])]
             async with gc_tuning.tidied(clock):
                 await foreground.until(stopping, *(part() for part in parts))
     finally:
@@ -130,7 +129,7 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
         await process.stop()
 
 
-def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: EmbeddedRouter | None) -> str:
+def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: routing.RunningRouter | None) -> str:
     """Where it is, and what to do next; its first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]

@@ -52,7 +52,7 @@ class ControllerProcess:
         transport: Transport,
         clock: Clock,
         random: Random,
-        settings: ControllerOptions | None = None,
+        options: ControllerOptions | None = None,
         process_options: ProcessOptions | None = None,
         *,
         metrics: MetricsRegistry | None = None,
@@ -63,7 +63,7 @@ class ControllerProcess:
         """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
         self.clock = clock
         self.random = random
-        self.settings = settings = settings or ControllerOptions()
+        self.options = options = options or ControllerOptions()
         self.process_options = process_options = process_options or ProcessOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
         self.election = election
@@ -79,13 +79,13 @@ class ControllerProcess:
             self._reading,
             clock,
             random,
-            namespace=settings.namespace,
-            labelled=settings.cache_label_selectors,
+            namespace=options.namespace,
+            labelled=options.cache_label_selectors,
         )
         # What was done while leading may also be told when the lease has been released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
         self.gate = BackgroundGate(clock)
-        self.recorder = EventRecorder(Client(self._limited(telling)), clock, settings.instance, gate=self.gate)
+        self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance, gate=self.gate)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
@@ -142,7 +142,7 @@ class ControllerProcess:
         """Wait until the API has what we need."""
         pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
         lease = {"lease_namespace": self.election.namespace, "lease": self.election.name} if self.election else {}
-        while missing := await find_missing(self._reading, self.settings.namespace, **lease):
+        while missing := await find_missing(self._reading, self.options.namespace, **lease):
             if missing != self._missing:
                 _log.warning("waiting: %s", missing)
                 self._missing = missing
@@ -154,7 +154,7 @@ class ControllerProcess:
             self._writing,
             self.clock,
             self.random,
-            self.settings,
+            self.options,
             self.metrics,
             informers=self.informers,
             recorder=self.recorder,

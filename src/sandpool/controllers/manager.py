@@ -56,7 +56,7 @@ class ControllerManager:
         client: Client,
         clock: Clock,
         random: Random,
-        settings: ControllerOptions | None = None,
+        options: ControllerOptions | None = None,
         metrics: MetricsRegistry | None = None,
         *,
         informers: InformerSet | None = None,
@@ -64,7 +64,7 @@ class ControllerManager:
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
-        self.settings = settings = settings or ControllerOptions()
+        self.options = options = options or ControllerOptions()
         self.metrics = metrics = metrics or MetricsRegistry()
         self.clock = clock
         self._own_reflection, self._own_recorder = informers is None, recorder is None
@@ -73,15 +73,15 @@ class ControllerManager:
             client,
             clock,
             random,
-            namespace=settings.namespace,
-            labelled=settings.cache_label_selectors,
+            namespace=options.namespace,
+            labelled=options.cache_label_selectors,
         )
         self.caches = self.informers.caches
         # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
         self.gate = gate = gate if gate is not None else BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder = recorder or EventRecorder(client, clock, settings.instance, gate=gate)
+        self.recorder = recorder or EventRecorder(client, clock, options.instance, gate=gate)
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -89,9 +89,9 @@ class ControllerManager:
             self.recorder,
             clock,
             random,
-            settings=settings.sandbox,
-            workers=settings.sandbox_workers,
-            observer=ControllerMetrics("sandbox", settings.sandbox_workers, metrics),
+            options=options.sandbox,
+            workers=options.sandbox_workers,
+            observer=ControllerMetrics("sandbox", options.sandbox_workers, metrics),
             queue_metrics=QueueMetrics("sandbox", metrics, clock),
             gate=gate,
             tracing=tracing,
@@ -101,8 +101,8 @@ class ControllerManager:
             writer,
             clock,
             random,
-            workers=settings.template_workers,
-            observer=ControllerMetrics("sandboxtemplate", settings.template_workers, metrics),
+            workers=options.template_workers,
+            observer=ControllerMetrics("sandboxtemplate", options.template_workers, metrics),
             queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
         )
         measured = (metrics, clock, random)
@@ -112,14 +112,14 @@ class ControllerManager:
             background_writer,
             self.recorder,
             *measured,
-            settings.warm_pool,
-            workers=settings.warm_pool_workers,
+            options.warm_pool,
+            workers=options.warm_pool_workers,
             gate=gate,
             direct_writer=writer,
         )
-        noting = self.recorder if settings.claim_events else DiscardingRecorder(client, clock, settings.instance)
+        noting = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
         self.claims = ClaimController(
-            self.caches, revisions, writer, background_writer, noting, *measured, settings.claim, tracing=tracing
+            self.caches, revisions, writer, background_writer, noting, *measured, options.claim, tracing=tracing
         )
         gate.yield_to(self.claims.controller.queue)
         self.population = SandboxCounts(self.caches.sandboxes, metrics)

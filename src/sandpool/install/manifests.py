@@ -86,7 +86,7 @@ def router(choice: Choice) -> list[Object]:
     runs = workload.container(
         "sandbox-router",
         choice.image,
-        ["router"],
+        ["router", "--authz-mode=tokenreview"],
         {"http": ROUTER_PORT, "metrics": ROUTER_METRICS_PORT, "healthz": HEALTH_PORT},
         _probes(),
         _ROUTER_RESOURCES,

@@ -9,14 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from sandpool.api.kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, POD, ROLE, ROLE_BINDING, SANDBOX
+from sandpool.api.kinds import (
+    CLUSTER_ROLE,
+    CLUSTER_ROLE_BINDING,
+    POD,
+    ROLE,
+    ROLE_BINDING,
+    SANDBOX,
+    SUBJECT_ACCESS_REVIEW,
+    TOKEN_REVIEW,
+)
 from sandpool.api.resource import Object, ResourceType
 from sandpool.controllers.preflight import LEASE_PERMISSION, OPTIONAL_PERMISSIONS, REQUIRED_PERMISSIONS, Permission
 from sandpool.install.names import LEASE
 from sandpool.install.workload import manifest
 
-# The router knows sandboxes and their pods by list and watch and asks for nothing else.
-ROUTER_NEEDS: Final = (Permission(SANDBOX, ("list", "watch")), Permission(POD, ("list", "watch")))
+# The router watches sandboxes and their pods, and asks the API server about the tokens of its clients.
+ROUTER_NEEDS: Final = (
+    Permission(SANDBOX, ("list", "watch")),
+    Permission(POD, ("list", "watch")),
+    Permission(TOKEN_REVIEW, ("create",)),
+    Permission(SUBJECT_ACCESS_REVIEW, ("create",)),
+)
 
 
 def rules(needs: Iterable[Permission]) -> list[Object]:

@@ -1,1 +1,1 @@
-"""The node: turns pods into real, isolated groups of processes on a plain Linux machine."""
+"""The node: runs pods as isolated groups of processes on a plain Linux machine."""

@@ -1,10 +1,10 @@
-"""The node: turns the pods that are bound to it into running containers, through nothing but a ``Client``.
+"""The node agent: runs the pods that are bound to this node, through nothing but a ``Client``.
 
-Behind the embedded API and behind a real kube-apiserver it is the same. It registers itself, says that it is alive, and
-gives every pod a worker of its own. The order at the start matters: first everything that is bound here is known, then
-what an earlier agent left is swept away as far as no pod owns it, and only then anything is started.
+It works the same with the embedded API and a real kube-apiserver. It registers the Node, renews its Lease, and starts
+one worker per pod. The order at the start matters: first list every pod bound here, then remove what an earlier agent
+left of pods that no longer exist, and only then start anything.
 
-An agent may be killed at any time. Its containers run on, and the next one adopts them.
+An agent may be killed at any time. Its containers keep running, and the next agent adopts them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from sandpool.node.runtimes.simulated import SIMULATED
 _log = logging.getLogger(__name__)
 
 _NAMESPACE: Final = "namespace"
-# Before a worker that broke down is replaced.
+# Seconds before a worker that failed is replaced.
 _PAUSE: Final = 1.0
 _API_SERVICE: Final = Key("default", "kubernetes")
 # Kubernetes' own annotation for it.
@@ -61,7 +61,7 @@ _DESCRIPTION: Final = "kubernetes.io/description"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What does the work on this machine."""
+    """The implementations that do the work on this machine."""
 
     runtimes: Runtimes
     images: Images
@@ -72,72 +72,72 @@ class Parts:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What the operator decides. ``publish_classes`` makes a RuntimeClass for every handler this node knows of."""
+    """What the operator configures. ``publish_classes`` creates a RuntimeClass for every known handler."""
 
     directory: Path
-    offer: RegistrationOptions
+    registration: RegistrationOptions
     cluster_domain: str = "cluster.local"
     allow_host_paths: bool = False
     publish_classes: bool = False
     first_host_user: int = FIRST
-    own_user: bool = False  # pods are who we are, for lack of privileges
+    own_user: bool = False  # pods run as the node's own user, for lack of privileges
 
 
 class NodeAgent:
-    """``start`` returns when it serves, ``stop`` when nothing of it runs any more. ``wait`` raises if it breaks."""
+    """``start`` returns when it serves, ``stop`` when all its tasks have ended. ``wait`` raises if it breaks."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, settings: AgentOptions, parts: Parts) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, settings: AgentOptions, parts: Parts) -> None:
         self.client = client
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.settings = settings
         self.parts = parts
-        self.name = settings.offer.name
-        self.endpoint: KubeletEndpoint | None = None  # of the way into its pods; known before it starts
+        self.name = settings.registration.name
+        self.endpoint: KubeletEndpoint | None = None  # of its own API; set before it starts
         self.pods: Cache[Object] = Cache(lambda pod: pod, name=f"pods of node {self.name}")
         self.services = Cache(ServiceView.from_object, name="services")
         self.services.add_index(_NAMESPACE, lambda service: (service.namespace,))
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = EventRecorder(client, clock, self.name)
-        self.workers: dict[str, PodWorker] = {}  # by UID of the pod; none of them has ended
+        self.workers: dict[str, PodWorker] = {}  # by pod UID; only workers that have not ended
         self._tasks: dict[str, asyncio.Task[None]] = {}  # of the workers
-        self._running: list[asyncio.Task[Any]] = []  # what ends only when it is stopped
+        self._running: list[asyncio.Task[Any]] = []  # tasks that end only when the agent stops
         self._replacing: set[asyncio.Task[None]] = set()
 
     async def start(self) -> None:
         settings = self.settings
         settings.directory.mkdir(mode=0o711, parents=True, exist_ok=True)
         machine = read_machine(settings.directory)
-        self.context = self._workplace(allocatable(machine, settings.offer))
-        self.room = ResourceAdmission(self.context.allocatable, self.context.settings.pod_directory)
-        self.context.settings.pods.mkdir(mode=0o711, exist_ok=True)
+        self.context = self._make_context(allocatable(machine, settings.registration))
+        self.admission = ResourceAdmission(self.context.allocatable, self.context.options.pod_directory)
+        self.context.options.pods.mkdir(mode=0o711, exist_ok=True)
         self.heartbeat = Heartbeat(
             self.client,
             self.clock,
             machine,
-            settings.offer,
-            self._ability,
+            settings.registration,
+            self._capabilities,
             lambda: read_remaining(settings.directory),
         )
         self.recorder.start()
         if settings.publish_classes:
             await self._publish_classes()
         await self._reflect()
-        await self._sweep()
+        await self._remove_orphans()
         await self.heartbeat.register()
-        self._begin(self.heartbeat.run(), "heartbeat")
-        self.pods.subscribe(self.room.noticed)  # all that an earlier agent has let in, before anybody else is
-        self.pods.subscribe(self._noticed)
+        self._run_in_background(self.heartbeat.run(), "heartbeat")
+        self.pods.subscribe(self.admission.pod_changed)  # count pods that an earlier agent admitted before new ones
+        self.pods.subscribe(self._pod_changed)
 
     async def wait(self) -> None:
-        """Until stopped. Raises what no part of it should."""
+        """Wait until stopped. Raises unexpected errors of background tasks."""
         done, _ = await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             if not task.cancelled():
                 task.result()
 
     async def stop(self, *, keep: bool = False, grace: float = 10.0) -> None:
-        """Stop every container within ``grace`` seconds, or leave them running for the next agent to adopt."""
+        """Stop every container within ``grace`` seconds; with ``keep`` leave them for the next agent to adopt."""
         termination = [*self._running, *self._replacing]
         for task in termination:
             task.cancel()
@@ -152,13 +152,13 @@ class NodeAgent:
         await self.recorder.stop()
 
     def find(self, namespace: str, name: str) -> PodWorker | None:
-        """The worker of a pod that is bound here."""
+        """Return the worker of a pod that is bound here."""
         pod = self.pods.get(Key(namespace, name))
         return None if pod is None else self.workers.get(pod["metadata"]["uid"])
 
     # -- starting and stopping ---------------------------------------------------------------------------------------
 
-    def _ability(self) -> NodeCapabilities:
+    def _capabilities(self) -> NodeCapabilities:
         runtimes, network = self.parts.runtimes, self.parts.network
         return NodeCapabilities(
             tuple(sorted(runtimes.available)),
@@ -168,7 +168,7 @@ class NodeAgent:
             self.endpoint,
         )
 
-    def _workplace(self, amounts: Mapping[str, str]) -> NodeContext:
+    def _make_context(self, amounts: Mapping[str, str]) -> NodeContext:
         parts, settings = self.parts, self.settings
         own = context.PodOptions(
             self.name, settings.directory, settings.cluster_domain, allow_host_paths=settings.allow_host_paths
@@ -176,38 +176,38 @@ class NodeAgent:
         checkpoints = map(read_checkpoint, own.pods.iterdir() if own.pods.is_dir() else ())
         taken = (checkpoint.host_uid for checkpoint in checkpoints if checkpoint is not None)
         return NodeContext(
-            self.client,
-            self.clock,
-            self.random,
-            self.recorder,
-            own,
-            parts.runtimes,
-            parts.images,
-            parts.network,
-            parts.volumes,
-            parts.logs,
-            OwnUser() if settings.own_user else HostUsers(settings.first_host_user, taken=taken),
-            amounts,
-            self._service_links,
-            lambda name: self.classes.get(Key("", name)),
-            self.pods.record_write,
-            BackgroundGate(self.clock).wait,
+            client=self.client,
+            clock=self.clock,
+            rng=self.rng,
+            recorder=self.recorder,
+            options=own,
+            runtimes=parts.runtimes,
+            images=parts.images,
+            network=parts.network,
+            volumes=parts.volumes,
+            logs=parts.logs,
+            host_users=OwnUser() if settings.own_user else HostUsers(settings.first_host_user, taken=taken),
+            allocatable=amounts,
+            service_links=self._service_links,
+            runtime_handler=lambda name: self.classes.get(Key("", name)),
+            record_write=self.pods.record_write,
+            background_turn=BackgroundGate(self.clock).wait,
         )
 
     async def _reflect(self) -> None:
-        """Everything there is is known when this returns."""
+        """Start the informers and return once their caches have synced."""
         mine = f"spec.nodeName={self.name}"
         reflectors: list[Reflector[Any]] = [
-            Reflector(self.client, POD, self.pods, self.clock, self.random, field_selector=mine),
-            Reflector(self.client, SERVICE, self.services, self.clock, self.random),
-            Reflector(self.client, RUNTIME_CLASS, self.classes, self.clock, self.random),
+            Reflector(self.client, POD, self.pods, self.clock, self.rng, field_selector=mine),
+            Reflector(self.client, SERVICE, self.services, self.clock, self.rng),
+            Reflector(self.client, RUNTIME_CLASS, self.classes, self.clock, self.rng),
         ]
         for reflector in reflectors:
-            self._begin(reflector.run(), f"reflector of {reflector.type}")
+            self._run_in_background(reflector.run(), f"reflector of {reflector.type}")
         for reflector in reflectors:
             await reflector.synced.wait()
 
-    def _begin(self, work: Any, name: str) -> None:
+    def _run_in_background(self, work: Any, name: str) -> None:
         self._running.append(asyncio.create_task(work, name=f"{name} of node {self.name}"))
 
     async def _publish_classes(self) -> None:
@@ -224,52 +224,52 @@ class NodeAgent:
     async def _halt(self, grace: float) -> None:
         for worker in self.workers.values():
             worker.halt(grace)
-        waiting = [worker.settled.wait() for worker in self.workers.values()]
+        waiting = [worker.stopped.wait() for worker in self.workers.values()]
         try:
-            # Beyond the grace period everything is killed; what takes longer than this is stuck.
+            # After the grace period every container is killed; what takes longer than this is stuck.
             await within(self.clock, grace + 10.0, _all(waiting))
         except TimeoutError:
-            _log.warning("some pods of node %s could not be stopped", self.name)
+            _log.warning("some pods of node %s did not stop in time", self.name)
 
     # -- pods ----------------------------------------------------------------------------------------------------------
 
-    def _noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
+    def _pod_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
         if new is None:
             if old is not None and (worker := self.workers.get(old["metadata"]["uid"])) is not None:
-                worker.vanished()
+                worker.pod_deleted()
         elif (worker := self.workers.get(new["metadata"]["uid"])) is not None:
-            worker.saw(new)
+            worker.pod_updated(new)
         else:
-            self._take(Pod.read(new))
+            self._start_worker(Pod.read(new))
 
-    def _take(self, pod: Pod) -> None:
-        worker = self.workers[pod.uid] = PodWorker(self._admitted(pod), self.context)
+    def _start_worker(self, pod: Pod) -> None:
+        worker = self.workers[pod.uid] = PodWorker(self._admit(pod), self.context)
         task = self._tasks[pod.uid] = asyncio.create_task(worker.run(), name=f"pod {pod.key}")
         task.add_done_callback(lambda task: self._ended(pod, task))
 
-    def _admitted(self, pod: Pod) -> PodState:
-        """The life of a pod as it is now, or the refusal to run it."""
+    def _admit(self, pod: Pod) -> PodState:
+        """Return the state of a pod, with a rejection if the node does not run it."""
         now = Moment(self.clock.monotonic(), self.clock.now())
         state = restore_state(pod, now)
         found = find_unsupported(
             pod.object,
             host_paths=self.settings.allow_host_paths,
             resources=self.context.allocatable,
-            simulated=self.context.handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
+            simulated=self.context.runtime_handler(pod.object["spec"].get("runtimeClassName") or "") == SIMULATED,
         )
-        if state.refusal is not None or phase(state) != "Pending":
+        if state.rejection is not None or phase(state) != "Pending":
             return state
-        why = Problem(REASON, message(found)) if found else self.room.admit(pod.object)
+        why = Problem(REASON, message(found)) if found else self.admission.admit(pod.object)
         if why is None:
             return state
-        self.recorder.event(pod.reference, events.refused(why.reason, why.message))
-        return PodState.of(pod, start_time=state.start_time).refused(why)
+        self.recorder.event(pod.reference, events.rejected(why.reason, why.message))
+        return PodState.of(pod, start_time=state.start_time).rejected(why)
 
     def _ended(self, pod: Pod, task: asyncio.Task[None]) -> None:
         del self.workers[pod.uid], self._tasks[pod.uid]
         if task.cancelled() or task.exception() is None:
             return
-        _log.error("the worker of pod %s broke down and is replaced", pod.key, exc_info=task.exception())
+        _log.error("the worker of pod %s failed and is replaced", pod.key, exc_info=task.exception())
         replacing = asyncio.create_task(self._replace(pod), name=f"replacement of the worker of pod {pod.key}")
         self._replacing.add(replacing)
         replacing.add_done_callback(self._replacing.discard)
@@ -278,7 +278,7 @@ class NodeAgent:
         await self.clock.sleep(_PAUSE)
         now = self.pods.get(pod.key)
         if now is not None and now["metadata"]["uid"] == pod.uid and pod.uid not in self.workers:
-            self._take(Pod.read(now))
+            self._start_worker(Pod.read(now))
 
     def _service_links(self, namespace: str, enabled: bool) -> Mapping[str, str]:
         api = self.services.get(_API_SERVICE)
@@ -287,20 +287,20 @@ class NodeAgent:
             found.append(api)
         return service_links(found, namespace, enabled)
 
-    # -- what no pod owns ----------------------------------------------------------------------------------------------
+    # -- orphans -------------------------------------------------------------------------------------------------------
 
-    async def _sweep(self) -> None:
-        """Remove what is left of pods that are not bound here any more."""
+    async def _remove_orphans(self) -> None:
+        """Remove what is left of pods that are no longer bound here."""
         owned = {pod["metadata"]["uid"] for pod in self.pods}
-        left = {path.name for path in self.context.settings.pods.iterdir()} | await self.parts.network.attached()
+        left = {path.name for path in self.context.options.pods.iterdir()} | await self.parts.network.attached()
         for runtime in self.parts.runtimes.every.values():
             left |= await runtime.pods()
         for uid in sorted(left - owned):
             _log.info("removing what is left of pod %s", uid)
-            await self._remove(uid)
+            await self._remove_orphan(uid)
 
-    async def _remove(self, uid: str) -> None:
-        directory = self.context.settings.pod_directory(uid)
+    async def _remove_orphan(self, uid: str) -> None:
+        directory = self.context.options.pod_directory(uid)
         checkpoint = read_checkpoint(directory)
         for runtime in self.parts.runtimes.every.values():
             await runtime.close_pod(_remains(uid, directory, checkpoint))
@@ -312,7 +312,7 @@ class NodeAgent:
 
 
 def _remains(uid: str, directory: Path, checkpoint: PodCheckpoint | None) -> PodSandbox:
-    """Enough of a pod to have it closed."""
+    """Return enough of a pod to have its runtime close it."""
     user = FIRST if checkpoint is None else checkpoint.host_uid
     return PodSandbox(uid, directory, user, user, None, uid)
 

@@ -1,7 +1,7 @@
-"""A node with everything it needs on this machine: runtimes that pass their tests, a network, images, volumes, logs.
+"""Assembles a node for this machine: runtimes that pass their self-test, a network, images, volumes and logs.
 
-What cannot be had here is left out, never replaced by something weaker without saying so: a runtime that fails its test
-is unavailable, and a machine that allows no network leaves every pod alone. Both are said in the Node's conditions.
+What is not available here is left out, never silently replaced by something weaker. A runtime that fails its self-test
+is unavailable, and without network privileges every pod is isolated. The Node's conditions state both.
 """
 
 from __future__ import annotations
@@ -60,71 +60,75 @@ from sandpool.node.volumes.provisioner import Provisioner
 
 _log = logging.getLogger(__name__)
 
-# How often files made of API objects are looked at again; kubelet's figure.
+# Seconds between updates of files made of API objects; kubelet's figure.
 _REFRESH: Final = 60.0
-# Which runtime runs pods that do not ask for one: the first of these that works.
+# The default runtime is the first of these that is available.
 _PREFERRED: Final = ("bwrap", "crun")
 #: Bytes of an emptyDir that sets no sizeLimit. The file is sparse: only what is written takes up room.
 VOLUME_SIZE: Final = 10 << 30
-# What sandboxes lack that somebody else than root has made, by the type of the condition that says so.
+# Guarantees that do not hold without root: type of a node condition -> its message.
 _WITHOUT_ROOT: Final = {
     "SandboxLimitsNotEnforced": "limits of CPU, memory and processes are not enforced: only root can set them",
     "SandboxUserShared": "all sandboxes are one user of this machine, the node's own: namespaces alone keep them apart",
 }
-_PLAIN: Final = "this node is not root and was told to run pods without isolation"
-# The type of the condition that says that volumes on disk have no size, and its message.
+_PLAIN: Final = "this node runs without root and with --allow-unsafe-process-runtime"
+# Type and message of the condition for volumes on disk without a size.
 _UNLIMITED: Final = "SandboxVolumesNotLimited"
 _UNLIMITED_WHY: Final = "sandboxes can use up the disk: sizes of volumes on disk are not enforced"
-# The type of the condition that says that a runtime is there which isolates nothing.
+# Type of the condition for an available runtime without isolation.
 _UNSAFE: Final = "SandboxesNotIsolated"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeOptions:
-    """``alone`` is whether this node is a home of its own: then it also binds pods and claims, and publishes the
-    runtime classes it knows. ``instance`` tells several nodes on one machine apart; ``host`` is the network namespace
-    that is the machine's to this node, if not its own. ``unsafe_processes`` lets pods run without isolation, if they
-    ask for the runtime class of that name; without root, where there is no other, also if they do not ask."""
+    """What the operator configures.
+
+    * ``alone``: there is no other control plane, so the node also binds pods and claims and publishes RuntimeClasses.
+    * ``instance`` distinguishes several nodes on one machine.
+    * ``host`` is the network namespace that the node treats as the machine's, if not its own.
+    * ``unsafe_processes`` lets pods run without isolation if they ask for the runtime class of that name. Without root,
+      where no other runtime exists then, it runs all pods.
+    """
 
     directory: Path
-    offer: RegistrationOptions
+    registration: RegistrationOptions
     alone: bool = True
     instance: str = ""
-    addresses: IPv4Network | None = None  # of pods; None: a range that is free
+    addresses: IPv4Network | None = None  # of pods; None: a free range
     first_host_user: int = FIRST
     allow_host_paths: bool = False
     host: Path | None = None
     unsafe_processes: bool = False
     volume_size: int = VOLUME_SIZE  # bytes of an emptyDir that sets no sizeLimit
-    kubelet: kubelet.KubeletOptions | None = None  # None: whoever reaches into pods is in this process
+    kubelet: kubelet.KubeletOptions | None = None  # None: all clients of pods are in this process
 
 
 class Node:
-    """``start`` returns when it serves, ``stop`` when nothing of it runs any more, except for pods to ``keep``. A start
-    that fails has undone itself: then the machine is as it was before, with the pods of an earlier node if it had any.
+    """``start`` returns when it serves, ``stop`` when all its tasks have ended; with ``keep`` pods keep running. A
+    start that fails undoes itself: the machine is as it was before, with the pods of an earlier node if there are any.
     """
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
-        random: Random,
+        rng: Random,
         settings: NodeOptions,
         *,
         logs: interfaces.Logs | None = None,
     ) -> None:
         self.client = client
         self.clock = clock
-        self.random = random
+        self.rng = rng
         self.settings = settings
         self.logs = LogManager(clock)
-        self.listener: interfaces.Logs = self.logs if logs is None else logs  # who takes what containers write
+        self.listener: interfaces.Logs = self.logs if logs is None else logs  # stores the output of containers
         self.launcher = LauncherClient()
         self._running: list[asyncio.Task[None]] = []
         self._cgroups: Groups | None = None
         self._simulated = SimulatedRuntime(settings.directory / PODS)
         self.runtimes = Runtimes({}, _PREFERRED[0])
-        # How to end what was begun, in the order in which it was; each is told whether pods are kept.
+        # Undo of each step of the start, in start order; the argument tells whether pods are kept.
         self._ends: list[Callable[[bool], Coroutine[Any, Any, None]]] = []
 
     async def start(self) -> None:
@@ -142,15 +146,15 @@ class Node:
         self._ends.append(self._end_work)
         self.network = await self._network()
         self._ends[-1:] = [lambda keep: self.network.stop(keep=keep), self._end_work]
-        amounts = allocatable(read_machine(settings.directory), settings.offer)
+        amounts = allocatable(read_machine(settings.directory), settings.registration)
         storage = settings.directory / "volumes"
         self.provisioner = Provisioner(
-            self.client, self.clock, self.random, storage, settings.offer.name, binds=settings.alone
+            self.client, self.clock, self.rng, storage, settings.registration.name, binds=settings.alone
         )
         self.volumes = VolumeManager(
             self.client,
             storage,
-            PodPlacement(settings.offer.name, self.network.host_addresses),
+            PodPlacement(settings.registration.name, self.network.host_addresses),
             amounts,
             self.clock,
             self.provisioner,
@@ -159,16 +163,16 @@ class Node:
         )
         images = ImageResolver(
             settings.directory / "images",
-            used=lambda: recorded_roots(self.agent.context.settings.pods),
+            used=lambda: recorded_roots(self.agent.context.options.pods),
             secrets=lambda name, namespace: self.client.get(SECRET, name, namespace),
         )
         self.agent = NodeAgent(
             self.client,
             self.clock,
-            self.random,
+            self.rng,
             agent.AgentOptions(
                 settings.directory,
-                settings.offer,
+                settings.registration,
                 allow_host_paths=settings.allow_host_paths,
                 publish_classes=settings.alone,
                 first_host_user=settings.first_host_user,
@@ -176,9 +180,9 @@ class Node:
             ),
             Parts(self.runtimes, images, self.network, self.volumes, self.listener),
         )
-        self.door = NodePodAccess(self.agent, self.logs)
+        self.pod_access = NodePodAccess(self.agent, self.logs)
         if settings.kubelet is not None:
-            await self._open_door(settings.kubelet)
+            await self._start_kubelet(settings.kubelet)
         self._begin(self.provisioner.run(), "provisioner")
         self._ends.append(self._end_volumes)
         self._ends.append(lambda keep: self.agent.stop(keep=keep, grace=self._grace))
@@ -187,31 +191,31 @@ class Node:
         self.scheduler = Scheduler(
             self.client,
             self.clock,
-            self.random,
-            instance=settings.offer.name,
-            at_hand=lambda volume: (storage / volume).is_dir(),
+            self.rng,
+            instance=settings.registration.name,
+            has_volume=lambda volume: (storage / volume).is_dir(),
         )
         if settings.alone:
             self._ends.append(lambda keep: self.scheduler.stop())
             await self.scheduler.start()
 
-    async def _open_door(self, settings: kubelet.KubeletOptions) -> None:
-        """To who is in another process. Where it is is part of what the node says of itself from the beginning."""
+    async def _start_kubelet(self, settings: kubelet.KubeletOptions) -> None:
+        """Serve the node's own API to other processes. Its endpoint is part of the Node object from the beginning."""
         agent = self.agent
-        door = kubelet.Kubelet(
+        server = kubelet.Kubelet(
             self.client,
             self.clock,
             settings,
             agent.name,
             self.settings.directory / "pki",
             lambda namespace, name: agent.pods.get(Key(namespace, name)),
-            self.door,
+            self.pod_access,
         )
-        agent.endpoint = await door.start()
-        self._ends.append(lambda keep: door.stop())
+        agent.endpoint = await server.start()
+        self._ends.append(lambda keep: server.stop())
 
     async def wait(self) -> None:
-        """Until stopped. Raises what no part of it should."""
+        """Wait until stopped. Raises unexpected errors of background tasks."""
         waiting = [*self._running, asyncio.create_task(self.agent.wait())]
         try:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -226,7 +230,7 @@ class Node:
             await self._ends.pop()(keep)
 
     async def _has_pods(self) -> bool:
-        """Whether something runs here that an earlier node has started, or seems to."""
+        """Whether pods of an earlier node run here, or seem to."""
         return bool((self._cgroups is not None and self._cgroups.group().children()) or await self._simulated.pods())
 
     async def _end_work(self, keep: bool) -> None:
@@ -252,7 +256,7 @@ class Node:
         self._running.append(asyncio.create_task(work, name=name))
 
     async def refresh(self) -> None:
-        """Have the volumes of pods show what the API has now."""
+        """Update volumes that are made of API objects."""
         await self.volumes.refresh({uid: worker.state.pod.object for uid, worker in self.agent.workers.items()})
 
     async def _refresh(self) -> None:
@@ -260,7 +264,7 @@ class Node:
             await self.clock.sleep(_REFRESH)
             await self.refresh()
 
-    # -- parts that may be missing -------------------------------------------------------------------------------------
+    # -- optional parts ------------------------------------------------------------------------------------------------
 
     async def _runtimes(self) -> Runtimes:
         try:
@@ -279,7 +283,7 @@ class Node:
                 _log.warning("runtime %s cannot be used: %s", runtime.name, why)
                 failed[runtime.name] = runtime
                 unavailable[runtime.name] = why
-        # A node that has nothing else is not ready, or other pods would come to it.
+        # Without another runtime the node must not be ready, or other pods would be scheduled here.
         (available if available else failed)[SIMULATED] = self._simulated
         preferred = (PROCESS,) if self._is_plain else _PREFERRED
         default = next((name for name in preferred if name in available), _PREFERRED[0])
@@ -299,12 +303,12 @@ class Node:
 
     @property
     def _is_unprivileged(self) -> bool:
-        """Whether this node does with what any user may do."""
+        """Whether this node runs without root."""
         return os.geteuid() != 0
 
     @property
     def _is_plain(self) -> bool:
-        """Whether everything runs without isolation, because the operator wants it and is not root."""
+        """Whether all pods run without isolation, because the operator allows it and is not root."""
         return self.settings.unsafe_processes and self._is_unprivileged
 
     def _groups(self) -> Groups:
@@ -335,7 +339,7 @@ class Node:
             await network.start()
             return network
         directory = settings.directory / "network"
-        around = NetworkInformers(self.client, self.clock, self.random, settings.offer.name)
+        around = NetworkInformers(self.client, self.clock, self.rng, settings.registration.name)
         self._begin(around.run(), "what the network knows of the API")
         await around.synced()
         chosen = settings.addresses

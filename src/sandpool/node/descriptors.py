@@ -1,4 +1,4 @@
-"""Waiting for file descriptors."""
+"""Waits for file descriptors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def writable(descriptor: int) -> None:
-    """Return when something can be written without waiting."""
+    """Return when a write would not block."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
     loop.add_writer(descriptor, event.set)
@@ -17,7 +17,7 @@ async def writable(descriptor: int) -> None:
 
 
 async def readable(descriptor: int) -> None:
-    """Return when it can be read without waiting; of the descriptor of a process, when that has ended."""
+    """Return when a read would not block; for a pidfd, when the process has ended."""
     loop = asyncio.get_running_loop()
     event = asyncio.Event()
     loop.add_reader(descriptor, event.set)

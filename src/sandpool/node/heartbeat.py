@@ -1,8 +1,7 @@
-"""Keeps the Node object of this machine, and says every few seconds that it is alive.
+"""Maintains the Node object of this machine and renews its Lease every ten seconds.
 
-The sign of life is a Lease, which is small. The Node itself is written when something about it changes, every few
-minutes in any case, and after a silence: others say of a node that they do not hear of that it is not ready, and nobody
-but the node says that it is again.
+The Lease is the sign of life, because it is small. The Node itself is written when it changes, every five minutes, and
+after a silence: the control plane marks a silent node NotReady, and only the node itself marks it Ready again.
 """
 
 from __future__ import annotations
@@ -33,71 +32,71 @@ from sandpool.node.registration import (
 _log = logging.getLogger(__name__)
 
 PERIOD: Final = 10.0
-# Without any change, how often the Node is written.
+# Interval of Node writes without any change.
 _STATUS_PERIOD: Final = 300.0
-# Without a sign of life, after which others may have said something. They are more patient than this.
+# After this silence the control plane may have marked the node NotReady. Its own timeout is longer.
 _SILENCE: Final = timedelta(seconds=2 * PERIOD)
 
 
 class Heartbeat:
-    """``ability`` tells what the node can do now, ``remaining`` what is left of the machine."""
+    """``capabilities`` returns what the node can do now, ``remaining`` what is left of the machine."""
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
         machine: Machine,
-        offer: RegistrationOptions,
-        ability: Callable[[], NodeCapabilities],
+        registration: RegistrationOptions,
+        capabilities: Callable[[], NodeCapabilities],
         remaining: Callable[[], Remaining],
     ) -> None:
         self.client = client
         self.clock = clock
         self.machine = machine
-        self.offer = offer
-        self.ability = ability
+        self.registration = registration
+        self.capabilities = capabilities
         self.remaining = remaining
         self._node: Object = {}
-        self._said: list[Object] = []  # the conditions as they were last written, without times
+        self._last_conditions: list[Object] = []  # as last written, without times
         self._written_at = 0.0
-        # When the API had last been told everything; of the time of day, which goes on while a machine is suspended.
-        self._heard_at = clock.now()
+        # Last successful contact, in wall-clock time, which continues while the machine is suspended.
+        self._last_contact = clock.now()
 
     async def register(self) -> None:
-        """Make the Node, or bring the one there is up to date. Raises what the API says if it does not work."""
+        """Create the Node, or update the existing one. Raises errors of the API."""
         try:
-            self._node = await self.client.create(NODE, new_node(self.machine, self.offer, self.ability()))
+            self._node = await self.client.create(NODE, new_node(self.machine, self.registration, self.capabilities()))
         except AlreadyExists:
-            metadata = node_metadata(self.machine, self.offer, self.ability())
-            self._node = await self.client.patch(NODE, self.offer.name, MergePatch({"metadata": metadata}))
+            metadata = node_metadata(self.machine, self.registration, self.capabilities())
+            self._node = await self.client.patch(NODE, self.registration.name, MergePatch({"metadata": metadata}))
         await self._write_status()
         try:
             await self._renew()
         except NotFound:
-            await self.client.create(LEASE, lease(self.offer, self._node["metadata"]["uid"], self.clock.now()))
-        self._heard_at = self.clock.now()
+            await self.client.create(LEASE, lease(self.registration, self._node["metadata"]["uid"], self.clock.now()))
+        self._last_contact = self.clock.now()
 
     async def run(self) -> None:
-        """Go on until cancelled, whatever the API says."""
+        """Run until cancelled. Errors of the API are logged and retried."""
         while True:
             await self.clock.sleep(PERIOD)
             try:
-                was_silent = self.clock.now() - self._heard_at > _SILENCE
+                was_silent = self.clock.now() - self._last_contact > _SILENCE
                 await self._renew()
-                if was_silent or self._has_news():
+                if was_silent or self._has_changed():
                     await self._write_status()
-                self._heard_at = self.clock.now()
+                self._last_contact = self.clock.now()
             except NotFound:
                 await self._register_again()
             except (ApiError, ConnectionError, TimeoutError) as error:
-                _log.warning("the node could not say that it is alive: %s", error)
+                _log.warning("failed to renew the node lease: %s", error)
 
     async def stop(self) -> None:
-        """Say that this node runs nothing any more, if the API still listens."""
+        """Mark the Node as stopped, if the API still answers."""
         try:
             await self._patch(stopped(self._known, self.clock.now()))
         except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.info("the node could not say that it stops: %s", error)
+            _log.info("failed to mark the node as stopped: %s", error)
 
     @property
     def _known(self) -> list[Object]:
@@ -105,28 +104,30 @@ class Heartbeat:
         return found
 
     async def _register_again(self) -> None:
-        """Somebody deleted the Node, or its Lease."""
+        """Handle a Node or Lease that was deleted."""
         try:
             await self.register()
         except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.warning("the node could not be registered again: %s", error)
+            _log.warning("failed to register the node again: %s", error)
 
-    def _has_news(self) -> bool:
-        now = conditions(self.machine, self.ability(), self.remaining())
-        return now != self._said or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
+    def _has_changed(self) -> bool:
+        now = conditions(self.machine, self.capabilities(), self.remaining())
+        return now != self._last_conditions or self.clock.monotonic() - self._written_at >= _STATUS_PERIOD
 
     async def _write_status(self) -> None:
         remaining = self.remaining()
-        status = node_status(self.machine, self.offer, self.ability(), remaining, self._known, self.clock.now())
+        status = node_status(
+            self.machine, self.registration, self.capabilities(), remaining, self._known, self.clock.now()
+        )
         await self._patch(status)
-        self._said = conditions(self.machine, self.ability(), remaining)
+        self._last_conditions = conditions(self.machine, self.capabilities(), remaining)
         self._written_at = self.clock.monotonic()
 
     async def _patch(self, status: Object) -> None:
         body = StrategicPatch({"status": status})
-        self._node = await self.client.patch(NODE, self.offer.name, body, subresource="status")
+        self._node = await self.client.patch(NODE, self.registration.name, body, subresource="status")
 
     async def _renew(self) -> None:
-        """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and goes with it."""
-        spec = lease_spec(self.offer, self.clock.now())
-        await self.client.patch(LEASE, self.offer.name, MergePatch({"spec": spec}), NODE_LEASES)
+        """Raises NotFound also soon after the Node was deleted: the Lease belongs to it and is deleted with it."""
+        spec = lease_spec(self.registration, self.clock.now())
+        await self.client.patch(LEASE, self.registration.name, MergePatch({"spec": spec}), NODE_LEASES)

@@ -1,4 +1,4 @@
-"""What the machine has to give, and how much of it is left."""
+"""Capacity of the machine, and how much of it is left."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Machine:
     hostname: str
     cpus: int
     memory: int  # bytes
-    storage: int  # bytes, where pods are kept
-    architecture: str  # as Go calls it
+    storage: int  # bytes of the file system that holds pods
+    architecture: str  # Go's name
     kernel: str
     os_image: str
     machine_id: str
@@ -40,7 +40,7 @@ class Remaining:
 
 
 def read_machine(directory: Path, *, root: Path = Path("/")) -> Machine:
-    """``directory`` is where pods are kept."""
+    """``directory`` is the one that holds pods."""
     meminfo = _meminfo(root)
     return Machine(
         hostname=platform.node().lower(),
@@ -86,7 +86,7 @@ def _line(path: Path) -> str:
 
 
 def _text(path: Path) -> str:
-    """Empty if there is no such file."""
+    """Return the content of a file; empty if it cannot be read."""
     try:
         return path.read_text()
     except OSError:

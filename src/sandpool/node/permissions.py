@@ -1,7 +1,7 @@
-"""What a node asks of an API, and so what it must be allowed to do there.
+"""Permissions that a node needs in the API.
 
-It is much: who runs pods must read what pods are given, in every namespace. That a node sees only what its own pods
-need is something only kube-apiserver can decide, for users that are kubelets by name (``system:node:...``).
+They are broad: a node that runs pods must read the objects that pods use, in every namespace. Restricting a node to the
+objects of its own pods is possible only in kube-apiserver, for users named like kubelets (``system:node:...``).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NEEDS: Final = (
     Permission(NAMESPACE, _WATCH),
     Permission(NETWORK_POLICY, _WATCH),
     Permission(RUNTIME_CLASS, _WATCH),
-    # What pods are given, and by which authority clients are known.
+    # Content of pods, and the CA of clients.
     Permission(CONFIG_MAP, ("get",)),
     Permission(SECRET, ("get",)),
     Permission(SERVICE_ACCOUNT, ("create",), "token"),
@@ -47,8 +47,8 @@ NEEDS: Final = (
     Permission(PERSISTENT_VOLUME, ("get", *_WATCH, "create", "delete")),
     Permission(STORAGE_CLASS, ("create",)),
     Permission(EVENT, ("create", "patch")),
-    # Who may reach into pods.
+    # Authorization of exec, attach, port-forward and logs.
     Permission(SUBJECT_ACCESS_REVIEW, ("create",)),
 )
-#: In the namespace of the leases of nodes.
+#: In the namespace of node leases.
 ALIVE: Final = Permission(LEASE, ("create", "patch"))

@@ -1,7 +1,7 @@
-"""The way into the pods of this node: commands, terminals, logs and ports.
+"""Access to the pods of this node: exec, attach, logs and port-forward.
 
-A command is confined as its container is, and goes when its client goes. A pod that is frozen while it is warm is
-thawed by the first who comes.
+A command is confined as its container is, and ends when its client disconnects. The first access thaws a pod that is
+frozen while warm.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from typing import Any, Final
 from sandpool.api.resource import Object
 from sandpool.kube.pod_access import LogQuery, PodAccessError, StreamClient
 from sandpool.node.agent import NodeAgent
-from sandpool.node.attached import Output
 from sandpool.node.descriptors import readable, writable
 from sandpool.node.logs.manager import LogManager
 from sandpool.node.logs.reader import LogOptions
@@ -27,61 +26,65 @@ from sandpool.node.runtimes import stdin_once
 from sandpool.node.runtimes.runtime import Command, Container, NoSuchCommand, Process, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, resize
 
-_PIECE: Final = 1 << 16
+_CHUNK: Final = 1 << 16
+# Maximum backlog of an attached client, in bytes.
+MOST_BEHIND: Final = 16 << 20
 
 
 class NodePodAccess:
+    """Access to the pods of one agent."""
+
     def __init__(self, agent: NodeAgent, logs: LogManager) -> None:
         self.agent = agent
-        self.logs_kept = logs
+        self.log_manager = logs
 
     def leads_to(self, pod: Object) -> bool:
         return bool(pod["spec"].get("nodeName") == self.agent.name)
 
     async def execute(self, pod: Object, container: str, command: tuple[str, ...], client: StreamClient) -> int:
-        running = await self._made(pod, container)
+        running = await self._container(pod, container)
         talk = _terminal(running, client) if client.is_terminal else _Pipes(client)
         try:
             try:
-                process = await running.execute(_command(running, command, client), talk.theirs)
+                process = await running.execute(_command(running, command, client), talk.child_ends)
             except NoSuchCommand as error:
                 await client.write(f"{error}\n".encode(), error=True)
                 return error.code
             except RuntimeFailure as error:
-                # Only now: to look whether it runs takes longer than to let a command in.
+                # Checked only after a failure: the check takes longer than starting a command.
                 raise PodAccessError(str(error) if running.is_running else _not_running(pod, container)) from error
             finally:
-                talk.close_theirs()
-            return await talk.until_the_end_of(process)
+                talk.close_child_ends()
+            return await talk.wait_for(process)
         finally:
             talk.close()
 
     async def attach(self, pod: Object, container: str, client: StreamClient) -> int:
-        running = await self._made(pod, container)
+        running = await self._container(pod, container)
         if not running.is_running:
             raise PodAccessError(_not_running(pod, container))
-        output = Output(client)
-        stop = self.logs_kept.listen(running, output.heard)
+        output = AttachedOutput(client)
+        stop = self.log_manager.listen(running, output.write)
         showing = asyncio.create_task(output.show())
-        tasks = [showing, asyncio.create_task(_type_into(running, client))]
+        tasks = [showing, asyncio.create_task(_forward_stdin(running, client))]
         if running.terminal is not None:
-            tasks.append(asyncio.create_task(_resizing(running.terminal, client)))
+            tasks.append(asyncio.create_task(_forward_resizes(running.terminal, client)))
         ending = asyncio.create_task(running.wait())
         try:
-            await asyncio.wait((ending, showing, output.too_late), return_when=asyncio.FIRST_COMPLETED)
-            if output.too_late.done():
-                raise PodAccessError("what the container writes is not read in time; kubectl logs has it")
+            await asyncio.wait((ending, showing, output.overflowed), return_when=asyncio.FIRST_COMPLETED)
+            if output.overflowed.done():
+                raise PodAccessError("the client reads too slowly; kubectl logs has the complete output")
             output.finish()
             await showing
             return (await ending).code
         finally:
             stop()
-            await _ended(ending, *tasks)
+            await _cancel(ending, *tasks)
 
     async def dial(self, pod: Object, port: int) -> socket.socket:
         worker = self._worker(pod)
-        await worker.touch()
-        # As a process of the pod would: what listens on its loopback interface only can be forwarded too.
+        await worker.ensure_thawed()
+        # First as a process of the pod would, so that ports of its loopback interface can be forwarded too.
         try:
             return await self.agent.parts.network.dial(pod["metadata"]["uid"], port, "127.0.0.1")
         except ConnectionRefusedError:
@@ -104,7 +107,7 @@ class NodePodAccess:
             tail=query.tail,
             limit=query.limit,
         )
-        return self.logs_kept.read(directory, run, options)
+        return self.log_manager.read(directory, run, options)
 
     def _worker(self, pod: Object) -> PodWorker:
         metadata = pod["metadata"]
@@ -113,50 +116,81 @@ class NodePodAccess:
             raise PodAccessError(f'pod "{metadata["name"]}" does not run on node {self.agent.name}')
         return worker
 
-    async def _made(self, pod: Object, name: str) -> Container:
-        """A container of the pod, whether it runs or has ended; thawed, if the pod was frozen."""
+    async def _container(self, pod: Object, name: str) -> Container:
+        """Return a container of the pod, running or ended, after thawing the pod."""
         worker = self._worker(pod)
         container = worker.resources.running(name)
         if container is None:
             raise PodAccessError(_not_running(pod, name))
-        await worker.touch()
+        await worker.ensure_thawed()
         return container
 
 
-class _Pipes:
-    """The three streams of a command, each a pipe; those that the client does not want lead nowhere."""
+class AttachedOutput:
+    """Forwards the output of a container to a client that reads at its own pace. The container does not wait and no
+    output is skipped, so a client that falls too far behind is disconnected: its backlog is in memory."""
 
     def __init__(self, client: StreamClient) -> None:
         self.client = client
-        self._theirs: list[int] = []
+        self.overflowed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pieces: asyncio.Queue[tuple[str, bytes] | None] = asyncio.Queue()
+        self._waiting = 0  # bytes
+
+    def write(self, stream: str, data: bytes) -> None:
+        if self.overflowed.done():
+            return
+        self._waiting += len(data)
+        self._pieces.put_nowait((stream, data))
+        if self._waiting > MOST_BEHIND:
+            self.overflowed.set_result(None)
+
+    def finish(self) -> None:
+        """No further output follows."""
+        self._pieces.put_nowait(None)
+
+    async def show(self) -> None:
+        while (piece := await self._pieces.get()) is not None:
+            stream, data = piece
+            await self.client.write(data, error=stream == "stderr")
+            self._waiting -= len(data)
+
+
+class _Pipes:
+    """The standard streams of a command as pipes. Streams that the client does not want are /dev/null."""
+
+    def __init__(self, client: StreamClient) -> None:
+        self.client = client
+        self._child_ends: list[int] = []
         self._input = self._pipe(outward=False) if client.has_stdin else None
         self._outputs: list[tuple[int, bool]] = []
         stdout, stderr = self._output(client.has_stdout, error=False), self._output(client.has_stderr, error=True)
-        self.theirs = Stdio(self._theirs[0] if client.has_stdin else self._nowhere(), stdout, stderr)
+        self.child_ends = Stdio(self._child_ends[0] if client.has_stdin else self._devnull(), stdout, stderr)
 
-    async def until_the_end_of(self, process: Process) -> int:
-        showing = [asyncio.create_task(_show(ours, self.client, error=error)) for ours, error in self._outputs]
-        typing = [] if self._input is None else [asyncio.create_task(self._type(self._input))]
+    async def wait_for(self, process: Process) -> int:
+        showing = [
+            asyncio.create_task(_forward_output(ours, self.client, error=error)) for ours, error in self._outputs
+        ]
+        typing = [] if self._input is None else [asyncio.create_task(self._forward_input(self._input))]
         try:
             code = await process.wait()
-            # What it has started may still hold the pipes; what it has written itself is in them.
+            # Its children may still hold the pipes. Its own output is in them already.
             for task in showing:
                 task.cancel()
             await asyncio.gather(*showing, return_exceptions=True)
             for ours, error in self._outputs:
-                await _show_rest(ours, self.client, error=error)
+                await _drain_output(ours, self.client, error=error)
             return code
         finally:
             await process.signal(signal.SIGKILL)
-            await _ended(*typing, *showing)
+            await _cancel(*typing, *showing)
 
-    def close_theirs(self) -> None:
-        for descriptor in self._theirs:
+    def close_child_ends(self) -> None:
+        for descriptor in self._child_ends:
             os.close(descriptor)
-        self._theirs.clear()
+        self._child_ends.clear()
 
     def close(self) -> None:
-        self.close_theirs()
+        self.close_child_ends()
         for ours, _ in self._outputs:
             os.close(ours)
         self._outputs.clear()
@@ -164,7 +198,7 @@ class _Pipes:
             os.close(self._input)
             self._input = None
 
-    async def _type(self, descriptor: int) -> None:
+    async def _forward_input(self, descriptor: int) -> None:
         with suppress(OSError):
             while data := await self.client.receive():
                 await _write(descriptor, data)
@@ -172,64 +206,67 @@ class _Pipes:
         self._input = None
 
     def _pipe(self, *, outward: bool) -> int:
-        """Our end of a new one."""
+        """Make a pipe and return our end."""
         reader, writer = os.pipe2(os.O_CLOEXEC)
-        ours, theirs = (reader, writer) if outward else (writer, reader)
+        ours, child_ends = (reader, writer) if outward else (writer, reader)
         os.set_blocking(ours, False)
-        self._theirs.append(theirs)
+        self._child_ends.append(child_ends)
         return ours
 
     def _output(self, wanted: bool, *, error: bool) -> int:
         if not wanted:
-            return self._nowhere()
+            return self._devnull()
         self._outputs.append((self._pipe(outward=True), error))
-        return self._theirs[-1]
+        return self._child_ends[-1]
 
-    def _nowhere(self) -> int:
-        self._theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
-        return self._theirs[-1]
+    def _devnull(self) -> int:
+        self._child_ends.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        return self._child_ends[-1]
 
 
 class _Terminal:
-    """A command that believes to be talking to a person."""
+    """A command with a terminal."""
 
     def __init__(self, terminal: Terminal, client: StreamClient) -> None:
         self.client = client
-        self._ours, theirs = terminal
+        self._ours, child_ends = terminal
         os.set_blocking(self._ours, False)
-        self._theirs = theirs
-        self.theirs = Stdio(theirs, theirs, theirs)
+        self._child_ends = child_ends
+        self.child_ends = Stdio(child_ends, child_ends, child_ends)
 
-    async def until_the_end_of(self, process: Process) -> int:
-        showing = asyncio.create_task(_show(self._ours, self.client, error=False))
-        others = [asyncio.create_task(self._type()), asyncio.create_task(_resizing(self._ours, self.client))]
+    async def wait_for(self, process: Process) -> int:
+        showing = asyncio.create_task(_forward_output(self._ours, self.client, error=False))
+        others = [
+            asyncio.create_task(self._forward_input()),
+            asyncio.create_task(_forward_resizes(self._ours, self.client)),
+        ]
         try:
             code = await process.wait()
             showing.cancel()
             await asyncio.gather(showing, return_exceptions=True)
-            await _show_rest(self._ours, self.client, error=False)
+            await _drain_output(self._ours, self.client, error=False)
             return code
         finally:
             await process.signal(signal.SIGKILL)
-            await _ended(showing, *others)
+            await _cancel(showing, *others)
 
-    def close_theirs(self) -> None:
-        if self._theirs >= 0:
-            os.close(self._theirs)
-            self._theirs = -1
+    def close_child_ends(self) -> None:
+        if self._child_ends >= 0:
+            os.close(self._child_ends)
+            self._child_ends = -1
 
     def close(self) -> None:
-        self.close_theirs()
+        self.close_child_ends()
         os.close(self._ours)
 
-    async def _type(self) -> None:
+    async def _forward_input(self) -> None:
         with suppress(OSError):
             while data := await self.client.receive():
                 await _write(self._ours, data)
 
 
 def _command(running: Container, argv: tuple[str, ...], client: StreamClient) -> Command:
-    """What has a terminal is told which, unless the container says so itself: editors and pagers refuse to guess."""
+    """Set TERM for a command with a terminal, unless the container sets it: editors and pagers need it."""
     if not client.is_terminal:
         return Command(argv)
     return Command(argv, {"TERM": "xterm", **running.spec.env}, tty=True)
@@ -246,24 +283,24 @@ def _terminal(running: Container, client: StreamClient) -> _Terminal:
         raise PodAccessError(str(error)) from error
 
 
-async def _show(descriptor: int, client: StreamClient, *, error: bool) -> None:
-    """Until everybody who could write has closed it."""
+async def _forward_output(descriptor: int, client: StreamClient, *, error: bool) -> None:
+    """Forward until all writers have closed the descriptor."""
     while True:
         await readable(descriptor)
         try:
-            data = os.read(descriptor, _PIECE)
+            data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             continue
-        except OSError:  # a terminal that nobody holds any more
+        except OSError:  # all holders of the terminal have closed it
             return
         if not data:
             return
         await client.write(data, error=error)
 
 
-async def _show_rest(descriptor: int, client: StreamClient, *, error: bool) -> None:
+async def _drain_output(descriptor: int, client: StreamClient, *, error: bool) -> None:
     with suppress(OSError):
-        while data := os.read(descriptor, _PIECE):
+        while data := os.read(descriptor, _CHUNK):
             await client.write(data, error=error)
 
 
@@ -275,8 +312,8 @@ async def _write(descriptor: int, data: bytes) -> None:
             await writable(descriptor)
 
 
-async def _type_into(running: Container, client: StreamClient) -> None:
-    """What is typed goes to the container's own process, if it was made to listen."""
+async def _forward_stdin(running: Container, client: StreamClient) -> None:
+    """Forward input to the container's own process, if it has ``stdin`` or ``tty``."""
     if not client.has_stdin or not (running.spec.stdin or running.terminal is not None):
         return
     if running.terminal is not None:
@@ -300,13 +337,13 @@ async def _type_into(running: Container, client: StreamClient) -> None:
             stdin_once.end(running.directory)
 
 
-async def _resizing(terminal: int, client: StreamClient) -> None:
+async def _forward_resizes(terminal: int, client: StreamClient) -> None:
     with suppress(OSError):
         while (size := await client.next_size()) is not None:
             resize(terminal, size.rows, size.columns)
 
 
-async def _ended(*tasks: asyncio.Task[Any]) -> None:
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The Node object: what this machine offers, and how it is."""
+"""The Node object: capacity, labels and conditions of this machine."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _LEAST_MEMORY: Final = 100 << 20
 _LEAST_STORAGE: Final = 0.10  # of all
 _LEAST_PIDS: Final = 1000
 _RUNTIMES_MISSING: Final = "RuntimesUnavailable"
-# Reasons of conditions that are there only as long as something is missing.
+# Reasons of conditions that exist only while something is missing.
 _SELF_TEST_FAILED: Final = "SelfTestFailed"
 _WEAKER: Final = "WeakerFallback"
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationOptions:
-    """What the operator lets pods have of the machine."""
+    """What the operator configures about the Node object, and how much of the machine is reserved."""
 
     name: str
     pods: int = 1000
-    reserved_cpu: float = 0.0  # cores that are kept for the machine itself
+    reserved_cpu: float = 0.0  # cores reserved for the machine itself
     reserved_memory: int = 256 << 20
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletEndpoint:
-    """Where the node's own API is found, and the SHA-256 fingerprint of the certificate it shows."""
+    """Address of the node's own API, and the SHA-256 fingerprint of its certificate."""
 
     address: str
     port: int
@@ -53,7 +53,7 @@ class KubeletEndpoint:
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """What the parts of the node can do here. ``weaknesses`` are conditions that name what is missing."""
+    """What the parts of the node can do here. ``weaknesses`` are conditions: type -> message."""
 
     handlers: tuple[str, ...]
     unavailable: Mapping[str, str]
@@ -62,76 +62,76 @@ class NodeCapabilities:
     endpoint: KubeletEndpoint | None = None
 
 
-def capacity(machine: Machine, offer: RegistrationOptions) -> dict[str, str]:
+def capacity(machine: Machine, registration: RegistrationOptions) -> dict[str, str]:
     return {
         "cpu": str(machine.cpus),
         "memory": _bytes(machine.memory),
         "ephemeral-storage": _bytes(machine.storage),
-        "pods": str(offer.pods),
+        "pods": str(registration.pods),
     }
 
 
-def allocatable(machine: Machine, offer: RegistrationOptions) -> dict[str, str]:
-    """What is left for pods when the machine has its share."""
+def allocatable(machine: Machine, registration: RegistrationOptions) -> dict[str, str]:
+    """Return what is left for pods after the reservations."""
     return {
-        **capacity(machine, offer),
-        "cpu": str(Quantity(int((machine.cpus - offer.reserved_cpu) * _UNIT)).rounded_up(10**6)),
-        "memory": _bytes(max(machine.memory - offer.reserved_memory, 0)),
+        **capacity(machine, registration),
+        "cpu": str(Quantity(int((machine.cpus - registration.reserved_cpu) * _UNIT)).rounded_up(10**6)),
+        "memory": _bytes(max(machine.memory - registration.reserved_memory, 0)),
         "ephemeral-storage": _bytes(int(machine.storage * (1 - _LEAST_STORAGE))),
     }
 
 
-def node_metadata(machine: Machine, offer: RegistrationOptions, ability: NodeCapabilities) -> Object:
-    """As a merge patch: what the node no longer has is taken away."""
+def node_metadata(machine: Machine, registration: RegistrationOptions, capabilities: NodeCapabilities) -> Object:
+    """Return a merge patch: labels and annotations that the node no longer has are removed."""
     runtimes = {
-        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in ability.unavailable), None),
-        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in ability.handlers), "true"),
+        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in capabilities.unavailable), None),
+        **dict.fromkeys((f"{RUNTIME_PREFIX}{name}" for name in capabilities.handlers), "true"),
     }
     labels = {
-        "kubernetes.io/hostname": offer.name,
+        "kubernetes.io/hostname": registration.name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": machine.architecture,
         **runtimes,
-        **offer.labels,
+        **registration.labels,
     }
-    missing = json.dumps(dict(ability.unavailable)) if ability.unavailable else None
-    certificate = None if ability.endpoint is None else ability.endpoint.certificate
+    missing = json.dumps(dict(capabilities.unavailable)) if capabilities.unavailable else None
+    certificate = None if capabilities.endpoint is None else capabilities.endpoint.certificate
     return {"labels": labels, "annotations": {UNAVAILABLE_RUNTIMES: missing, KUBELET_CERTIFICATE: certificate}}
 
 
-def new_node(machine: Machine, offer: RegistrationOptions, ability: NodeCapabilities) -> Object:
-    parts = node_metadata(machine, offer, ability).items()
+def new_node(machine: Machine, registration: RegistrationOptions, capabilities: NodeCapabilities) -> Object:
+    parts = node_metadata(machine, registration, capabilities).items()
     stated = {part: {key: value for key, value in values.items() if value is not None} for part, values in parts}
-    metadata = {"name": offer.name, **stated}
+    metadata = {"name": registration.name, **stated}
     return {"apiVersion": NODE.api_version, "kind": NODE.kind, "metadata": metadata, "spec": {}}
 
 
 def node_status(
     machine: Machine,
-    offer: RegistrationOptions,
-    ability: NodeCapabilities,
+    registration: RegistrationOptions,
+    capabilities: NodeCapabilities,
     remaining: Remaining,
     known: list[Object],
     now: datetime,
 ) -> Object:
-    """``known`` are the conditions as the API has them; those of others are kept by a strategic merge patch."""
-    endpoint = ability.endpoint
-    # The API server looks for the endpoint at the first one. A patch cannot have two of a type: it is their merge key.
-    reached = ability.addresses if endpoint is None else (endpoint.address,)
+    """``known`` are the conditions in the API. The strategic merge patch keeps those of other controllers."""
+    endpoint = capabilities.endpoint
+    # The API server connects to the first address. The type is the merge key, so a patch cannot have two of one type.
+    reached = capabilities.addresses if endpoint is None else (endpoint.address,)
     addresses = [{"type": "InternalIP", "address": address} for address in reached]
-    stated = [_timed(each, known, now) for each in conditions(machine, ability, remaining)]
+    stated = [_timed(each, known, now) for each in conditions(machine, capabilities, remaining)]
     return {
-        "capacity": capacity(machine, offer),
-        "allocatable": allocatable(machine, offer),
+        "capacity": capacity(machine, registration),
+        "allocatable": allocatable(machine, registration),
         "addresses": [*addresses, {"type": "Hostname", "address": machine.hostname}],
         "daemonEndpoints": {"kubeletEndpoint": {"Port": 0 if endpoint is None else endpoint.port}},
         "nodeInfo": _node_info(machine),
-        "runtimeHandlers": [{"name": handler} for handler in ability.handlers],
+        "runtimeHandlers": [{"name": handler} for handler in capabilities.handlers],
         "conditions": [*stated, *_withdrawn(known, {each["type"] for each in stated})],
     }
 
 
-def conditions(machine: Machine, ability: NodeCapabilities, remaining: Remaining) -> list[Object]:
+def conditions(machine: Machine, capabilities: NodeCapabilities, remaining: Remaining) -> list[Object]:
     memory = remaining.memory < _LEAST_MEMORY
     storage = remaining.storage < machine.storage * _LEAST_STORAGE
     pids = remaining.pids < _LEAST_PIDS
@@ -140,46 +140,51 @@ def conditions(machine: Machine, ability: NodeCapabilities, remaining: Remaining
         _pressure("DiskPressure", storage, "DiskPressure", "NoDiskPressure", "disk space"),
         _pressure("PIDPressure", pids, "InsufficientPID", "SufficientPID", "process numbers"),
         {"type": READY, "status": TRUE, "reason": "KubeletReady", "message": "the node runs pods"}
-        if ability.handlers
-        else {"type": READY, "status": FALSE, "reason": "NoRuntime", "message": _missing(ability)},
+        if capabilities.handlers
+        else {"type": READY, "status": FALSE, "reason": "NoRuntime", "message": _missing(capabilities)},
     ]
     found += [
         {"type": type, "status": TRUE, "reason": _WEAKER, "message": message}
-        for type, message in ability.weaknesses.items()
+        for type, message in capabilities.weaknesses.items()
     ]
-    if tried(ability.unavailable):
-        message = _missing(ability)
+    if tried(capabilities.unavailable):
+        message = _missing(capabilities)
         found.append({"type": _RUNTIMES_MISSING, "status": TRUE, "reason": _SELF_TEST_FAILED, "message": message})
     return found
 
 
 def stopped(known: list[Object], now: datetime) -> Object:
-    """The status of a node that is about to stop."""
+    """Return the status of a node that is about to stop."""
     condition = {"type": READY, "status": FALSE, "reason": "NodeStopped", "message": "the node agent has stopped"}
     return {"conditions": [_timed(condition, known, now)]}
 
 
-def lease(offer: RegistrationOptions, node_uid: str, now: datetime) -> Object:
-    owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": offer.name, "uid": node_uid}
-    metadata = {"name": offer.name, "namespace": NODE_LEASES, "ownerReferences": [owner]}
-    return {"apiVersion": LEASE.api_version, "kind": LEASE.kind, "metadata": metadata, "spec": lease_spec(offer, now)}
-
-
-def lease_spec(offer: RegistrationOptions, now: datetime) -> Object:
+def lease(registration: RegistrationOptions, node_uid: str, now: datetime) -> Object:
+    owner = {"apiVersion": NODE.api_version, "kind": NODE.kind, "name": registration.name, "uid": node_uid}
+    metadata = {"name": registration.name, "namespace": NODE_LEASES, "ownerReferences": [owner]}
     return {
-        "holderIdentity": offer.name,
+        "apiVersion": LEASE.api_version,
+        "kind": LEASE.kind,
+        "metadata": metadata,
+        "spec": lease_spec(registration, now),
+    }
+
+
+def lease_spec(registration: RegistrationOptions, now: datetime) -> Object:
+    return {
+        "holderIdentity": registration.name,
         "leaseDurationSeconds": LEASE_DURATION,
         "renewTime": micro_timestamp(now),
     }
 
 
-def _missing(ability: NodeCapabilities) -> str:
-    missing = sorted(tried(ability.unavailable).items())
+def _missing(capabilities: NodeCapabilities) -> str:
+    missing = sorted(tried(capabilities.unavailable).items())
     return "; ".join(f"{name}: {why}" for name, why in missing) or "no runtime works here"
 
 
 def _withdrawn(known: Iterable[Object], stated: set[str]) -> list[Object]:
-    """What was said of something missing, by a node that now has it."""
+    """Return patches that delete conditions about weaknesses that no longer exist."""
     ours = (_WEAKER, _SELF_TEST_FAILED)
     gone = [each["type"] for each in known if each.get("reason") in ours and each["type"] not in stated]
     return [{"$patch": "delete", "type": type} for type in gone]

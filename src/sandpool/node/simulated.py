@@ -1,12 +1,12 @@
-"""A node without containers: it takes pods, says about them what a kubelet would say, and runs nothing.
+"""A node without containers: it binds pods and reports the statuses that a kubelet would report, but runs nothing.
 
-Tests of controllers need pods that become ready, fail, hang, find no node and go when they are told to, at exact times.
-``SimulatedNode`` does what scheduler and kubelet do as far as the API shows it: it binds a pod that is bound to nobody,
-reports one ``Stage`` after the other, each after a delay on the clock that was passed in, and removes a pod whose
-deletion was asked for. A pod's ``Fate`` says how it goes; tests change ``fate`` at any time, for pods to come.
+Tests of controllers need pods that become ready, fail, hang, find no node and end at exact times. ``SimulatedNode``
+does what scheduler and kubelet do as far as the API shows it: it binds unbound pods, reports one ``Stage`` after the
+other, each after a delay on the given clock, and deletes pods whose deletion was requested. The ``Fate`` of a pod
+decides how far it gets; tests may change ``fate`` at any time, for pods that come later.
 
-It sees the API through a client like any other and survives its failures: a report that cannot be made is made later.
-Several nodes may work on one API. Whoever binds a pod first has it.
+The node uses the API through a client like any other and survives its failures: a failed write is retried. Several
+nodes may share one API. The first that binds a pod has it.
 """
 
 from __future__ import annotations
@@ -34,22 +34,24 @@ from sandpool.kube.errors import ApiError, Conflict, NotFound
 NO_NODE: Final = "0/1 nodes are available: 1 Insufficient cpu."
 
 _HOST: Final = "192.0.2.1"
-# Before something is tried again that the API did not take.
+# Seconds before a failed request is retried.
 _PAUSE: Final = 1.0
 
 
 class Stage(Enum):
-    """What is reported about a pod on its way, in this order."""
+    """Stages that are reported about a starting pod, in this order."""
 
-    SCHEDULED = "it is bound to the node"
-    INITIALIZED = "its init containers are done"
-    ADDRESS = "it has an address"
-    RUNNING = "its containers have been started"
-    CONTAINERS_READY = "they are ready"
-    READY = "it is ready"
+    SCHEDULED = "bound to the node"
+    INITIALIZED = "init containers complete"
+    ADDRESS = "has an address"
+    RUNNING = "containers started"
+    CONTAINERS_READY = "containers ready"
+    READY = "ready"
 
 
 class Fate(Enum):
+    """How far a pod gets."""
+
     READY = "becomes ready and stays so"
     HANGING = "runs and never becomes ready"
     FAILED = "fails as soon as it runs"
@@ -58,15 +60,17 @@ class Fate(Enum):
 
 
 def all_ready(pod: PodView) -> Fate:
-    """The fate of pods unless a test has another in mind."""
+    """The default: every pod becomes ready."""
     return Fate.READY
 
 
 class SimulatedNode:
-    """A node named ``name``. ``delays`` are the seconds before each report, ``termination`` those between the request
-    to delete a pod and its end; what is not given takes no time. It serves one ``namespace``, or all. A ``brief`` node
-    reports only where a pod has got to in the end, in one write beside the binding; a kubelet reports every stage. Pods
-    have addresses from the ``first_address`` upwards. ``run`` is to be started as a task."""
+    """A node named ``name``; start ``run`` as a task.
+
+    ``delays`` are the seconds before each stage, ``termination`` those between the request to delete a pod and its end;
+    both default to zero. The node serves one ``namespace``, or all. A ``brief`` node reports only the final stage, in
+    one write besides the binding; a kubelet reports every stage. Pods get addresses from ``first_address`` upwards.
+    """
 
     def __init__(
         self,
@@ -91,61 +95,61 @@ class SimulatedNode:
         self.fate = fate
         self.pods = Cache(PodView.from_object, name="pods of a simulated node")
         self.reflector = Reflector(client, POD, self.pods, clock, Random(0), namespace=namespace)
-        # By UID, of pods that are there: what is being done about them, or was. One that is not here has not been seen.
-        self._lives: dict[str, asyncio.Task[None]] = {}
-        self._dying: set[str] = set()  # UIDs of pods that are being removed
-        self._addresses = 0  # given out so far
+        # By UID of existing pods: the task that drives the pod, perhaps done. A pod without one is new.
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._deleting: set[str] = set()  # UIDs of pods that are being removed
+        self._addresses = 0  # number allocated
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self.pods.subscribe(self._noticed)
+            self.pods.subscribe(self._pod_changed)
             group.create_task(self.reflector.run(), name=f"pods seen by {self.name}")
 
     async def synced(self) -> None:
-        """Wait until it knows the pods there are."""
+        """Wait until the pod cache has synced."""
         await self.reflector.synced.wait()
 
     def reconsider(self) -> None:
-        """Look again for a place for the pods that found none; to be called when their ``fate`` has changed."""
+        """Schedule pods again that found no node. Call it after changing their ``fate``."""
         for pod in self.pods:
-            if not pod.node_name and not pod.deleting and self._lives[pod.uid].done():
-                self._begin(pod, self._live)
+            if not pod.node_name and not pod.deleting and self._tasks[pod.uid].done():
+                self._start_task(pod, self._drive)
 
     async def end(self, namespace: str, name: str, phase: str = FAILED) -> None:
-        """Have the containers of a pod end, by failure unless ``phase`` is Succeeded."""
+        """End the containers of a pod; it fails unless ``phase`` is Succeeded."""
         pod = self.pods.get(Key(namespace, name))
         if pod is None:
             raise LookupError(f"{self.name} has no pod {namespace}/{name}")
         await _Reports(self, pod).ended(phase)
 
-    def _noticed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+    def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
         if new is None:
-            if old is not None and (life := self._lives.pop(old.uid, None)) is not None:
-                self._dying.discard(old.uid)
-                life.cancel()
+            if old is not None and (task := self._tasks.pop(old.uid, None)) is not None:
+                self._deleting.discard(old.uid)
+                task.cancel()
         elif new.deleting:
-            if new.node_name == self.name and new.uid not in self._dying:
-                self._dying.add(new.uid)
-                self._begin(new, partial(self._die, life=self._lives.get(new.uid)))
-        elif new.node_name in ("", self.name) and new.uid not in self._lives:
-            self._begin(new, self._live)
+            if new.node_name == self.name and new.uid not in self._deleting:
+                self._deleting.add(new.uid)
+                self._start_task(new, partial(self._delete, task=self._tasks.get(new.uid)))
+        elif new.node_name in ("", self.name) and new.uid not in self._tasks:
+            self._start_task(new, self._drive)
 
-    def _begin(self, pod: PodView, story: Callable[[PodView], Awaitable[None]]) -> None:
-        async def told() -> None:
-            with suppress(NotFound, Conflict):  # the pod has gone or is another one now, and this was its story
-                await story(pod)
+    def _start_task(self, pod: PodView, work: Callable[[PodView], Awaitable[None]]) -> None:
+        async def run_work() -> None:
+            with suppress(NotFound, Conflict):  # the pod was deleted or replaced
+                await work(pod)
 
-        telling = told()
+        task_body = run_work()
         try:
-            self._lives[pod.uid] = self._group.create_task(telling, name=f"pod {pod.namespace}/{pod.name}")
-        except RuntimeError:  # the node is being stopped, and what it hears last is for the next one
-            telling.close()
+            self._tasks[pod.uid] = self._group.create_task(task_body, name=f"pod {pod.namespace}/{pod.name}")
+        except RuntimeError:  # the node is stopping; the next one handles the pod
+            task_body.close()
 
-    async def _live(self, pod: PodView) -> None:
+    async def _drive(self, pod: PodView) -> None:
         if pod.ended or pod.ready:
-            return  # somebody has told its story before, perhaps we ourselves
+            return  # already driven to its end, perhaps by this node
         reports = _Reports(self, pod)
         fate = self.fate(pod)
         if fate is Fate.UNSCHEDULABLE and not pod.node_name:
@@ -158,16 +162,16 @@ class SimulatedNode:
             stages += [Stage.CONTAINERS_READY, Stage.READY]
         ends = fate in (Fate.FAILED, Fate.SUCCEEDED)
         for stage in stages:
-            await reports.reached(stage, told=not self.brief or (stage is stages[-1] and not ends))
+            await reports.reached(stage, write=not self.brief or (stage is stages[-1] and not ends))
         if ends:
             await reports.ended(FAILED if fate is Fate.FAILED else SUCCEEDED)
 
-    async def _die(self, pod: PodView, *, life: asyncio.Task[None] | None) -> None:
-        if life is not None:
-            life.cancel()
-            await asyncio.wait([life])
+    async def _delete(self, pod: PodView, *, task: asyncio.Task[None] | None) -> None:
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
         await self.pause(self.termination)
-        await self.insist(lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid))
+        await self.retry(lambda: self.client.delete(POD, pod.name, pod.namespace, grace_period_seconds=0, uid=pod.uid))
 
     def new_address(self) -> str:
         self._addresses += 1
@@ -177,8 +181,8 @@ class SimulatedNode:
         if seconds > 0:
             await self.clock.sleep(seconds)
 
-    async def insist(self, request: Callable[[], Awaitable[Object]]) -> Object:
-        """Send until the API has said yes or no."""
+    async def retry(self, request: Callable[[], Awaitable[Object]]) -> Object:
+        """Repeat a request until the API accepts or rejects it."""
         while True:
             try:
                 return await request()
@@ -191,30 +195,30 @@ class SimulatedNode:
 
 
 class _Reports:
-    """What is said about one pod. Every report repeats what was said before, as a kubelet's does."""
+    """Writes the status of one pod. As with a kubelet, every write contains all conditions."""
 
     def __init__(self, node: SimulatedNode, pod: PodView) -> None:
         self.node = node
         self.pod = pod
         self.phase = pod.phase
         self.address: Object = {}
-        # By type of condition; every report of a pod contains them all.
+        # By type; every write contains all of them.
         self._conditions: dict[str, Object] = {}
 
     async def scheduled(self) -> bool:
-        """Bind the pod, if it is not bound to us already. False: somebody else has it, or it is about to go."""
+        """Bind the pod if it is not bound to this node. Returns False if another node has it or it is being deleted."""
         node, pod = self.node, self.pod
         if not pod.node_name:
             await node.pause(node.delays.get(Stage.SCHEDULED, 0.0))
             target = {"apiVersion": "v1", "kind": "Node", "name": node.name}
             binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
             try:
-                await node.insist(
+                await node.retry(
                     lambda: node.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
                 )
             except Conflict:
-                # It may be ours all the same: the answer to a binding that was carried out can be lost.
-                found = await node.insist(lambda: node.client.get(POD, pod.name, pod.namespace))
+                # It may be bound to this node all the same: the response to a successful binding can be lost.
+                found = await node.retry(lambda: node.client.get(POD, pod.name, pod.namespace))
                 if (found["metadata"]["uid"], found["spec"].get("nodeName")) != (pod.uid, node.name):
                     return False
         self._set(POD_SCHEDULED, TRUE)
@@ -225,7 +229,7 @@ class _Reports:
         self._set(POD_SCHEDULED, FALSE, reason="Unschedulable", message=NO_NODE)
         await self._write()
 
-    async def reached(self, stage: Stage, *, told: bool = True) -> None:
+    async def reached(self, stage: Stage, *, write: bool = True) -> None:
         node = self.node
         await node.pause(node.delays.get(stage, 0.0))
         match stage:
@@ -242,7 +246,7 @@ class _Reports:
                 self._set("ContainersReady", TRUE)
             case Stage.READY:
                 self._set(READY, TRUE)
-        if told:
+        if write:
             await self._write()
 
     async def ended(self, phase: str) -> None:
@@ -263,6 +267,6 @@ class _Reports:
     async def _write(self) -> None:
         pod, client = self.pod, self.node.client
         status: Object = {"phase": self.phase, "conditions": list(self._conditions.values()), **self.address}
-        await self.node.insist(
+        await self.node.retry(
             lambda: client.patch(POD, pod.name, MergePatch({"status": status}), pod.namespace, subresource="status")
         )

@@ -1,1 +1,1 @@
-"""One HTTP door to every sandbox."""
+"""The router: one HTTP address for every sandbox."""

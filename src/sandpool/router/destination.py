@@ -1,7 +1,7 @@
-"""What a request must say to get to a sandbox: the headers that clients send, and what can be wrong with them.
+"""The destination of a request, read from the ``X-Sandbox-*`` headers that clients send.
 
-The words of the refusals are those clients know. A header with the address of a pod is a hint that must be right, never
-a destination: who could choose it freely could reach whatever we can.
+The texts of the rejections are those that clients know. A header with the address of a pod is a hint that is verified,
+never a destination: a client that could choose the address could reach whatever the router can reach.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AUTHORIZATION: Final = "authorization"
 
 DEFAULT_NAMESPACE: Final = "default"
 DEFAULT_PORT: Final = 8888
-#: Seconds a request may take, and the most it may ask for.
+#: Seconds a request may take by default, which is also the most that a client may ask for.
 DEFAULT_TIMEOUT: Final = 180.0
 
 _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,5}")
 
 
 class RequestRejected(Exception):
-    """The request goes nowhere; ``status`` and ``detail`` are the answer."""
+    """The router does not forward the request and responds with ``status`` and ``detail``."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
@@ -41,7 +41,7 @@ class RequestRejected(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a request wants to go. ``hint`` is the address its sender believes the sandbox to have."""
+    """The sandbox and port a request names. ``hint`` is the address that the client believes the sandbox to have."""
 
     namespace: str
     sandbox: str
@@ -51,7 +51,7 @@ class Destination:
     uid: str = ""
 
 
-def destination(headers: Mapping[str, str], longest: float = DEFAULT_TIMEOUT) -> Destination:
+def parse_destination(headers: Mapping[str, str], max_timeout: float = DEFAULT_TIMEOUT) -> Destination:
     """Read the headers, whose names are in lower case. Raises ``RequestRejected``."""
     sandbox = headers.get(ID, "")
     if not sandbox:
@@ -64,7 +64,7 @@ def destination(headers: Mapping[str, str], longest: float = DEFAULT_TIMEOUT) ->
     hint = headers.get(POD_IP, "")
     if hint and not _is_address(hint):
         raise invalid_address()
-    timeout = _timeout(headers.get(TIMEOUT), longest)
+    timeout = _timeout(headers.get(TIMEOUT), max_timeout)
     return Destination(namespace, sandbox, _port(headers.get(PORT)), timeout, hint, headers.get(UID, ""))
 
 
@@ -80,13 +80,13 @@ def _port(text: str | None) -> int:
     return int(text)
 
 
-def _timeout(text: str | None, longest: float) -> float:
-    """What makes no sense is as if it were not there."""
+def _timeout(text: str | None, max_timeout: float) -> float:
+    """Ignore a value that is not a positive number, as the published routers do."""
     try:
         seconds = float(text or "")
     except ValueError:
-        return longest
-    return min(seconds, longest) if math.isfinite(seconds) and seconds > 0 else longest
+        return max_timeout
+    return min(seconds, max_timeout) if math.isfinite(seconds) and seconds > 0 else max_timeout
 
 
 def _is_address(text: str) -> bool:

@@ -1,4 +1,4 @@
-"""How the router gets to a sandbox: over the network, or through the node that is in the same process."""
+"""Dialers: connect the router to a port of a pod, over the network or through the node agent in the same process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandpool.router.targets import Target
 
 
 async def connect(host: str, port: int) -> socket.socket:
-    """A connected, non-blocking socket. Raises ``OSError``."""
+    """Return a connected, non-blocking socket. Raises ``OSError``."""
     sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     sock.setblocking(False)
     try:
@@ -23,13 +23,13 @@ async def connect(host: str, port: int) -> socket.socket:
 
 
 async def by_address(target: Target, port: int) -> socket.socket:
-    """As any client in the network of the pods would."""
+    """Dial the address of the pod, as any client in the pod network does."""
     return await connect(target.address, port)
 
 
 class NodeDialer:
-    """Past every NetworkPolicy, as the node's own probes are, and to nothing but the pods that it runs. ``agent`` is
-    None where nothing runs any pod."""
+    """Dials pods of the node agent in this process, and no others. NetworkPolicies do not apply, as for probes.
+    ``agent`` is None where no node runs pods."""
 
     def __init__(self, agent: NodeAgent | None) -> None:
         self.agent = agent
@@ -38,5 +38,5 @@ class NodeDialer:
         worker = None if self.agent is None else self.agent.find(target.namespace, target.pod)
         if self.agent is None or worker is None or worker.state.pod.uid != target.uid:
             raise RequestRejected(503, f"Nothing runs in pod {target.pod}: its node is simulated or gone.")
-        await worker.touch()
+        await worker.ensure_thawed()
         return await self.agent.parts.network.dial(target.uid, port)

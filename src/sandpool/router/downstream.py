@@ -1,4 +1,4 @@
-"""The client's side: one connection, one request after the other, each passed on to the sandbox it names."""
+"""One connection of a client: its requests are read one after the other and each is forwarded as an ``Exchange``."""
 
 from __future__ import annotations
 
@@ -6,185 +6,241 @@ import asyncio
 import socket
 import struct
 from collections import deque
+from dataclasses import dataclass
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final, cast
 
-import httptools
-
-from sandpool.router import headers
 from sandpool.router.destination import RequestRejected
 from sandpool.router.exchange import Exchange
-from sandpool.router.headers import Header, RequestHeaders
+from sandpool.router.headers import CLOSE, RequestHeaders, error_response
+from sandpool.router.http1 import (
+    BodyReader,
+    HeadBuffer,
+    HeadTooLarge,
+    MalformedMessage,
+    parse_fields,
+    parse_request_line,
+)
 
 if TYPE_CHECKING:
     from sandpool.router.router import Router
 
-_LONGEST_HEAD: Final = 1 << 16
-_NO_LINGERING: Final = struct.pack("ii", 1, 0)  # the other side is told that this was no proper end
+_RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The client of a connection. ``via_loopback`` is true if the router was reached at a loopback address.
+    ``is_trusted`` is true if the connection itself proves that the client may reach every sandbox."""
+
+    address: str = "127.0.0.1"
+    via_loopback: bool = True
+    is_trusted: bool = False
 
 
 class Downstream(asyncio.Protocol):
-    def __init__(self, router: Router) -> None:
+    """Parses requests and writes their responses in order. ``is_trusted`` is for connections that the API server has
+    authorized; see ``Peer``."""
+
+    def __init__(self, router: Router, *, is_trusted: bool = False) -> None:
         self.router = router
         self.transport = cast(asyncio.Transport, None)
-        self._client = ""
-        self._parser = httptools.HttpRequestParser(self)
-        # In the order in which they came: the first is in service, the last may still be arriving.
+        self.peer = Peer(is_trusted=is_trusted)
+        self._heads = HeadBuffer()
+        self._body: BodyReader | None = None  # of the request that is arriving, until it is complete
+        self._block = b""  # the header lines that ``_headers`` were made of
+        self._headers = RequestHeaders([])
+        # In order of arrival: the first is in service, the last may still be arriving.
         self._exchanges: deque[Exchange] = deque()
-        self._target = b""
-        self._headers: list[Header] = []
-        self._known = RequestHeaders([])  # of the last request
-        self._head_size = 0
-        self._resting_since = router.clock.monotonic()  # if nothing is in service
-        # One for the connection, because arming one for each request costs more than finding that it came too early.
-        self._alarm: asyncio.TimerHandle | None = None
-        self._raw = False
+        self._idle_since = router.clock.monotonic()
+        self._head_since: float | None = self._idle_since  # since when the head of a request is incomplete
+        # One timer per connection: arming one per request costs more than finding that a timer fired too early.
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_switched = False
         self._closing = False
-        self.has_room = True  # for more of an answer
+        self.is_writable = True  # the client takes more of a response
 
     # --- called by the transport -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        peer = transport.get_extra_info("peername")
-        self._client = peer[0] if isinstance(peer, tuple) else ""
-        self.router.connections.add(self)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple) and isinstance(local, tuple):
+            trusted = self.peer.is_trusted or self.router.trusts(peer, local)
+            self.peer = Peer(peer[0], _is_loopback(local[0]), trusted)
+        try:
+            self.router.admit(self)
+        except RequestRejected as rejection:
+            self._closing = True
+            self._reject(rejection)
 
     def data_received(self, data: bytes) -> None:
-        if self._raw and self._exchanges:
-            self._exchanges[0].raw(data)
+        if self._is_switched:
+            if self._exchanges:
+                self._exchanges[0].forward_raw(data)
             return
-        self._feed(data)
-        # Now, and not when its head was complete: what has come of the body by now goes with it.
+        if self._closing and not self._exchanges:
+            return
+        try:
+            self._feed(data)
+        except HeadTooLarge as error:
+            self._malformed(RequestRejected(431, f"The head of the request is too large: {error}."))
+        except MalformedMessage as error:
+            self._malformed(RequestRejected(400, f"This is not HTTP: {error}."))
+        # Only now, so that the part of the body that has arrived is sent together with the head.
         if self._exchanges and not self._exchanges[0].has_begun and not self.transport.is_closing():
             self._exchanges[0].begin()
         if len(self._exchanges) > 1:
-            self.transport.pause_reading()  # they wait their turn, and so does their sender
+            self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.router.connections.discard(self)
-        if self._alarm is not None:
-            self._alarm.cancel()
+        self.router.forget(self)
+        if self._timer is not None:
+            self._timer.cancel()
         for exchange in self._exchanges:
             exchange.client_gone()
         self._exchanges.clear()
-        del self._parser  # which holds us, and would until the garbage collector comes
 
     def pause_writing(self) -> None:
-        self.has_room = False
+        self.is_writable = False
         if self._exchanges:
-            self._exchanges[0].client_room(False)
+            self._exchanges[0].client_writable(False)
 
     def resume_writing(self) -> None:
-        self.has_room = True
+        self.is_writable = True
         if self._exchanges:
-            self._exchanges[0].client_room(True)
+            self._exchanges[0].client_writable(True)
 
     # --- called by the exchange --------------------------------------------------------------------------------------
 
     def finished(self, *, keep: bool) -> None:
-        """The answer is complete."""
+        """The response of the exchange in service is complete."""
         exchange = self._exchanges.popleft()
-        self._resting_since = self.router.clock.monotonic()
-        if not keep or self._closing or not exchange.is_received:
+        self._idle_since = self.router.clock.monotonic()
+        if not keep or not exchange.is_received or (self._closing and not self._exchanges):
             self.transport.close()
         elif self._exchanges:
-            # Not from here: answers of our own would pile up on the stack, as many as were asked for.
+            # Not from here: thousands of pipelined requests that the router answers itself would nest on the stack.
             asyncio.get_running_loop().call_soon(self._exchanges[0].begin)
-        if len(self._exchanges) < 2 and not self.transport.is_closing():
+        if len(self._exchanges) < 2 and not self._closing and not self.transport.is_closing():
             self.transport.resume_reading()
 
     def answer_within(self, seconds: float) -> float:
-        """See to it that the exchange in service is told when that has passed; the time when it has."""
+        """Call ``timed_out`` of the exchange in service after this time. Return its deadline."""
         loop = asyncio.get_running_loop()
-        at = loop.time() + seconds
-        if self._alarm is not None and self._alarm.when() > at:
-            self._alarm.cancel()
-            self._alarm = None
-        if self._alarm is None:
-            self._alarm = loop.call_at(at, self._look_at_the_time)
-        return at
+        deadline = loop.time() + seconds
+        if self._timer is not None and self._timer.when() > deadline:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = loop.call_at(deadline, self._check_deadline)
+        return deadline
 
-    def _look_at_the_time(self) -> None:
-        self._alarm = None
-        if not self._exchanges or (at := self._exchanges[0].deadline) is None:
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if not self._exchanges or (deadline := self._exchanges[0].deadline) is None:
             return
         loop = asyncio.get_running_loop()
-        if loop.time() >= at:
-            self._exchanges[0].too_late()
+        if loop.time() >= deadline:
+            self._exchanges[0].timed_out()
         else:
-            self._alarm = loop.call_at(at, self._look_at_the_time)
+            self._timer = loop.call_at(deadline, self._check_deadline)
 
     def reset(self) -> None:
-        """End the connection in a way that nobody takes for the end of an answer."""
+        """Close the connection with RST, so that the client does not take its end for the end of a response."""
         if not self.transport.is_closing():
             sock = self.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGERING)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
             self.transport.abort()
 
     def switched(self) -> None:
-        self._raw = True
+        """From now on the client speaks another protocol."""
+        self._is_switched = True
 
-    def rests_since(self, moment: float) -> bool:
-        """Whether no request has been in service since then. One whose head has not come to its end does not count:
-        it may never."""
-        return not self._exchanges and self._resting_since <= moment
+    # --- called by the router ----------------------------------------------------------------------------------------
 
-    def end(self) -> None:
-        """The router stops: no further request is taken."""
+    def close_if_expired(self, idle_before: float, head_before: float) -> None:
+        """Close the connection if it is idle since ``idle_before``, or a head is incomplete since ``head_before``."""
+        if self._exchanges:
+            return
+        if self._head_since is not None and self._head_since <= head_before:
+            if self._heads.is_empty:
+                self.transport.close()
+            else:
+                self._reject(RequestRejected(408, "The head of the request did not arrive in time."))
+        elif self._idle_since <= idle_before:
+            self.transport.close()
+
+    @property
+    def idle_since(self) -> float | None:
+        """Since when no request is in service, None if one is."""
+        return None if self._exchanges else self._idle_since
+
+    def drain(self) -> None:
+        """Accept no further request, and close the connection after those that were accepted."""
         self._closing = True
         if not self._exchanges:
             self.transport.close()
 
-    # --- called by the parser ----------------------------------------------------------------------------------------
+    # --- requests ----------------------------------------------------------------------------------------------------
 
     def _feed(self, data: bytes) -> None:
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._exchanges[-1].upgrade_offered(data[upgrade.args[0] :])
-        except httptools.HttpParserCallbackError as error:
-            raise error.__context__ or error from None
-        except httptools.HttpParserError:
-            self._refuse(RequestRejected(400, "This is not HTTP."))
+        start, size = 0, len(data)
+        while start < size:
+            if self._body is not None:
+                body, start = self._body.feed(data, start)
+                exchange = self._exchanges[-1]
+                if body:
+                    exchange.request_data(body)
+                if self._body.is_complete:
+                    self._body = None
+                    exchange.request_ended()
+                continue
+            if self._heads.is_empty and data.startswith(b"\r\n", start):
+                start += 2  # RFC 9112, 2.2: old clients send an empty line after a body
+                continue
+            head = self._heads.take(data, start)
+            if head is None:
+                if self._head_since is None:
+                    self._head_since = self.router.clock.monotonic()
+                return
+            self._head_since = None
+            self._heads.reset()
+            start = head[1]
+            exchange = self._exchange(head[0])
+            self._exchanges.append(exchange)
+            if exchange.headers.has_body:
+                self._body = BodyReader(exchange.headers.framing)
+            elif exchange.headers.upgrade:
+                exchange.upgrade_requested(data[start:])
+                return
+            else:
+                exchange.request_ended()
 
-    def on_message_begin(self) -> None:
-        # What followed the body of the request before was told as headers, too.
-        self._target, self._headers, self._head_size = b"", [], 0
+    def _exchange(self, head: bytes) -> Exchange:
+        line, _, block = head.partition(b"\r\n")
+        method, target, is_http_1_0 = parse_request_line(line)
+        if block != self._block or is_http_1_0 != self._headers.is_http_1_0:
+            self._headers = RequestHeaders(parse_fields(block), is_http_1_0=is_http_1_0)
+            self._block = block
+        return Exchange(self, method, target, self._headers)
 
-    def on_url(self, url: bytes) -> None:
-        self._target += url
-        self._head_size += len(url)
-        if self._head_size > _LONGEST_HEAD:
-            self._too_long()
+    def _malformed(self, rejection: RequestRejected) -> None:
+        """Read nothing more. Requests before the malformed one are still answered."""
+        self._closing = True
+        self.transport.pause_reading()
+        if not self._exchanges:
+            self._reject(rejection)
+        elif self._body is not None and len(self._exchanges) == 1:
+            self._exchanges[0].request_malformed(rejection)
+        elif self._body is not None:
+            self._exchanges.pop().client_gone()
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-        self._head_size += len(name) + len(value)
-        if self._head_size > _LONGEST_HEAD:
-            self._too_long()
-
-    def on_headers_complete(self) -> None:
-        parser = self._parser
-        old = parser.get_http_version() < "1.1"
-        if self._headers != self._known.raw or old != self._known.old:
-            self._known = RequestHeaders(self._headers, old=old)
-        exchange = Exchange(
-            self, parser.get_method(), self._target, self._known, self._client, keep=parser.should_keep_alive()
-        )
-        self._headers = []
-        self._exchanges.append(exchange)
-
-    def on_body(self, body: bytes) -> None:
-        if self._exchanges:
-            self._exchanges[-1].body(body)
-
-    def on_message_complete(self) -> None:
-        if self._exchanges:
-            self._exchanges[-1].body_ended()
-
-    def _too_long(self) -> None:
-        self._refuse(RequestRejected(400, "The head of the request is too long."))
-
-    def _refuse(self, refusal: RequestRejected) -> None:
-        self.transport.write(headers.answer(refusal.status, refusal.detail, connection=headers.CLOSE))
+    def _reject(self, rejection: RequestRejected) -> None:
+        self.transport.write(error_response(rejection.status, rejection.detail, connection=CLOSE))
         self.transport.close()
+
+
+def _is_loopback(address: str) -> bool:
+    parsed = ip_address(address.partition("%")[0])
+    return (getattr(parsed, "ipv4_mapped", None) or parsed).is_loopback

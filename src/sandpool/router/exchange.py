@@ -1,7 +1,7 @@
-"""One request and its answer, from the client's connection to a sandbox's and back.
+"""One request and its response, between the connection of a client and a connection to a sandbox.
 
-Bytes go through as they come, in both directions, and whoever reads slowly slows down whoever writes. Nothing is kept
-but the heads, and of a body only what has arrived before the sandbox was connected.
+Bytes are forwarded as they arrive, in both directions, and a slow reader slows the writer down. Only heads are kept in
+memory, and of a request body the part that arrives before the sandbox is connected.
 """
 
 from __future__ import annotations
@@ -15,302 +15,312 @@ from sandpool.router.headers import (
     LAST_CHUNK,
     RequestHeaders,
     ResponseHeaders,
-    answer,
     chunk,
-    connection,
-    length,
-    plain,
-    switching_head,
+    connection_line,
+    content_length,
+    error_response,
+    json_response,
     without_body,
 )
+from sandpool.router.http1 import MalformedMessage, ResponseHead
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Upstream
 
 if TYPE_CHECKING:
     from sandpool.router.downstream import Downstream
 
-# Of a body that arrives while the sandbox is being connected; then nothing more is read.
-_ENOUGH: Final = 1 << 18
+# Bytes of a request body that are kept until the sandbox is connected. Then reading pauses.
+_MAX_EARLY_BYTES: Final = 1 << 18
+_SAFE_METHODS: Final = (b"GET", b"HEAD", b"OPTIONS")
 
 
 class Exchange:
-    """One request and its answer."""
+    """One request and its response. ``begin`` forwards it; then ``Downstream`` and ``Upstream`` drive it."""
 
-    def __init__(
-        self, down: Downstream, method: bytes, target: bytes, headers: RequestHeaders, client: str, *, keep: bool
-    ) -> None:
-        self.down = down
+    def __init__(self, downstream: Downstream, method: bytes, target: bytes, headers: RequestHeaders) -> None:
+        self.downstream = downstream
         self.method = method
         self.target = target
         self.headers = headers
-        self.client = client
-        # Of chunks in HTTP/1.0 nobody knows who on the way has understood them.
-        self.keep = keep and not (headers.old and headers.is_chunked)
+        self.keep = headers.keeps_alive  # the connection of the client, after the response
         self.is_received = False  # the whole request
         self.has_begun = False
-        self.deadline: float | None = None  # in the time of the event loop; then the answer must have come
-        self.status = 0  # of the answer, once it has begun
-        self.sent = 0  # bytes of the answer's body
-        self._rest = b""  # what came behind a request for another protocol
-        self._early: list[bytes] = []  # of the body, before there was somebody to give it to
+        self.deadline: float | None = None  # of the response, in the time of the event loop
+        self.status = 0  # of the response, once its head was forwarded
+        self.sent = 0  # bytes of the response body
+        self._early: list[bytes] = []  # request body that arrived before the sandbox was connected
         self._early_size = 0
-        self._up: Upstream | None = None
+        self._after_upgrade = b""  # bytes that arrived behind a request for another protocol
+        self._upstream: Upstream | None = None
         self._chunked_out = False
-        self._until_close = False  # the answer ends with the connection
-        self._out: list[bytes] = []  # of the answer, to be written together
+        self._until_close = False  # the response to the client ends with the connection
+        self._out: list[bytes] = []  # parts of the response that are written together
         self._task: asyncio.Task[None] | None = None
-        self._done = False
-        self._namespace = ""  # of the sandbox that was found
-        self._started = self.down.router.clock.monotonic()
+        self._is_done = False
+        self._namespace = ""  # of the sandbox, once it was resolved
+        self._started = downstream.router.clock.monotonic()
 
     def begin(self) -> None:
-        """Pass it on; at once, if there is nothing to wait for."""
-        if self._done or self.has_begun:
+        """Forward the request; at once, unless something must be waited for."""
+        if self._is_done or self.has_begun:
             return
         self.has_begun = True
         try:
-            if not self._pass_on_at_once():
+            if not self._forward_at_once():
                 self._task = asyncio.create_task(self._connect())
-        except RequestRejected as refusal:
-            self._refuse(refusal)
+        except RequestRejected as rejection:
+            self._reject(rejection)
 
     # --- the request -------------------------------------------------------------------------------------------------
 
-    def body(self, data: bytes) -> None:
-        if self._done:
+    def request_data(self, data: bytes) -> None:
+        if self._is_done:
             return
-        if self._up is None:
+        if self._upstream is None:
             self._early.append(data)
             self._early_size += len(data)
-            if self._early_size > _ENOUGH:
-                self.down.transport.pause_reading()
+            if self._early_size > _MAX_EARLY_BYTES:
+                self.downstream.transport.pause_reading()
         else:
-            self._up.write(chunk(data) if self.headers.is_chunked else data)
+            self._upstream.write(chunk(data) if self.headers.framing.is_chunked else data)
 
-    def body_ended(self) -> None:
+    def request_ended(self) -> None:
         self.is_received = True
-        if self._up is not None and self.headers.is_chunked and not self._done:
-            self._up.write(LAST_CHUNK)
+        if self._upstream is not None and self.headers.framing.is_chunked and not self._is_done:
+            self._upstream.write(LAST_CHUNK)
 
-    def upgrade_offered(self, rest: bytes) -> None:
+    def request_malformed(self, rejection: RequestRejected) -> None:
+        """The rest of the body cannot be read. The sandbox notices that the request is incomplete."""
+        self._abandon()
+        if self.status:
+            self._break_off()
+        else:
+            self._reject(rejection)
+
+    def upgrade_requested(self, rest: bytes) -> None:
+        """The request asks for another protocol; ``rest`` arrived behind it."""
         self.is_received = True
-        self._rest = rest
-        if rest or self.headers.old:
-            self.keep = False  # should the sandbox decline, nobody knows where in it the next request begins
-        self.down.transport.pause_reading()
+        self._after_upgrade = rest
+        if rest:
+            self.keep = False  # if the sandbox declines, the bytes are neither HTTP nor the other protocol
+        self.downstream.transport.pause_reading()
 
-    def _pass_on_at_once(self) -> bool:
-        """If everybody may pass and a connection waits, as for most requests."""
-        router = self.down.router
-        wanted = router.wanted(self.method, self.target, self.headers)
-        if wanted is None:
-            self._own_answer(plain(200, b'{"status":"ok"}', connection=self._connection(self.keep)), 200)
+    def _forward_at_once(self) -> bool:
+        """Forward the request without a task if it is authorized and an idle connection exists, as for most
+        requests."""
+        downstream = self.downstream
+        router = downstream.router
+        destination = router.destination(self.method, self.target, self.headers, downstream.peer)
+        if destination is None:
+            self._respond(json_response(200, b'{"status":"ok"}', connection=self._connection_line(self.keep)), 200)
             return True
-        if not router.is_open:
+        if router.authorize(self.headers, destination, downstream.peer) is not None:
             return False
-        found = self._found(wanted)
-        up = router.upstreams.idle(found, wanted.port, repeatable=self._is_repeatable)
-        if up is None:
+        target = self._resolve(destination)
+        upstream = router.upstreams.acquire_idle(target, destination.port, repeatable=self._is_repeatable)
+        if upstream is None:
             return False
-        self._pass_on(up, f"{found.address}:{wanted.port}")
+        self._forward(upstream, f"{target.address}:{destination.port}")
         return True
 
     async def _connect(self) -> None:
-        router = self.down.router
+        router, peer = self.downstream.router, self.downstream.peer
         try:
-            wanted = router.wanted(self.method, self.target, self.headers)
-            assert wanted is not None, "what is for the router itself was answered at once"
-            await router.check(self.headers, wanted)
-            found = self._found(wanted)
+            destination = router.destination(self.method, self.target, self.headers, peer)
+            assert destination is not None, "requests for the router itself are answered at once"
+            pending = router.authorize(self.headers, destination, peer)
+            if pending is not None:
+                await pending
+            target = self._resolve(destination)
             try:
-                up = await router.reach(wanted, found, repeatable=self._is_repeatable)
+                upstream = await router.connect(destination, target, repeatable=self._is_repeatable)
             except OSError as error:
                 router.metrics.failed(error)
-                raise RequestRejected(502, f"Could not connect to the backend sandbox: {wanted.sandbox}") from error
-            self._pass_on(up, f"{found.address}:{wanted.port}")
-        except RequestRejected as refusal:
-            self._refuse(refusal)
+                text = f"Could not connect to the backend sandbox: {destination.sandbox}"
+                raise RequestRejected(502, text) from error
+            self._forward(upstream, f"{target.address}:{destination.port}")
+        except RequestRejected as rejection:
+            self._reject(rejection)
 
-    def _found(self, wanted: Destination) -> Target:
-        """Where it goes, from now on with a deadline. Raises ``RequestRejected``."""
-        router = self.down.router
+    def _resolve(self, destination: Destination) -> Target:
+        """Find the pod and start the deadline of the response. Raises ``RequestRejected``."""
+        router = self.downstream.router
         if self.deadline is None:
             router.metrics.decided(True)
-        found = router.targets.find(wanted)
-        self._namespace = found.namespace
+        target = router.targets.find(destination)
+        self._namespace = target.namespace
         if self.deadline is None:
-            self.deadline = self.down.answer_within(wanted.timeout)
-        return found
+            self.deadline = self.downstream.answer_within(destination.timeout)
+        return target
 
     @property
     def _is_repeatable(self) -> bool:
-        """A used connection may turn out to be dead, and then the request is sent again, which not every one may be.
-        Nor can be one with a body, for we do not keep it."""
-        harmless = self.method in (b"GET", b"HEAD", b"OPTIONS")
-        return harmless and not self.headers.upgrade and not self.headers.framing
+        """Whether the request may be sent again if a reused connection turns out to be dead. Bodies are not kept."""
+        return self.method in _SAFE_METHODS and not self.headers.upgrade and not self.headers.has_body
 
-    def _pass_on(self, up: Upstream, host: str) -> None:
-        if self._done:
-            self.down.router.upstreams.give_back(up)
+    def _forward(self, upstream: Upstream, host: str) -> None:
+        downstream, headers = self.downstream, self.headers
+        if self._is_done:
+            downstream.router.upstreams.release(upstream)
             return
-        self._up = up
-        up.begin(self, head_only=self.method == b"HEAD")
-        if not self.down.has_room:
-            self.client_room(False)
-        head = self.headers.head(self.method, self.target, host=host, client=self.client)
-        if len(self._early) == 1 and not self.headers.is_chunked:
-            head += self._early.pop()  # a second write would be a second wake-up of the sandbox
-        up.write(head)
-        if not self.headers.old and self.headers.text.get("expect", "").lower() == "100-continue":
-            self.down.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        self._upstream = upstream
+        upstream.begin(self, head_only=self.method == b"HEAD", upgrade_requested=bool(headers.upgrade))
+        if not downstream.is_writable:
+            self.client_writable(False)
+        head = headers.head(self.method, self.target, host=host, client=downstream.peer.address)
+        if len(self._early) == 1 and not headers.framing.is_chunked:
+            head += self._early.pop()  # a second write would wake the sandbox a second time
+        upstream.write(head)
+        if headers.expects_continue:
+            downstream.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         for data in self._early:
-            up.write(chunk(data) if self.headers.is_chunked else data)
-        if self.is_received and self.headers.is_chunked:
-            up.write(LAST_CHUNK)
-        if self._early_size > _ENOUGH:
-            self.down.transport.resume_reading()
+            upstream.write(chunk(data) if headers.framing.is_chunked else data)
+        if self.is_received and headers.framing.is_chunked:
+            upstream.write(LAST_CHUNK)
+        if self._early_size > _MAX_EARLY_BYTES:
+            downstream.transport.resume_reading()
         self._early.clear()
 
-    # --- the answer --------------------------------------------------------------------------------------------------
+    # --- the response, called by the upstream ------------------------------------------------------------------------
 
-    def answer_began(self, status: int, reason: bytes, headers: ResponseHeaders) -> None:
-        if status == 101 and not self.headers.upgrade:
-            self._decline()
-            return
-        self.status = status
-        if status == 101:
+    def response_began(self, head: ResponseHead, headers: ResponseHeaders) -> None:
+        self.status = head.status
+        if head.status == 101:
             self._switch(headers)
             return
         framing = b""
-        if headers.size is not None:
-            framing = length(headers.size)
-        elif self.method != b"HEAD" and status not in (204, 304):
-            if self.headers.old:
+        if head.framing.length is not None and head.status != 204:
+            framing = content_length(head.framing.length)
+        elif self.method != b"HEAD" and head.status not in (204, 304):
+            if self.headers.is_http_1_0:
                 self._until_close, self.keep = True, False
             else:
                 self._chunked_out = True
                 framing = CHUNKED
-        self._out.append(headers.head(status, reason, framing=framing, connection=self._connection(self.keep)))
+        line = self._connection_line(self.keep)
+        self._out.append(headers.head(head.status, head.reason, framing=framing, connection=line))
 
-    def answer_data(self, data: bytes) -> None:
+    def response_data(self, data: bytes) -> None:
         self.sent += len(data)
         self._out.append(chunk(data) if self._chunked_out else data)
 
-    def answer_paused(self) -> None:
-        # What has come at once goes at once: mostly a head with all of its body, and a system call costs more than
-        # putting them together.
-        if self._out and not self._done:
-            self.down.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
+    def response_flush(self) -> None:
+        # One write for a head with its body: a system call costs more than joining them.
+        if self._out and not self._is_done:
+            self.downstream.transport.write(self._out[0] if len(self._out) == 1 else b"".join(self._out))
         self._out.clear()
 
-    def answer_ended(self) -> None:
+    def response_ended(self) -> None:
         if self._chunked_out:
             self._out.append(LAST_CHUNK)
-        self.answer_paused()
-        up, self._up = self._up, None
-        if up is not None and self.is_received:
-            self.down.router.upstreams.give_back(up)
-        elif up is not None:
-            up.close()  # the sandbox waits for the rest of this request, and would take the next one for it
+        self.response_flush()
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None and self.is_received:
+            self.downstream.router.upstreams.release(upstream)
+        elif upstream is not None:
+            upstream.close()  # the sandbox waits for the rest of this request and would take the next one for it
         self._finish(keep=self.keep)
 
-    def answer_raw(self, data: bytes) -> None:
+    def response_raw(self, data: bytes) -> None:
         self.sent += len(data)
-        self.down.transport.write(data)
+        self.downstream.transport.write(data)
 
-    def answer_lost(self, error: Exception | None) -> None:
-        up, self._up = self._up, None
+    def response_malformed(self, error: MalformedMessage) -> None:
+        self._upstream = None
+        self._out.clear()
+        self.downstream.router.metrics.failed(error)
         if self.status:
-            self.answer_paused()
             self._break_off()
-        elif up is not None and not up.is_fresh and self._is_repeatable and not self._done:
+        else:
+            self.keep = False
+            self._reject(RequestRejected(502, f"The sandbox sent a malformed response: {error}."))
+
+    def response_lost(self, error: Exception | None) -> None:
+        upstream, self._upstream = self._upstream, None
+        if self.status:
+            self.response_flush()
+            self._break_off()
+        elif upstream is not None and not upstream.is_fresh and self._is_repeatable and not self._is_done:
             self._task = asyncio.create_task(self._connect())
         else:
-            self.down.router.metrics.failed(error or EOFError())
-            self._refuse(RequestRejected(502, "The sandbox has ended the connection without an answer."))
+            self.downstream.router.metrics.failed(error or EOFError())
+            self._reject(RequestRejected(502, "The sandbox closed the connection without a response."))
 
-    def answer_room(self, has_room: bool) -> None:
-        (self.down.transport.resume_reading if has_room else self.down.transport.pause_reading)()
+    def upstream_writable(self, writable: bool) -> None:
+        transport = self.downstream.transport
+        (transport.resume_reading if writable else transport.pause_reading)()
 
-    # --- after the agreement to speak something else -----------------------------------------------------------------
-
-    def _decline(self) -> None:
-        """Nobody has asked for it, so what comes next from the client are requests: not necessarily to this sandbox,
-        and with what is for us to know."""
-        if self._up is not None:
-            self._up.close()
-            self._up = None
-        self._refuse(RequestRejected(502, "The sandbox has answered what was not asked."))
+    # --- another protocol, after a 101 -------------------------------------------------------------------------------
 
     def _switch(self, headers: ResponseHeaders) -> None:
         self.deadline = None
-        self.keep = False  # the end of this is the end of the connection
-        self.down.transport.write(switching_head(headers, self.headers.upgrade))
-        self.down.switched()
-        if self._rest and self._up is not None:
-            self._up.write(self._rest)
-        self.down.transport.resume_reading()
+        self.keep = False
+        self.downstream.transport.write(headers.switching_head(self.headers.upgrade))
+        self.downstream.switched()
+        if self._after_upgrade and self._upstream is not None:
+            self._upstream.write(self._after_upgrade)
+        self.downstream.transport.resume_reading()
 
-    def raw(self, data: bytes) -> None:
-        if self._up is not None:
-            self._up.write(data)
+    def forward_raw(self, data: bytes) -> None:
+        if self._upstream is not None:
+            self._upstream.write(data)
 
     # --- the client --------------------------------------------------------------------------------------------------
 
-    def client_room(self, has_room: bool) -> None:
-        if self._up is not None:
-            (self._up.transport.resume_reading if has_room else self._up.transport.pause_reading)()
+    def client_writable(self, writable: bool) -> None:
+        if self._upstream is not None:
+            transport = self._upstream.transport
+            (transport.resume_reading if writable else transport.pause_reading)()
 
     def client_gone(self) -> None:
-        """Nobody waits for the answer: the sandbox is told by the end of its connection."""
-        self._done = True
-        if self._task is not None:
-            self._task.cancel()
-        if self._up is not None:
-            self._up.close()
-            self._up = None
+        """End the exchange without a response. The sandbox notices by the end of its connection."""
+        self._is_done = True
+        self._abandon()
 
     # --- ends --------------------------------------------------------------------------------------------------------
 
-    def too_late(self) -> None:
-        """The deadline has passed."""
-        if self._task is not None:
-            self._task.cancel()
-        if self._up is not None:
-            self._up.close()
-            self._up = None
-        self.down.router.metrics.failed(TimeoutError())
+    def timed_out(self) -> None:
+        self._abandon()
+        self.downstream.router.metrics.failed(TimeoutError())
         if self.status:
             self._break_off()
         else:
-            self._refuse(RequestRejected(504, "The sandbox did not answer in time."))
+            self._reject(RequestRejected(504, "The sandbox did not answer in time."))
 
-    def _refuse(self, refusal: RequestRejected) -> None:
-        # What is still coming of the request is for nobody.
+    def _abandon(self) -> None:
+        """Stop connecting, or close the connection to the sandbox."""
+        if self._task is not None:
+            self._task.cancel()
+        if self._upstream is not None:
+            self._upstream.close()
+            self._upstream = None
+
+    def _reject(self, rejection: RequestRejected) -> None:
         keep = self.keep and self.is_received
-        data = answer(refusal.status, refusal.detail, connection=self._connection(keep))
-        self._own_answer(data, refusal.status, keep=keep)
+        line = self._connection_line(keep)
+        self._respond(error_response(rejection.status, rejection.detail, connection=line), rejection.status, keep=keep)
 
-    def _own_answer(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
-        if not self._done:
+    def _respond(self, data: bytes, status: int, *, keep: bool | None = None) -> None:
+        """Send a response of the router itself."""
+        if not self._is_done:
             self.status = status
-            self.down.transport.write(without_body(data) if self.method == b"HEAD" else data)
+            self.downstream.transport.write(without_body(data) if self.method == b"HEAD" else data)
             self._finish(keep=self.keep if keep is None else keep)
 
-    def _connection(self, keep: bool) -> bytes:
-        return connection(keep=keep, old=self.headers.old)
+    def _connection_line(self, keep: bool) -> bytes:
+        return connection_line(keep=keep, is_http_1_0=self.headers.is_http_1_0)
 
     def _break_off(self) -> None:
-        """Half an answer is with the client; only the end of the connection tells, and where that is how an answer
-        ends, a connection that fails."""
+        """Close the connection of the client in the middle of a response. Where the end of the connection would mean
+        the end of the response, reset it."""
         if self._until_close:
-            self.down.reset()
+            self.downstream.reset()
         self._finish(keep=False)
 
     def _finish(self, *, keep: bool) -> None:
-        if self._done:
+        if self._is_done:
             return
-        self._done = True
-        router = self.down.router
+        self._is_done = True
+        router = self.downstream.router
         router.metrics.answered(self.method, self.status, router.clock.monotonic() - self._started, self._namespace)
-        self.down.finished(keep=keep)
+        self.downstream.finished(keep=keep)

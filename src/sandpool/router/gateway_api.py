@@ -1,7 +1,7 @@
-"""The kinds of the Gateway API that clients use to find the router, as far as they are needed for that.
+"""Kinds of the Gateway API by which clients find the router, as far as the router needs them.
 
-On Kubernetes they are installed by whoever provides gateways. Here they are defined with the fields that are read and
-room for all others, so that manifests written for other gateways can be applied as they are.
+On Kubernetes the provider of Gateways installs them. These definitions validate the fields that the router reads and
+preserve all others, so manifests written for other Gateways apply unchanged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GATEWAY: Final = ResourceType(
 HTTP_ROUTE: Final = ResourceType(GROUP, "v1", "HTTPRoute", "httproutes", subresources=frozenset({"status"}))
 KINDS: Final = (GATEWAY_CLASS, GATEWAY, HTTP_ROUTE)
 
-#: The class of gateways that are this router, and who says so.
+#: The GatewayClass of Gateways that this router implements, and the name of its controller.
 CLASS_NAME: Final = "sandpool"
 CONTROLLER_NAME: Final = "sandpool.dev/router"
 
@@ -80,36 +80,36 @@ _COLUMNS: Final[dict[ResourceType, list[Object]]] = {
 _AGE: Final = {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
 
 
-def definition(type: ResourceType) -> Object:
-    """The CustomResourceDefinition of one of ``KINDS``."""
-    properties = {"spec": _SPECS[type], "status": _STATUSES.get(type, {"type": "object", **_OPEN})}
+def definition(kind: ResourceType) -> Object:
+    """Return the CustomResourceDefinition of one of ``KINDS``."""
+    properties = {"spec": _SPECS[kind], "status": _STATUSES.get(kind, {"type": "object", **_OPEN})}
     return {
         "apiVersion": CUSTOM_RESOURCE_DEFINITION.api_version,
         "kind": CUSTOM_RESOURCE_DEFINITION.kind,
         "metadata": {
-            "name": type.group_resource,
-            # The API server asks for this on kinds of groups that belong to Kubernetes.
+            "name": kind.group_resource,
+            # The API server requires this for groups under k8s.io.
             "annotations": {"api-approved.kubernetes.io": "unapproved, a subset for one router"},
         },
         "spec": {
-            "group": type.group,
-            "scope": "Namespaced" if type.namespaced else "Cluster",
+            "group": kind.group,
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
             "names": {
-                "kind": type.kind,
-                "listKind": type.list_kind,
-                "plural": type.plural,
-                "singular": type.singular,
-                "shortNames": list(type.short_names),
+                "kind": kind.kind,
+                "listKind": kind.list_kind,
+                "plural": kind.plural,
+                "singular": kind.singular,
+                "shortNames": list(kind.short_names),
                 "categories": ["gateway-api"],
             },
             "versions": [
                 {
-                    "name": type.version,
+                    "name": kind.version,
                     "served": True,
                     "storage": True,
                     "schema": {"openAPIV3Schema": {"type": "object", "required": ["spec"], "properties": properties}},
                     "subresources": {"status": {}},
-                    "additionalPrinterColumns": [*_COLUMNS[type], _AGE],
+                    "additionalPrinterColumns": [*_COLUMNS[kind], _AGE],
                 }
             ],
         },

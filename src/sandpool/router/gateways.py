@@ -1,8 +1,8 @@
-"""Gateways of our class: their address is one at which the router listens.
+"""Controller for Gateways and HTTPRoutes of the router's GatewayClass.
 
-Nothing listens until somebody makes such a Gateway. All of them share one address, because all lead to the same router;
-what differs is the ports of their listeners. A port that cannot be had is said in the Gateway's conditions. A Gateway
-that no HTTPRoute refers to lets everything in; one that has routes lets in what they lead to.
+The router listens on the ports of such Gateways, and on none without a Gateway. All Gateways share one address, because
+all of them are the same router. The conditions of a Gateway name ports that are not available. A Gateway without
+HTTPRoutes admits every request; one with HTTPRoutes admits the requests that they match.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 from sandpool.router.destination import Destination, RequestRejected
+from sandpool.router.downstream import Peer
 from sandpool.router.gateway_api import (
     CLASS_NAME,
     CONTROLLER_NAME,
@@ -37,21 +38,21 @@ from sandpool.router.gateway_api import (
 from sandpool.router.headers import RequestHeaders
 from sandpool.router.paths import comparable
 from sandpool.router.router import Router
-from sandpool.router.routes import Listener, PortRoutes, Route, is_ours
+from sandpool.router.routes import Listener, PortRoutes, Route, is_gateway
 
 _log = logging.getLogger(__name__)
 
-#: A loopback address that nobody else has reason to use.
+#: A loopback address that other programs are unlikely to use.
 ADDRESS: Final = "127.0.0.77"
-_RETRY: Final = 1.0
-_GRACE: Final = 1.0  # seconds for what is under way at a port that is given up
-# What a listener must speak for us to serve it.
-_SPOKEN: Final = "HTTP"
+_RETRY_SECONDS: Final = 1.0
+_POLL_SECONDS: Final = 0.05
+_GRACE: Final = 1.0  # seconds for requests in service at a port that is closed
+_PROTOCOL: Final = "HTTP"  # of listeners that the router serves
 
 
 @dataclass(frozen=True, slots=True)
-class GatewaySpec:
-    """What a Gateway asks for, and what it says about itself so far."""
+class GatewayView:
+    """A Gateway: its listeners, and its current status."""
 
     namespace: str
     name: str
@@ -64,7 +65,7 @@ class GatewaySpec:
         return tuple(sorted({listener.port for listener in self.listeners}))
 
     @classmethod
-    def from_object(cls, gateway: Object) -> GatewaySpec:
+    def from_object(cls, gateway: Object) -> GatewayView:
         spec, metadata = gateway["spec"], gateway["metadata"]
         ours = spec.get("gatewayClassName") == CLASS_NAME and not metadata.get("deletionTimestamp")
         listeners = spec.get("listeners") or () if ours else ()
@@ -72,46 +73,53 @@ class GatewaySpec:
             metadata["namespace"],
             metadata["name"],
             metadata.get("generation") or 0,
-            tuple(_listener(each) for each in listeners if each.get("protocol") == _SPOKEN),
+            tuple(_listener(each) for each in listeners if each.get("protocol") == _PROTOCOL),
             gateway.get("status") or {},
         )
 
 
 class GatewayPortRouter(Router):
-    """The router as it is behind one port of gateways: ``gate`` says which requests are for it at all."""
+    """The router behind one port of Gateways. Admits requests that match ``routes``."""
 
-    gate = PortRoutes()
+    routes = PortRoutes()
 
-    def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
-        if self.gate.ways is not None:
+    def destination(self, method: bytes, target: bytes, headers: RequestHeaders, peer: Peer) -> Destination | None:
+        if self.routes.routes is not None:
             path = comparable(target.partition(b"?")[0].decode("latin-1"))
-            if not self.gate.admits(headers.text.get("host", ""), path):
-                raise RequestRejected(404, "No route of the gateway leads there.")
-        return super().wanted(method, target, headers)
+            if not self.routes.admits(headers.text.get("host", ""), path):
+                raise RequestRejected(404, "No HTTPRoute of the Gateway matches the request.")
+        return super().destination(method, target, headers, peer)
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """Host names of listeners and routes: whoever created them expects requests for these names."""
+        names = {listener.hostname for listener, _ in self.routes.routes or ()}
+        names |= {name for _, route in self.routes.routes or () for name in route.hostnames}
+        return super().allowed_hosts | (names - {""})
 
 
-class Gateways:
-    """``run`` is to be started as a task."""
+class GatewayController:
+    """``run`` must run as a task."""
 
-    def __init__(self, client: Client, router: Router, clock: Clock, random: Random, address: str = ADDRESS) -> None:
+    def __init__(self, client: Client, router: Router, clock: Clock, rng: Random, address: str = ADDRESS) -> None:
         self.client = client
         self.router = router
         self.clock = clock
         self.address = address
-        self.wishes = Cache(GatewaySpec.from_object, name="gateways of the router")
-        self.routes = Cache(Route.from_object, name="routes of the router")
+        self.gateways = Cache(GatewayView.from_object, name="router gateways")
+        self.routes = Cache(Route.from_object, name="router routes")
         self._reflectors: list[Reflector[Any]] = [
-            Reflector(client, GATEWAY, self.wishes, clock, random),
-            Reflector(client, HTTP_ROUTE, self.routes, clock, random),
+            Reflector(client, GATEWAY, self.gateways, clock, rng),
+            Reflector(client, HTTP_ROUTE, self.routes, clock, rng),
         ]
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._listening: dict[int, GatewayPortRouter] = {}
-        self._refused: dict[int, str] = {}  # why a port is not listened on
-        self.wishes.subscribe(
-            lambda key, old, new: self._news.set(), on_change_of=lambda wish: (wish.ports, wish.generation)
+        self._unavailable: dict[int, str] = {}  # by port: why the router does not listen there
+        self.gateways.subscribe(
+            lambda key, old, new: self._changed.set(), on_change_of=lambda gateway: (gateway.ports, gateway.generation)
         )
         self.routes.subscribe(
-            lambda key, old, new: self._news.set(), on_change_of=lambda route: (route.generation, route.parents)
+            lambda key, old, new: self._changed.set(), on_change_of=lambda route: (route.generation, route.parents)
         )
 
     @property
@@ -122,93 +130,102 @@ class Gateways:
         await self._install()
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
-                group.create_task(reflector.run(), name=f"{reflector.type.plural} of the router")
+                group.create_task(reflector.run(), name=f"router: {reflector.type.plural}")
             for reflector in self._reflectors:
                 await reflector.synced.wait()
             while True:
-                await self._news.wait()
-                self._news.clear()
-                await self._listen()
-                for wish in list(self.wishes):
-                    if wish.ports:
-                        await self._tell(wish)
+                await self._changed.wait()
+                self._changed.clear()
+                await self._update_listeners()
+                for gateway in list(self.gateways):
+                    if gateway.ports:
+                        await self._write_gateway_status(gateway)
                 for route in list(self.routes):
-                    await self._tell_route(route)
+                    await self._write_route_status(route)
 
     async def stop(self, grace: float) -> None:
-        """Listen nowhere any more; after ``run`` has ended."""
+        """Close all ports, after ``run`` has ended."""
         for router in self._listening.values():
             await router.stop(grace)
         self._listening.clear()
 
     async def _install(self) -> None:
-        for type in KINDS:
-            await self._ensure(CUSTOM_RESOURCE_DEFINITION, definition(type))
-        while True:  # until the definitions are served
+        for kind in KINDS:
+            await self._ensure(CUSTOM_RESOURCE_DEFINITION, definition(kind))
+        while True:  # until the API server serves the definitions
             with suppress(NotFound):
                 await self.client.list(GATEWAY)
                 await self.client.list(HTTP_ROUTE)
                 await self._ensure(GATEWAY_CLASS, gateway_class())
                 return
-            await self.clock.sleep(_RETRY / 20)
+            await self.clock.sleep(_POLL_SECONDS)
 
-    async def _ensure(self, type: ResourceType, wanted: Object) -> None:
+    async def _ensure(self, kind: ResourceType, wanted: Object) -> None:
         with suppress(AlreadyExists):
-            await self.client.create(type, wanted)
+            await self.client.create(kind, wanted)
 
-    async def _listen(self) -> None:
-        gates = self._gates()
-        for port in self._listening.keys() - gates.keys():
+    async def _update_listeners(self) -> None:
+        wanted = self._routes_by_port()
+        for port in self._listening.keys() - wanted.keys():
             await self._listening.pop(port).stop(_GRACE)
-        self._refused.clear()
-        for port, gate in gates.items():
+        self._unavailable.clear()
+        for port, routes in wanted.items():
             if port not in self._listening:
                 await self._open(port)
             if port in self._listening:
-                self._listening[port].gate = gate
+                self._listening[port].routes = routes
 
     async def _open(self, port: int) -> None:
-        inner = self.router
+        base = self.router
         router = GatewayPortRouter(
-            inner.targets, inner.upstreams.dial, inner.clock, inner.metrics, guard=inner.guard, longest=inner.longest
+            base.targets,
+            base.upstreams.dial,
+            base.clock,
+            base.metrics,
+            authorizer=base.authorizer,
+            trusts=base.trusts,
+            options=base.options,
         )
         try:
             await router.listen(self.address, port)
         except OSError as error:
-            _log.warning("the gateway cannot listen on %s:%d: %s", self.address, port, error)
-            self._refused[port] = f"cannot listen on {self.address}:{port}: {error.strerror}"
+            _log.warning("cannot listen on %s:%d for a Gateway: %s", self.address, port, error)
+            self._unavailable[port] = f"cannot listen on {self.address}:{port}: {error.strerror}"
         else:
             self._listening[port] = router
 
-    def _gates(self) -> dict[int, PortRoutes]:
-        """What is let in, by port. A route that leads nowhere still takes its gateway from those that have none."""
-        listeners = [listener for wish in self.wishes for listener in wish.listeners]
-        ways: dict[int, list[tuple[Listener, Route]]] = {}
+    def _routes_by_port(self) -> dict[int, PortRoutes]:
+        """A Gateway with a route that has no effect still counts as one with routes."""
+        listeners = [listener for gateway in self.gateways for listener in gateway.listeners]
+        routes: dict[int, list[tuple[Listener, Route]]] = {}
         for route in self.routes:
-            for reference, wish in self._parents(route):
-                verdict = route.judge(reference, wish.listeners)
-                for listener in wish.listeners:
-                    found = ways.setdefault(listener.port, [])
-                    if verdict.leads and listener in verdict.listeners:
+            for reference, gateway in self._parents(route):
+                verdict = route.judge(reference, gateway.listeners)
+                for listener in gateway.listeners:
+                    found = routes.setdefault(listener.port, [])
+                    if verdict.is_effective and listener in verdict.listeners:
                         found.append((listener, route))
-        return {each.port: PortRoutes(tuple(ways[each.port]) if each.port in ways else None) for each in listeners}
+        return {each.port: PortRoutes(tuple(routes[each.port]) if each.port in routes else None) for each in listeners}
 
-    def _parents(self, route: Route) -> Iterator[tuple[Mapping[str, Any], GatewaySpec]]:
-        """The references of a route to gateways of ours."""
+    def _parents(self, route: Route) -> Iterator[tuple[Mapping[str, Any], GatewayView]]:
+        """Return the references of a route to Gateways of this class."""
         for reference in route.parents:
-            wish = self.wishes.get(Key(reference.get("namespace") or route.namespace, reference.get("name") or ""))
-            if wish is not None and wish.listeners and is_ours(reference):
-                yield reference, wish
+            gateway = self.gateways.get(Key(reference.get("namespace") or route.namespace, reference.get("name") or ""))
+            if gateway is not None and gateway.listeners and is_gateway(reference):
+                yield reference, gateway
 
-    async def _tell_route(self, route: Route) -> None:
+    async def _write_route_status(self, route: Route) -> None:
         others = [each for each in route.status.get("parents") or () if each.get("controllerName") != CONTROLLER_NAME]
-        ours = [self._answer(route, reference, wish) for reference, wish in self._parents(route)]
+        ours = [self._parent_status(route, reference, gateway) for reference, gateway in self._parents(route)]
         parents = [*others, *ours]
-        if [_timeless(each) for each in parents] != [_timeless(each) for each in route.status.get("parents") or ()]:
+        current = route.status.get("parents") or ()
+        if [_without_transition_times(each) for each in parents] != [
+            _without_transition_times(each) for each in current
+        ]:
             await self._patch(HTTP_ROUTE, route.namespace, route.name, {"parents": parents})
 
-    def _answer(self, route: Route, reference: Mapping[str, Any], wish: GatewaySpec) -> Object:
-        verdict = route.judge(reference, wish.listeners)
+    def _parent_status(self, route: Route, reference: Mapping[str, Any], gateway: GatewayView) -> Object:
+        verdict = route.judge(reference, gateway.listeners)
         return {
             "parentRef": dict(reference),
             "controllerName": CONTROLLER_NAME,
@@ -220,42 +237,42 @@ class Gateways:
             ],
         }
 
-    async def _tell(self, wish: GatewaySpec) -> None:
-        status = self._status(wish)
-        if _without_times(status) == _without_times(wish.status):
+    async def _write_gateway_status(self, gateway: GatewayView) -> None:
+        status = self._status(gateway)
+        if _comparable(status) == _comparable(gateway.status):
             return
-        await self._patch(GATEWAY, wish.namespace, wish.name, status)
+        await self._patch(GATEWAY, gateway.namespace, gateway.name, status)
 
-    async def _patch(self, type: ResourceType, namespace: str, name: str, status: Object) -> None:
+    async def _patch(self, kind: ResourceType, namespace: str, name: str, status: Object) -> None:
         try:
-            await self.client.patch(type, name, MergePatch({"status": status}), namespace, subresource="status")
+            await self.client.patch(kind, name, MergePatch({"status": status}), namespace, subresource="status")
         except NotFound:
             return
         except ApiError as error:
-            _log.warning("the status of %s %s/%s: %s", type.singular, namespace, name, error)
-            await self.clock.sleep(_RETRY)
-            self._news.set()
+            _log.warning("cannot write the status of %s %s/%s: %s", kind.singular, namespace, name, error)
+            await self.clock.sleep(_RETRY_SECONDS)
+            self._changed.set()
 
-    def _status(self, wish: GatewaySpec) -> Object:
-        problems = [self._refused[port] for port in wish.ports if port in self._refused]
-        works = len(problems) < len(wish.ports)
+    def _status(self, gateway: GatewayView) -> Object:
+        problems = [self._unavailable[port] for port in gateway.ports if port in self._unavailable]
+        is_programmed = len(problems) < len(gateway.ports)
         programmed = self._condition(
-            "Programmed", "" if works else "AddressNotUsable", "; ".join(problems), wish.generation
+            "Programmed", "" if is_programmed else "AddressNotUsable", "; ".join(problems), gateway.generation
         )
         return {
-            "addresses": [{"type": "IPAddress", "value": self.address}] if works else [],
+            "addresses": [{"type": "IPAddress", "value": self.address}] if is_programmed else [],
             "conditions": [
-                self._condition("Accepted", "", "the router of this server", wish.generation),
+                self._condition("Accepted", "", "the router of this server", gateway.generation),
                 programmed,
             ],
         }
 
-    def _condition(self, type: str, problem: str, message: str, generation: int) -> Object:
-        """True with its own name for a reason, unless there is a problem."""
+    def _condition(self, name: str, problem: str, message: str, generation: int) -> Object:
+        """Return a condition that is True with its name as reason, or False if there is a problem."""
         return {
-            "type": type,
+            "type": name,
             "status": "False" if problem else "True",
-            "reason": problem or type,
+            "reason": problem or name,
             "message": message,
             "observedGeneration": generation,
             "lastTransitionTime": timestamp(self.clock.now()),
@@ -267,12 +284,12 @@ def _listener(given: Mapping[str, Any]) -> Listener:
     return Listener(given["name"], given["port"], str(given.get("hostname") or "").lower(), allowed == "All")
 
 
-def _without_times(status: Mapping[str, Any]) -> object:
-    return status.get("addresses") or [], _timeless(status)["conditions"]
+def _comparable(status: Mapping[str, Any]) -> object:
+    return status.get("addresses") or [], _without_transition_times(status)["conditions"]
 
 
-def _timeless(status: Mapping[str, Any]) -> dict[str, Any]:
-    """With conditions that do not say since when."""
+def _without_transition_times(status: Mapping[str, Any]) -> dict[str, Any]:
+    """Drop the times at which conditions changed, to compare the rest."""
     conditions = [
         {name: value for name, value in each.items() if name != "lastTransitionTime"}
         for each in status.get("conditions") or ()

@@ -1,4 +1,4 @@
-"""What a router counts. No label names a sandbox: there are too many of them."""
+"""Metrics of a router. No label names a sandbox: its cardinality is unbounded."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from typing import Final
 
 from sandpool.api.metrics import Metric
 from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.router.http1 import MalformedMessage
 
 _BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 180.0)
 
 REQUESTS: Final = Metric(
-    "sandbox_router_requests_total", "counter", ("method", "code", "sandbox_namespace"), "Requests that were answered."
+    "sandbox_router_requests_total", "counter", ("method", "code", "sandbox_namespace"), "Requests answered."
 )
 DURATION: Final = Metric(
     "sandbox_router_request_duration_seconds",
     "histogram",
     ("method", "code", "sandbox_namespace"),
-    "From the head of a request to the end of its answer.",
+    "Time from the head of a request to the end of its response.",
     _BUCKETS,
 )
 UPSTREAM_ERRORS: Final = Metric(
-    "sandbox_router_upstream_errors_total", "counter", ("reason",), "Sandboxes that did not answer."
+    "sandbox_router_upstream_errors_total", "counter", ("reason",), "Requests that failed because of the sandbox."
 )
 UPSTREAM_RETRIES: Final = Metric(
-    "sandbox_router_upstream_retries_total", "counter", (), "Sandboxes that were tried again, not listening yet."
+    "sandbox_router_upstream_retries_total", "counter", (), "Retries of connections that a sandbox refused."
 )
-DECISIONS: Final = Metric(
-    "sandbox_router_authz_decisions_total", "counter", ("decision",), "Who was let through and who was not."
-)
+DECISIONS: Final = Metric("sandbox_router_authz_decisions_total", "counter", ("decision",), "Authorization decisions.")
 
 _METHODS: Final = frozenset({b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"})
 
@@ -41,13 +40,15 @@ class RouterMetrics:
         self._decisions = metrics.counter(DECISIONS)
 
     def answered(self, method: bytes, status: int, seconds: float, namespace: str) -> None:
-        """``namespace`` is empty for requests that went nowhere: anybody can name any."""
+        """``namespace`` is empty for requests that were not forwarded: clients could name any."""
         labels = (method.decode() if method in _METHODS else "other", str(status), namespace)
         self._requests.add(*labels)
         self._durations.observe(seconds, *labels)
 
     def failed(self, error: Exception) -> None:
         match error:
+            case MalformedMessage():
+                reason = "malformed"
             case TimeoutError():
                 reason = "timeout"
             case EOFError():

@@ -1,7 +1,7 @@
-"""The router as clients look for it: a Service called ``sandbox-router-svc`` with a pod behind it.
+"""The API objects by which clients find the router: a Service ``sandbox-router-svc`` with a pod behind it.
 
-Clients forward a port to the Service, and kubectl resolves that to a ready pod. Here the pod is this process: it is on
-no node, nothing runs it, and the way into it leads to where the router listens (``door``).
+Clients forward a port to the Service, and kubectl resolves the Service to a ready pod. The pod stands for this process:
+it is on no node, no runtime runs it, and port-forwards to it are connected to the router (``pod_access``).
 """
 
 from __future__ import annotations
@@ -26,53 +26,53 @@ _log = logging.getLogger(__name__)
 SERVICE_NAME: Final = "sandbox-router-svc"
 POD_NAME: Final = "sandbox-router"
 PORT: Final = 8080
-#: Where the SDK looks unless told otherwise, and where published manifests put it.
+#: The default of the SDK, and the namespace of the published manifests.
 NAMESPACES: Final = ("agent-sandbox-system", "default")
 
-# Says on the pod that no node has it. No Node has this name, so no node takes it for its own.
+# No Node has this name, so no node agent takes the pod for its own.
 NODE: Final = "sandpool-router"
 _LABELS: Final = {"app": "sandbox-router"}
 _IMAGE: Final = "sandpool.local/router"
 
 
-# Before a pod that somebody has deleted is made again: who keeps deleting it does not keep us busy.
-_PAUSE: Final = 1.0
+# Delay before a deleted pod is created again: a client that keeps deleting it causes one write per second.
+_RECREATE_DELAY: Final = 1.0
 
 
 class RouterRegistration:
-    """``show`` makes the objects, whatever is left of earlier ones; ``hide`` takes the pods away again. In between,
-    ``keep`` makes what somebody has deleted again, if it is told of it by ``saw``."""
+    """``register`` creates the objects, ``deregister`` deletes the pods. In between, ``run`` recreates pods that were
+    deleted, as ``pod_changed`` reports."""
 
     def __init__(self, client: Client, clock: Clock, namespaces: Iterable[str] = NAMESPACES) -> None:
         self.client = client
         self.clock = clock
         self.namespaces = tuple(namespaces)
-        self.uids: set[str] = set()  # of the pods that are this process
+        self.uids: set[str] = set()  # of the pods that stand for this process
         self._lost = asyncio.Event()
 
-    async def show(self) -> None:
+    async def register(self) -> None:
         for namespace in self.namespaces:
-            await self._show(namespace)
+            await self._register(namespace)
 
-    def saw(self, key: Key, old: PodView | None, new: PodView | None) -> None:
-        """What has become of a pod, any pod."""
+    def pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
+        """Handle a change of any pod."""
         if old is not None and old.uid in self.uids and (new is None or new.uid != old.uid or new.deleting):
             self._lost.set()
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         while True:
             await self._lost.wait()
-            await self.clock.sleep(_PAUSE)
+            await self.clock.sleep(_RECREATE_DELAY)
             self._lost.clear()
             try:
                 for namespace in self.namespaces:
                     if await self._is_missing(namespace):
-                        await self._show(namespace)
+                        await self._register(namespace)
             except (ApiError, ConnectionError, TimeoutError) as error:
-                _log.warning("the pod of the router cannot be made again yet: %s", error)
+                _log.warning("cannot recreate the pod of the router yet: %s", error)
                 self._lost.set()
 
-    async def _show(self, namespace: str) -> None:
+    async def _register(self, namespace: str) -> None:
         await self._ensure(NAMESPACE, {"metadata": {"name": namespace}}, None)
         await self._ensure(SERVICE, _service(), namespace)
         await self._remove_pod(namespace)
@@ -82,22 +82,22 @@ class RouterRegistration:
         await self.client.patch(POD, POD_NAME, status, namespace, subresource="status")
 
     async def _is_missing(self, namespace: str) -> bool:
-        """One that is on its way out is, for no node will ever say that it is gone. One that is not ours is not."""
+        """A pod that is being deleted counts as missing: no node agent will confirm its end. Pods of others do not."""
         try:
             metadata = (await self.client.get(POD, POD_NAME, namespace))["metadata"]
         except NotFound:
             return True
         return metadata["uid"] in self.uids and "deletionTimestamp" in metadata
 
-    async def hide(self) -> None:
+    async def deregister(self) -> None:
         for namespace in self.namespaces:
             await self._remove_pod(namespace)
         self.uids.clear()
 
-    async def _ensure(self, type: ResourceType, wanted: Object, namespace: str | None) -> None:
-        """One that is there already stays as it is: somebody may have changed it."""
+    async def _ensure(self, kind: ResourceType, wanted: Object, namespace: str | None) -> None:
+        """Create the object. One that exists already stays unchanged: a user may have edited it."""
         with suppress(AlreadyExists):
-            await self.client.create(type, {"apiVersion": type.api_version, "kind": type.kind, **wanted}, namespace)
+            await self.client.create(kind, {"apiVersion": kind.api_version, "kind": kind.kind, **wanted}, namespace)
 
     async def _remove_pod(self, namespace: str) -> None:
         with suppress(NotFound):

@@ -1,139 +1,224 @@
-"""The router: listens, finds the sandbox a request is for, and passes it on if its sender may go there."""
+"""The router: listens for clients, resolves the sandbox that a request names, and forwards authorized requests."""
 
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
 
 from sandpool.engine.clock import Clock
-from sandpool.router.destination import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, RequestRejected, destination
-from sandpool.router.downstream import Downstream
+from sandpool.router.authorization import Authorizer, Pending, allow_all
+from sandpool.router.destination import AUTHORIZATION, DEFAULT_TIMEOUT, Destination, RequestRejected, parse_destination
+from sandpool.router.downstream import Downstream, Peer
 from sandpool.router.headers import RequestHeaders
+from sandpool.router.loopback import check_loopback_request
 from sandpool.router.metrics import RouterMetrics
 from sandpool.router.targets import Target
 from sandpool.router.upstream import Dial, Upstream, UpstreamPool
 
-#: Pauses before a port is tried again that nobody listens on yet: a pod can be ready before its program is.
-PAUSES: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
+#: Delays before a port that refuses connections is dialled again: a pod can be ready before its program listens.
+RETRY_DELAYS: Final = (0.02, 0.04, 0.08, 0.16, 0.32, 0.64)
 
 _HEALTH: Final = b"/healthz"
-_SWEEP: Final = 5.0
-#: Seconds after which a client's connection without a request is closed; so long, too, the head of one may take.
-IDLE: Final = 120.0
+_SWEEP_SECONDS: Final = 5.0
+#: Seconds after which a connection without a request is closed, and which the head of a request may take.
+IDLE_TIMEOUT: Final = 120.0
+HEAD_TIMEOUT: Final = 30.0
+# When the router is full, connections that are idle for this long make room, checked this often.
+_EVICTABLE_SECONDS: Final = 1.0
 
-#: Who may go where: given the Authorization header and the destination, raises ``RequestRejected``.
-Authorizer = Callable[[str, Destination], Awaitable[None]]
+#: Whether a TCP connection, given by the addresses of its client and of the router, proves that its client is trusted.
+TrustCheck = Callable[[tuple[Any, ...], tuple[Any, ...]], bool]
 
 
-class Directory(Protocol):
-    def find(self, wanted: Destination) -> Target:
+@dataclass(frozen=True, slots=True)
+class RouterOptions:
+    """``max_timeout`` is the longest time a response may take, in seconds. ``allowed_hosts`` are names besides those of
+    the loopback interface by which clients may address the router there."""
+
+    max_timeout: float = DEFAULT_TIMEOUT
+    retry_delays: Sequence[float] = RETRY_DELAYS
+    max_connections: int = 8192
+    max_connections_per_address: int = 2048
+    allowed_hosts: frozenset[str] = frozenset()
+
+
+class Resolver(Protocol):
+    def find(self, destination: Destination) -> Target:
         """Raises ``RequestRejected``."""
         ...
 
 
-async def allow_all(authorization: str, wanted: Destination) -> None:
-    """The guard of a router that only those can reach who may go everywhere."""
+def trust_none(peer: tuple[Any, ...], local: tuple[Any, ...]) -> bool:
+    return False
 
 
 class Router:
-    """``start`` returns when it listens, ``stop`` when every connection is closed."""
+    """``listen`` starts it, ``stop`` returns when every connection is closed."""
 
     def __init__(
         self,
-        targets: Directory,
+        targets: Resolver,
         dial: Dial,
         clock: Clock,
         metrics: RouterMetrics,
         *,
-        guard: Authorizer = allow_all,
-        longest: float = DEFAULT_TIMEOUT,
-        pauses: Sequence[float] = PAUSES,
+        authorizer: Authorizer = allow_all,
+        trusts: TrustCheck = trust_none,
+        options: RouterOptions | None = None,
     ) -> None:
         self.targets = targets
         self.clock = clock
         self.metrics = metrics
-        self.guard = guard
-        self.longest = longest
-        self.pauses = pauses
+        self.authorizer = authorizer
+        self.trusts = trusts
+        self.options = options or RouterOptions()
         self.upstreams = UpstreamPool(dial, clock)
         self.connections: set[Downstream] = set()
+        self._per_address: Counter[str] = Counter()
+        self._evicted_at = float("-inf")
         self._servers: list[asyncio.Server] = []
-        self._sweeping: asyncio.Task[None] | None = None
+        self._sweeper: asyncio.Task[None] | None = None
 
     @property
     def ports(self) -> list[int]:
         return [server.sockets[0].getsockname()[1] for server in self._servers]
 
     async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> asyncio.Server:
-        """May be called for several addresses. ``close`` gives one up again."""
+        """Accept connections at an address, one of possibly several."""
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Downstream(self), host, port, ssl=tls, backlog=1024)
         self._servers.append(server)
-        if self._sweeping is None:
-            self._sweeping = asyncio.create_task(self._sweep(), name="idle connections of the router")
+        if self._sweeper is None:
+            self._sweeper = asyncio.create_task(self._sweep(), name="router: close idle connections")
         return server
 
+    async def connect_trusted(self) -> socket.socket:
+        """Return a connection to this router whose client was authorized elsewhere."""
+        ours, theirs = socket.socketpair()
+        for sock in (ours, theirs):
+            sock.setblocking(False)
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(lambda: Downstream(self, is_trusted=True), ours)
+        return theirs
+
     def close(self, server: asyncio.Server) -> None:
-        """Listen there no longer. Who is connected stays so."""
+        """Stop listening at one address. Its connections stay."""
         server.close()
         self._servers.remove(server)
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Let requests under way finish, for as long as ``grace``."""
+        """Stop listening and let requests in service finish for at most ``grace`` seconds."""
         for server in self._servers:
             server.close()
         for connection in list(self.connections):
-            connection.end()
+            connection.drain()
         end = self.clock.monotonic() + grace
         while self.connections and self.clock.monotonic() < end:
             await self.clock.sleep(0.05)
         for connection in list(self.connections):
             connection.transport.abort()
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-            await asyncio.gather(self._sweeping, return_exceptions=True)
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
         self.upstreams.close()
 
-    @property
-    def is_open(self) -> bool:
-        """Whether everybody may pass."""
-        return self.guard is allow_all
+    # --- connections -------------------------------------------------------------------------------------------------
 
-    def wanted(self, method: bytes, target: bytes, headers: RequestHeaders) -> Destination | None:
-        """Where a request is to go; None if it is for the router itself. Raises ``RequestRejected``."""
+    def admit(self, connection: Downstream) -> None:
+        """Count a new connection. Raises ``RequestRejected`` if there are too many."""
+        peer, options = connection.peer, self.options
+        if not peer.is_trusted and self._per_address[peer.address] >= options.max_connections_per_address:
+            raise RequestRejected(503, f"Too many connections from {peer.address}.")
+        if len(self.connections) >= options.max_connections:
+            self._evict_idle()
+            if len(self.connections) >= options.max_connections:
+                raise RequestRejected(503, "Too many connections.")
+        self.connections.add(connection)
+        if not peer.is_trusted:
+            self._per_address[peer.address] += 1
+
+    def forget(self, connection: Downstream) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        peer = connection.peer
+        if not peer.is_trusted:
+            self._per_address[peer.address] -= 1
+            if not self._per_address[peer.address]:
+                del self._per_address[peer.address]
+
+    def _evict_idle(self) -> None:
+        """Close an eighth of the connections, the longest idle first. At most once a second, because it visits all."""
+        now = self.clock.monotonic()
+        if now - self._evicted_at < _EVICTABLE_SECONDS:
+            return
+        self._evicted_at = now
+        idle = [(since, id(each), each) for each in self.connections if (since := each.idle_since) is not None]
+        for since, _, connection in sorted(idle)[: max(self.options.max_connections // 8, 1)]:
+            if now - since >= _EVICTABLE_SECONDS:
+                connection.transport.abort()
+                self.forget(connection)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self.clock.sleep(_SWEEP_SECONDS)
+            self.upstreams.close_expired()
+            now = self.clock.monotonic()
+            for connection in list(self.connections):
+                connection.close_if_expired(now - IDLE_TIMEOUT, now - HEAD_TIMEOUT)
+
+    # --- requests ----------------------------------------------------------------------------------------------------
+
+    def destination(self, method: bytes, target: bytes, headers: RequestHeaders, peer: Peer) -> Destination | None:
+        """Read where a request goes, None if it is for the router itself. Raises ``RequestRejected``."""
         if target == _HEALTH and method in (b"GET", b"HEAD"):
             return None
+        if method == b"CONNECT":
+            raise RequestRejected(405, "CONNECT is not supported.")
         if not target.startswith(b"/") and target != b"*":
-            raise RequestRejected(400, "Only a path can be asked for here.")
-        if headers.wanted is None:
-            headers.wanted = destination(headers.text, self.longest)
-        return headers.wanted
+            raise RequestRejected(400, "The target of a request must be a path.")
+        if headers.destination is None:
+            # The result is kept with the headers, and those belong to one connection: the peer is always the same.
+            if peer.via_loopback:
+                check_loopback_request(headers.text, self.allowed_hosts)
+            headers.destination = parse_destination(headers.text, self.options.max_timeout)
+        return headers.destination
 
-    async def check(self, headers: RequestHeaders, wanted: Destination) -> None:
-        """Raises ``RequestRejected`` unless its sender may go there."""
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        return self.options.allowed_hosts
+
+    def authorize(self, headers: RequestHeaders, destination: Destination, peer: Peer) -> Pending | None:
+        """Return None if the client may send the request, or an awaitable that ends when that is known. Both this call
+        and the awaitable raise ``RequestRejected``."""
+        if peer.is_trusted or self.authorizer is allow_all:
+            return None
         try:
-            await self.guard(headers.text.get(AUTHORIZATION, ""), wanted)
+            pending = self.authorizer(headers.text.get(AUTHORIZATION, ""), destination)
+        except RequestRejected:
+            self.metrics.decided(False)
+            raise
+        return None if pending is None else self._authorized(pending)
+
+    async def _authorized(self, pending: Pending) -> None:
+        try:
+            await pending
         except RequestRejected:
             self.metrics.decided(False)
             raise
 
-    async def reach(self, wanted: Destination, found: Target, *, repeatable: bool) -> Upstream:
-        """A connection to the sandbox. Raises ``OSError``, or ``RequestRejected`` if the sandbox is gone meanwhile."""
-        for pause in self.pauses:
+    async def connect(self, destination: Destination, target: Target, *, repeatable: bool) -> Upstream:
+        """Connect to the sandbox. Raises ``OSError``, or ``RequestRejected`` if the sandbox is gone meanwhile."""
+        for delay in self.options.retry_delays:
             try:
-                return await self.upstreams.take(found, wanted.port, repeatable=repeatable)
+                return await self.upstreams.acquire(target, destination.port, repeatable=repeatable)
             except ConnectionRefusedError:
                 self.metrics.retried()
-                await self.clock.sleep(pause)
-                found = self.targets.find(wanted)
-        return await self.upstreams.take(found, wanted.port, repeatable=repeatable)
-
-    async def _sweep(self) -> None:
-        while True:
-            await self.clock.sleep(_SWEEP)
-            self.upstreams.sweep()
-            since = self.clock.monotonic() - IDLE
-            for connection in [each for each in self.connections if each.rests_since(since)]:
-                connection.transport.close()
+                await self.clock.sleep(delay)
+                target = self.targets.find(destination)
+        return await self.upstreams.acquire(target, destination.port, repeatable=repeatable)

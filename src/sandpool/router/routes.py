@@ -1,8 +1,7 @@
-"""HTTPRoutes: which requests to a Gateway lead to the router, and what a route is told about itself.
+"""HTTPRoutes: which requests to a Gateway are admitted, and the status of each route.
 
-The one thing a route can lead to is the router, by the name of its Service. What a route asks for beyond the name of a
-host and a path is not understood, and a route that is not understood is not followed in part: it says so and leads
-nowhere.
+The only backend that a route can have is the router, by the name of its Service. Routes match by host name and path. A
+route that uses any other feature is not applied in part: it is not accepted, and its status names the feature.
 """
 
 from __future__ import annotations
@@ -20,7 +19,8 @@ from sandpool.router.registration import NAMESPACES, PORT, SERVICE_NAME
 
 
 class Listener(NamedTuple):
-    """``hostname`` restricts whom it is for, ``all_namespaces`` is whether routes of other namespaces may use it."""
+    """A listener of a Gateway. It serves requests for ``hostname``, empty: all; routes of other namespaces may attach
+    to it if ``all_namespaces``."""
 
     name: str
     port: int
@@ -28,12 +28,12 @@ class Listener(NamedTuple):
     all_namespaces: bool = False
 
 
-class Path(NamedTuple):
+class PathMatch(NamedTuple):
     text: str
     exact: bool = False
 
-    def leads_to(self, path: str) -> bool:
-        """A prefix is one of whole names: /a leads to /a/b and not to /ab. The path is a ``comparable`` one."""
+    def matches(self, path: str) -> bool:
+        """A prefix matches whole segments: /a matches /a/b and not /ab. The path is a ``comparable`` one."""
         if self.exact:
             return path == self.text
         prefix = self.text.rstrip("/")
@@ -41,15 +41,16 @@ class Path(NamedTuple):
 
 
 class ParentVerdict(NamedTuple):
-    """On one of a route's references: whether it is accepted and why not, and whether what it leads to is there."""
+    """Status of a route towards one parent. ``accepted`` and ``resolved`` are the reasons why the conditions Accepted
+    and ResolvedRefs are False, empty if they are True."""
 
-    accepted: str  # the reason of the condition; empty: it is
+    accepted: str
     resolved: str
     message: str
     listeners: tuple[Listener, ...] = ()
 
     @property
-    def leads(self) -> bool:
+    def is_effective(self) -> bool:
         return not self.accepted and not self.resolved
 
 
@@ -60,9 +61,9 @@ class Route:
     generation: int
     parents: tuple[Mapping[str, Any], ...]
     hostnames: tuple[str, ...]
-    paths: tuple[Path, ...]
-    not_understood: str
-    strange_backend: str
+    paths: tuple[PathMatch, ...]
+    unsupported: str  # the first unsupported feature, empty if there is none
+    unknown_backend: str
     status: Mapping[str, Any]
 
     @classmethod
@@ -71,7 +72,7 @@ class Route:
         rules = spec.get("rules") or [{}]
         matches = [match for rule in rules for match in rule.get("matches") or [{}]]
         backends = [backend for rule in rules for backend in rule.get("backendRefs") or [{}]]
-        strange = next((backend for backend in backends if not _is_router(backend, metadata["namespace"])), None)
+        unknown = next((backend for backend in backends if not _is_router(backend, metadata["namespace"])), None)
         return cls(
             metadata["namespace"],
             metadata["name"],
@@ -79,89 +80,90 @@ class Route:
             () if metadata.get("deletionTimestamp") else tuple(spec.get("parentRefs") or ()),
             tuple(str(name).lower() for name in spec.get("hostnames") or ()),
             tuple(_path(match) for match in matches),
-            next(iter(_beyond(rules, matches)), ""),
-            "" if strange is None else str(strange.get("name") or "nothing"),
+            next(iter(_unsupported(rules, matches)), ""),
+            "" if unknown is None else str(unknown.get("name") or "nothing"),
             route.get("status") or {},
         )
 
     def judge(self, reference: Mapping[str, Any], listeners: Iterable[Listener]) -> ParentVerdict:
-        """What is to be said of a reference to a Gateway that has these listeners."""
+        """Return the status towards a Gateway with these listeners."""
         section, port = reference.get("sectionName"), reference.get("port")
         namespace = self._gateway_namespace(reference)
-        meant = [each for each in listeners if section in (None, each.name) and port in (None, each.port)]
-        allowed = [each for each in meant if each.all_namespaces or namespace == self.namespace]
-        shared = tuple(each for each in allowed if self._shares_a_name(each))
-        strange = f"{self.strange_backend} is not the router; a route here leads to Service {SERVICE_NAME}:{PORT} only"
-        resolved, message = ("BackendNotFound", strange) if self.strange_backend else ("", "")
-        if self.not_understood:
-            return ParentVerdict("UnsupportedValue", resolved, f"{self.not_understood} is not understood here")
-        if not meant:
+        named = [each for each in listeners if section in (None, each.name) and port in (None, each.port)]
+        allowed = [each for each in named if each.all_namespaces or namespace == self.namespace]
+        shared = tuple(each for each in allowed if self._shares_hostname(each))
+        not_router = f"{self.unknown_backend} is not the router; the only backend is Service {SERVICE_NAME}:{PORT}"
+        resolved, message = ("BackendNotFound", not_router) if self.unknown_backend else ("", "")
+        if self.unsupported:
+            return ParentVerdict("UnsupportedValue", resolved, f"{self.unsupported} is not supported")
+        if not named:
             return ParentVerdict("NoMatchingParent", resolved, "the gateway has no such listener")
         if not allowed:
-            return ParentVerdict(
-                "NotAllowedByListeners", resolved, "the listener takes routes of its own namespace only"
-            )
+            text = "the listener accepts routes of its own namespace only"
+            return ParentVerdict("NotAllowedByListeners", resolved, text)
         if not shared:
             return ParentVerdict("NoMatchingListenerHostname", resolved, "the listener is for other host names")
         return ParentVerdict("", resolved, message, shared)
 
     def admits(self, host: str, path: str) -> bool:
-        return any(each.leads_to(path) for each in self.paths) and (
-            not self.hostnames or any(_is_named(host, name) for name in self.hostnames)
+        return any(each.matches(path) for each in self.paths) and (
+            not self.hostnames or any(_matches_hostname(host, name) for name in self.hostnames)
         )
 
     def _gateway_namespace(self, reference: Mapping[str, Any]) -> str:
         return str(reference.get("namespace") or self.namespace)
 
-    def _shares_a_name(self, listener: Listener) -> bool:
-        wide = listener.hostname
-        names = self.hostnames
-        return not wide or not names or any(_is_named(name, wide) or _is_named(wide, name) for name in names)
+    def _shares_hostname(self, listener: Listener) -> bool:
+        own, names = listener.hostname, self.hostnames
+        if not own or not names:
+            return True
+        return any(_matches_hostname(name, own) or _matches_hostname(own, name) for name in names)
 
 
-def is_ours(reference: Mapping[str, Any]) -> bool:
-    """Whether a route refers to a Gateway, and not to something else."""
+def is_gateway(reference: Mapping[str, Any]) -> bool:
+    """Whether a parent reference is to a Gateway and not to an object of another kind."""
     return (reference.get("group") or GROUP, reference.get("kind") or GATEWAY.kind) == (GROUP, GATEWAY.kind)
 
 
 @dataclass(frozen=True, slots=True)
 class PortRoutes:
-    """What is let in at one port: by which listeners, and by which routes; ``None`` if no route asks for this port."""
+    """Routes that are attached to one port, with their listeners. If no route names the port (None), all are
+    admitted."""
 
-    ways: tuple[tuple[Listener, Route], ...] | None = None
+    routes: tuple[tuple[Listener, Route], ...] | None = None
 
     def admits(self, host: str, path: str) -> bool:
-        if self.ways is None:
+        if self.routes is None:
             return True
         host = host.lower().rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host.lower()
         return any(
-            (not listener.hostname or _is_named(host, listener.hostname)) and route.admits(host, path)
-            for listener, route in self.ways
+            (not listener.hostname or _matches_hostname(host, listener.hostname)) and route.admits(host, path)
+            for listener, route in self.routes
         )
 
 
-def _is_named(host: str, name: str) -> bool:
-    """``*.example.com`` is every name below, and not that one itself."""
+def _matches_hostname(host: str, name: str) -> bool:
+    """``*.example.com`` matches every name below it and not example.com itself."""
     return host.endswith(name[1:]) and len(host) > len(name) - 1 if name.startswith("*.") else host == name
 
 
-_UNDERSTOOD: Final = {"PathPrefix": False, "Exact": True}
+_PATH_TYPES: Final = {"PathPrefix": False, "Exact": True}
 
 
-#: What the Gateway API has no place for in the path of a route, besides dots.
-_OUT_OF_PLACE: Final = re.compile(r"^(?!/)|//|%2f|%5c|\\", re.IGNORECASE)
+#: Not valid in the path of a route, besides dot segments (Gateway API, HTTPPathMatch).
+_INVALID_PATH: Final = re.compile(r"^(?!/)|//|%2f|%5c|\\", re.IGNORECASE)
 
 
-def _path(match: Mapping[str, Any]) -> Path:
+def _path(match: Mapping[str, Any]) -> PathMatch:
     path = match.get("path") or {}
-    return Path(_text(path) or _value(path), _UNDERSTOOD.get(path.get("type") or "PathPrefix", True))
+    return PathMatch(_text(path) or _value(path), _PATH_TYPES.get(path.get("type") or "PathPrefix", True))
 
 
 def _text(path: Mapping[str, Any]) -> str | None:
-    """What paths of requests are compared with, None if no request can ask for it."""
+    """Return the path that requests are compared with, None if no request can match it."""
     value = _value(path)
     try:
-        return None if _OUT_OF_PLACE.search(value) else comparable(value)
+        return None if _INVALID_PATH.search(value) else comparable(value)
     except RequestRejected:
         return None
 
@@ -170,15 +172,15 @@ def _value(path: Mapping[str, Any]) -> str:
     return str(path.get("value") or "/")
 
 
-def _beyond(rules: Iterable[Mapping[str, Any]], matches: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+def _unsupported(rules: Iterable[Mapping[str, Any]], matches: Iterable[Mapping[str, Any]]) -> Iterable[str]:
     for rule in rules:
         if rule.get("filters"):
             yield "a filter"
     for match in matches:
-        for what in ("headers", "queryParams", "method"):
-            if match.get(what):
-                yield f"a match of {what}"
-        if (kind := (match.get("path") or {}).get("type") or "PathPrefix") not in _UNDERSTOOD:
+        for field in ("headers", "queryParams", "method"):
+            if match.get(field):
+                yield f"a match of {field}"
+        if (kind := (match.get("path") or {}).get("type") or "PathPrefix") not in _PATH_TYPES:
             yield f"a path of type {kind}"
         elif _text(match.get("path") or {}) is None:
             yield f"the path {match['path']['value']}"

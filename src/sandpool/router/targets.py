@@ -1,10 +1,10 @@
-"""Which pod is behind the name of a sandbox, from what the API shows.
+"""Resolve the name of a sandbox to its pod, from informer caches of Sandboxes and Pods.
 
-Only a sandbox that was handed out, or that was made on its own, can be reached: those that wait in a pool are nobody's
-and have no name for anybody. The pod must be its own and be ready.
+Only sandboxes that were adopted by a claim or created on their own can be reached; members of a warm pool cannot. The
+pod must be owned by the sandbox and be ready.
 
-Clients send along the address they last saw. One that the sandbox has, or had before it was suspended, does no harm and
-no good; any other is somebody who wants to get elsewhere.
+Clients send the address that they last saw. An address that the sandbox has, or had before it was suspended, is
+ignored. A request with any other address is rejected: it is meant for another machine.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 from sandpool.router.destination import Destination, RequestRejected, invalid_address
 
-#: Addresses of a sandbox that are still taken from who sends them.
-_REMEMBERED: Final = 8
+#: Earlier addresses of a sandbox that are still accepted from clients.
+_MAX_ADDRESSES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,23 +40,23 @@ class Target:
 
 
 class SandboxResolver:
-    """``run`` is to be started as a task; ``synced`` waits until everything is known."""
+    """``run`` watches the API and must run as a task; ``synced`` waits for the first lists."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, *, namespace: str | None = None) -> None:
-        self.sandboxes = Cache(SandboxView.from_object, name="sandboxes of the router")
-        self.pods = Cache(PodView.from_object, name="pods of the router")
-        self._known: dict[str, deque[str]] = {}  # by UID of the sandbox: the addresses it has had, the newest last
+    def __init__(self, client: Client, clock: Clock, rng: Random, *, namespace: str | None = None) -> None:
+        self.sandboxes = Cache(SandboxView.from_object, name="router sandboxes")
+        self.pods = Cache(PodView.from_object, name="router pods")
+        self._addresses: dict[str, deque[str]] = {}  # by UID of the sandbox, the latest address last
         self.pods.subscribe(self._pod_changed, on_change_of=lambda pod: pod.ips)
         self.sandboxes.subscribe(self._sandbox_changed, on_change_of=lambda sandbox: sandbox.uid)
         self._reflectors: list[Reflector[Any]] = [
-            Reflector(client, SANDBOX, self.sandboxes, clock, random, namespace=namespace),
-            Reflector(client, POD, self.pods, clock, random, namespace=namespace),
+            Reflector(client, SANDBOX, self.sandboxes, clock, rng, namespace=namespace),
+            Reflector(client, POD, self.pods, clock, rng, namespace=namespace),
         ]
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             for reflector in self._reflectors:
-                group.create_task(reflector.run(), name=f"{reflector.type.plural} of the router")
+                group.create_task(reflector.run(), name=f"router: {reflector.type.plural}")
 
     async def synced(self) -> None:
         for reflector in self._reflectors:
@@ -66,38 +66,38 @@ class SandboxResolver:
     def is_synced(self) -> bool:
         return all(reflector.synced.is_set() for reflector in self._reflectors)
 
-    def find(self, wanted: Destination) -> Target:
-        """Raises ``RequestRejected``: at once and with the reason, so that nobody waits for what will not come."""
-        sandbox = self.sandboxes.get(Key(wanted.namespace, wanted.sandbox))
+    def find(self, destination: Destination) -> Target:
+        """Raises ``RequestRejected`` with the reason, at once: a client does not wait for a sandbox to become ready."""
+        sandbox = self.sandboxes.get(Key(destination.namespace, destination.sandbox))
         if sandbox is None or (sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)):
-            raise RequestRejected(404, f"Sandbox {wanted.sandbox} not found in namespace {wanted.namespace}.")
-        if wanted.uid and wanted.uid != sandbox.uid:
-            raise RequestRejected(404, f"Sandbox {wanted.sandbox} is not the one with UID {wanted.uid}.")
+            raise RequestRejected(404, f"Sandbox {destination.sandbox} not found in namespace {destination.namespace}.")
+        if destination.uid and destination.uid != sandbox.uid:
+            raise RequestRejected(404, f"Sandbox {destination.sandbox} is not the one with UID {destination.uid}.")
         name = sandbox.annotations.get(POD_NAME) or sandbox.name
         pod = self.pods.get(Key(sandbox.namespace, name))
         if pod is None or pod.owner is None or pod.owner.uid != sandbox.uid or pod.deleting:
-            if sandbox.suspended:  # for as long as somebody likes: with 503, clients would try again for a while
-                raise RequestRejected(409, f"Sandbox {wanted.sandbox} is suspended.")
-            raise RequestRejected(503, f"Sandbox {wanted.sandbox} has no running pod.")
+            if sandbox.suspended:  # for an unknown time: with 503, clients would retry
+                raise RequestRejected(409, f"Sandbox {destination.sandbox} is suspended.")
+            raise RequestRejected(503, f"Sandbox {destination.sandbox} has no running pod.")
         if not pod.ready or not pod.ips:
-            raise RequestRejected(503, f"Sandbox {wanted.sandbox} is not ready.")
-        if wanted.hint and wanted.hint not in self._known.get(sandbox.uid, ()):
-            raise _wrong_address(wanted)
+            raise RequestRejected(503, f"Sandbox {destination.sandbox} is not ready.")
+        if destination.hint and destination.hint not in self._addresses.get(sandbox.uid, ()):
+            raise _wrong_address(destination)
         return Target(pod.namespace, pod.name, pod.uid, pod.ips[0])
 
     def _pod_changed(self, key: Key, old: PodView | None, new: PodView | None) -> None:
         if new is not None and new.owner is not None and new.owner.is_a(SANDBOX):
-            known = self._known.setdefault(new.owner.uid, deque(maxlen=_REMEMBERED))
+            known = self._addresses.setdefault(new.owner.uid, deque(maxlen=_MAX_ADDRESSES))
             known.extend(ip for ip in new.ips if ip not in known)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
         if new is None and old is not None:
-            self._known.pop(old.uid, None)
+            self._addresses.pop(old.uid, None)
 
 
-def _wrong_address(wanted: Destination) -> RequestRejected:
-    address = ip_address(wanted.hint)
+def _wrong_address(destination: Destination) -> RequestRejected:
+    address = ip_address(destination.hint)
     if address.is_loopback or address.is_link_local or address.is_multicast or address.is_unspecified:
         return invalid_address()
-    # A client that is merely behind asks again with the address of now.
-    return RequestRejected(503, f"Sandbox {wanted.sandbox} does not have the address {wanted.hint}.")
+    # A client with a stale view retries after 503, with the current address.
+    return RequestRejected(503, f"Sandbox {destination.sandbox} does not have the address {destination.hint}.")

@@ -1,49 +1,65 @@
-"""Tokens that open one sandbox until a certain time, and nothing else.
+"""Tokens that grant access to sandboxes of one namespace until a certain time.
 
-``v1.<what>.<signature>``: what is allowed is in the token itself, signed with a secret only its makers have. The format
-is the one the agent-sandbox router knows as "scoped tokens".
+``v1.<payload>.<signature>``: the payload names what the token grants, signed with a secret that the router shares with
+those who issue tokens. For one sandbox the format is that of the "scoped tokens" of the agent-sandbox router. Tokens
+for several sandboxes have ``names`` instead of ``name``; ``*`` grants all sandboxes of the namespace, and the namespace
+``*`` all namespaces. ``*`` is not a valid name, so routers that do not know it reject such a token.
 """
 
 from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import hmac
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from sandpool.router.destination import RequestRejected
 
+ALL: Final = "*"
+MIN_SECRET_BYTES: Final = 32
 _VERSION: Final = "v1"
-# Keeps a signature from meaning anything in another place where the same secret is used.
+# Keeps a signature from being valid for another purpose of the same secret.
 _DOMAIN: Final = b"agent-sandbox/scoped-token/v1."
-_SHORTEST_SECRET: Final = 32
 
 
 class TokenScope(NamedTuple):
+    """What a token grants: ``sandboxes`` of ``namespace``, before ``until`` in seconds since the epoch."""
+
     namespace: str
-    sandbox: str
-    until: int  # seconds since the epoch; not valid any more from then on
+    sandboxes: tuple[str, ...]
+    until: int
+
+    def grants(self, namespace: str, sandbox: str) -> bool:
+        if self.namespace not in (namespace, ALL):
+            return False
+        return sandbox in self.sandboxes or ALL in self.sandboxes
 
 
 class TokenSigner:
+    """Issues and checks tokens with one secret."""
+
     def __init__(self, secret: bytes) -> None:
         self._secret = secret.strip()
-        if len(self._secret) < _SHORTEST_SECRET:
-            raise ValueError(f"the secret of tokens has {len(self._secret)} bytes; it must have at least 32")
+        if len(self._secret) < MIN_SECRET_BYTES:
+            raise ValueError(
+                f"the secret for tokens has {len(self._secret)} bytes; at least {MIN_SECRET_BYTES} are required"
+            )
 
     def make(self, scope: TokenScope) -> str:
-        payload = _encode(orjson.dumps({"ns": scope.namespace, "name": scope.sandbox, "exp": scope.until}))
+        names: dict[str, Any] = {"names": scope.sandboxes}
+        if len(scope.sandboxes) == 1:
+            names = {"name": scope.sandboxes[0]}
+        payload = _encode(orjson.dumps({"ns": scope.namespace, **names, "exp": scope.until}))
         return f"{_VERSION}.{payload}.{_encode(self._sign(payload))}"
 
     def check(self, token: str, namespace: str, sandbox: str, now: float) -> None:
-        """Raises ``RequestRejected`` unless the token opens this sandbox now."""
+        """Raise ``RequestRejected`` unless the token grants access to this sandbox now."""
         scope = self._read(token)
         if scope is None or now >= scope.until:
             raise RequestRejected(401, "The token is missing, wrong or expired.")
-        if (scope.namespace, scope.sandbox) != (namespace, sandbox):
+        if not scope.grants(namespace, sandbox):
             raise RequestRejected(403, "The token is for another sandbox.")
 
     def _read(self, token: str) -> TokenScope | None:
@@ -55,18 +71,31 @@ class TokenSigner:
         content = _decode(payload)
         try:
             document = orjson.loads(content or b"")
-            return TokenScope(str(document["ns"]), str(document["name"]), int(document["exp"]))
+            names = document["names"] if "names" in document else [document["name"]]
+            return TokenScope(str(document["ns"]), tuple(map(str, names)), int(document["exp"]))
         except (ValueError, KeyError, TypeError):
             return None
 
     def _sign(self, payload: str) -> bytes:
-        return hmac.new(self._secret, _DOMAIN + payload.encode(), hashlib.sha256).digest()
+        return hmac.digest(self._secret, _DOMAIN + payload.encode("utf-8", "replace"), "sha256")
 
 
-def bearer(authorization: str) -> str:
-    """The token in an Authorization header; empty if there is none."""
-    kind, _, token = authorization.partition(" ")
-    return token.strip() if kind.lower() == "bearer" else ""
+def token_of(authorization: str) -> str:
+    """Return the token in an Authorization header, empty if there is none.
+
+    Besides Bearer this reads Basic, with the token as password: HTTP libraries send that for ``http://any:TOKEN@host``,
+    so a client that takes only a URL can send a token too."""
+    scheme, _, credentials = authorization.partition(" ")
+    match scheme.lower():
+        case "bearer":
+            return credentials.strip()
+        case "basic":
+            try:
+                decoded = base64.b64decode(credentials.strip(), validate=True).decode()
+            except ValueError:
+                return ""
+            return decoded.partition(":")[2]
+    return ""
 
 
 def _encode(data: bytes) -> str:

@@ -1,4 +1,5 @@
-"""The sandbox's side: connections to its ports, used again as long as they are good."""
+"""Connections to the ports of sandboxes: one request at a time on each, kept for the next request while they are
+good."""
 
 from __future__ import annotations
 
@@ -8,76 +9,84 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol, cast
 
-import httptools
-
 from sandpool.engine.clock import Clock
-from sandpool.router.headers import Header, ResponseHeaders
+from sandpool.router.headers import ResponseHeaders
+from sandpool.router.http1 import MalformedMessage, ResponseHead, ResponseParser
 from sandpool.router.targets import Target
 
-#: Connections that wait for another request, to one port of one sandbox, and for how many seconds.
-_IDLE_MOST: Final = 128
-_IDLE_SECONDS: Final = 30.0
-_A_MOMENT: Final = 1.0
+#: Idle connections kept per port of a pod, and for how many seconds.
+_MAX_IDLE: Final = 128
+_MAX_IDLE_SECONDS: Final = 30.0
+# A request that cannot be repeated only uses a connection that was idle for less than this.
+_FRESHLY_USED_SECONDS: Final = 1.0
 
-Place = tuple[str, int]  # UID of the pod, port
-#: Gives a connected, non-blocking socket. Raises ``OSError``.
+PortKey = tuple[str, int]  # UID of the pod, port
+#: Returns a connected, non-blocking socket. Raises ``OSError``.
 Dial = Callable[[Target, int], Awaitable[socket.socket]]
 
 
-class Reader(Protocol):
-    """Who is told what the sandbox answers."""
+class ResponseSink(Protocol):
+    """Receives the response to one request. Each of ``response_ended``, ``response_malformed`` and ``response_lost`` is
+    the last call."""
 
-    def answer_began(self, status: int, reason: bytes, headers: ResponseHeaders) -> None: ...
+    def response_began(self, head: ResponseHead, headers: ResponseHeaders) -> None: ...
 
-    def answer_data(self, data: bytes) -> None: ...
+    def response_data(self, data: bytes) -> None: ...
 
-    def answer_paused(self) -> None:
-        """That was all for now."""
+    def response_flush(self) -> None:
+        """Everything that has arrived was passed on."""
         ...
 
-    def answer_ended(self) -> None: ...
+    def response_ended(self) -> None: ...
 
-    def answer_raw(self, data: bytes) -> None:
-        """What comes after both sides have agreed to speak something else."""
+    def response_raw(self, data: bytes) -> None:
+        """Bytes of another protocol, after a 101."""
         ...
 
-    def answer_lost(self, error: Exception | None) -> None:
-        """The connection is gone before the end of the answer."""
+    def response_malformed(self, error: MalformedMessage) -> None:
+        """The sandbox violates HTTP. The connection to it is closed."""
         ...
 
-    def answer_room(self, has_room: bool) -> None:
-        """Whether the sandbox takes more at the moment."""
+    def response_lost(self, error: Exception | None) -> None:
+        """The connection ended before the response did."""
+        ...
+
+    def upstream_writable(self, writable: bool) -> None:
+        """Whether the sandbox takes more of the request at the moment."""
         ...
 
 
 class Upstream(asyncio.Protocol):
-    """One connection to a sandbox, for one request after the other."""
+    """One connection to a port of a sandbox.
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
-        self.reader: Reader | None = None  # of the answer under way
+    While ``sink`` is None no request is under way, and a byte from the sandbox closes the connection.
+    """
+
+    def __init__(self, key: PortKey) -> None:
+        self.key = key
+        self.sink: ResponseSink | None = None
         self.transport = cast(asyncio.Transport, None)
         self.is_open = True
-        self.is_fresh = True  # nobody has used it before
+        self.is_fresh = True  # no request has used it before
         self.idle_since = 0.0
-        self._parser = httptools.HttpResponseParser(self)
-        self._raw = False
-        self._reason = b""
-        self._headers: list[Header] = []
-        self._known = ResponseHeaders([])  # of the last answer
-        self._no_body = False  # the request asked for a head only
-        self._until_close = False  # an answer without a length ends with the connection
+        self._parser = ResponseParser()
+        self._has_begun = False  # the sink knows the head
+        self._head: ResponseHead | None = None  # that ``_headers`` were made of
+        self._headers = ResponseHeaders([])
+        self._head_only = False
 
-    def begin(self, reader: Reader, *, head_only: bool) -> None:
-        self.reader = reader
-        self._no_body = head_only
+    def begin(self, sink: ResponseSink, *, head_only: bool, upgrade_requested: bool) -> None:
+        self.sink = sink
+        self._has_begun = False
+        self._head_only = head_only
+        self._parser.begin(head_only=head_only, upgrade_requested=upgrade_requested)
 
     def write(self, data: bytes) -> None:
         self.transport.write(data)
 
     def close(self) -> None:
         self.is_open = False
-        self.reader = None
+        self.sink = None
         self.transport.abort()
 
     # --- called by the transport -------------------------------------------------------------------------------------
@@ -86,149 +95,133 @@ class Upstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        reader = self.reader
-        if reader is None:
-            self.close()  # nobody has asked anything
+        sink, parser = self.sink, self._parser
+        if sink is None:
+            self.close()
             return
-        if self._raw:
-            reader.answer_raw(data)
+        if parser.is_switched:
+            sink.response_raw(data)
             return
         try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade as upgrade:
-            self._raw = True
-            if (rest := data[upgrade.args[0] :]) and self.reader is reader:  # else it has declined
-                reader.answer_raw(rest)
-        except httptools.HttpParserError as error:
-            self._lost(error)
-        if self.reader is not None:
-            self.reader.answer_paused()
+            body = parser.feed(data)
+        except MalformedMessage as error:
+            self.close()
+            sink.response_malformed(error)
+            return
+        if not self._has_begun:
+            head = parser.head
+            if head is None:
+                return
+            self._has_begun = True
+            if head is not self._head:
+                self._head, self._headers = head, ResponseHeaders(head.fields)
+            sink.response_began(head, self._headers)
+            if head.status == 101:
+                if first := parser.take_switched():
+                    sink.response_raw(first)
+                return
+        if body:
+            sink.response_data(body)
+        if parser.is_complete:
+            # After HEAD, a server that sends the body it announced would spoil the next response.
+            self._end(reusable=parser.head is not None and parser.head.keeps_alive and not self._head_only)
+        else:
+            sink.response_flush()
 
     def eof_received(self) -> bool:
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.is_open = False
-        if self._raw or self._until_close:
-            self._end(reusable=False)
-        elif self.reader is not None:
-            self._lost(exc)
-        del self._parser  # which holds us, and would until the garbage collector comes
+        sink = self.sink
+        if sink is None:
+            return
+        try:
+            if exc is None or self._parser.is_switched:
+                self._parser.eof()
+                self._end(reusable=False)
+                return
+        except MalformedMessage as error:
+            exc = error if self._has_begun else None
+        self.sink = None
+        sink.response_lost(exc)
 
     def pause_writing(self) -> None:
-        if self.reader is not None:
-            self.reader.answer_room(False)
+        if self.sink is not None:
+            self.sink.upstream_writable(False)
 
     def resume_writing(self) -> None:
-        if self.reader is not None:
-            self.reader.answer_room(True)
-
-    # --- called by the parser ----------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self._reason, self._headers = b"", []
-
-    def on_status(self, status: bytes) -> None:
-        self._reason += status
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name, value))
-
-    def on_headers_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if self.reader is not None and (status >= 200 or status == 101):
-            if self._headers != self._known.raw:
-                self._known = ResponseHeaders(self._headers)
-            self._until_close = status >= 200 and not self._known.is_framed
-            self.reader.answer_began(status, self._reason, self._known)
-            if self._no_body:
-                self._end(reusable=False)  # the parser expects the body that was announced
-
-    def on_body(self, body: bytes) -> None:
-        if self.reader is not None:
-            self.reader.answer_data(body)
-
-    def on_message_complete(self) -> None:
-        status = self._parser.get_status_code()
-        if self.reader is None or status == 101 or status < 200:
-            return
-        self._until_close = False
-        self._end(reusable=self._parser.should_keep_alive())
+        if self.sink is not None:
+            self.sink.upstream_writable(True)
 
     def _end(self, *, reusable: bool) -> None:
-        reader, self.reader = self.reader, None
+        sink, self.sink = self.sink, None
         if not reusable:
             self.is_open = False
             self.transport.abort()
-        if reader is not None:
-            reader.answer_ended()
-
-    def _lost(self, error: Exception | None) -> None:
-        reader, self.reader = self.reader, None
-        self.is_open = False
-        self.transport.abort()
-        if reader is not None:
-            reader.answer_lost(error)
+        if sink is not None:
+            sink.response_ended()
 
 
 class UpstreamPool:
-    """All of them. ``take`` gives one that nobody uses, or a new one; ``give_back`` keeps it for the next."""
+    """All connections to sandboxes. ``acquire`` returns an idle or a new one; ``release`` keeps it for the next
+    request."""
 
     def __init__(self, dial: Dial, clock: Clock) -> None:
         self.dial = dial
         self.clock = clock
-        self._idle: dict[Place, deque[Upstream]] = {}
+        self._idle: dict[PortKey, deque[Upstream]] = {}  # by time of release, the latest last; no deque is empty
 
-    async def take(self, target: Target, port: int, *, repeatable: bool) -> Upstream:
+    async def acquire(self, target: Target, port: int, *, repeatable: bool) -> Upstream:
         """Raises ``OSError``."""
-        waiting = self.idle(target, port, repeatable=repeatable)
-        if waiting is not None:
-            return waiting
+        upstream = self.acquire_idle(target, port, repeatable=repeatable)
+        if upstream is not None:
+            return upstream
         sock = await self.dial(target, port)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        place = (target.uid, port)
-        _, made = await asyncio.get_running_loop().create_connection(lambda: Upstream(place), sock=sock)
-        return made
+        key = (target.uid, port)
+        _, upstream = await asyncio.get_running_loop().create_connection(lambda: Upstream(key), sock=sock)
+        return upstream
 
-    def idle(self, target: Target, port: int, *, repeatable: bool) -> Upstream | None:
-        """A connection that waits for a request. One that cannot be sent twice gets a connection that was in use a
-        moment ago, or none: one that has waited may be about to be closed by the sandbox."""
-        place = (target.uid, port)
-        waiting = self._idle.get(place)
-        earliest = 0.0 if repeatable else self.clock.monotonic() - _A_MOMENT
-        while waiting and waiting[-1].idle_since >= earliest:
-            upstream = waiting.pop()
-            if not waiting:
-                del self._idle[place]
+    def acquire_idle(self, target: Target, port: int, *, repeatable: bool) -> Upstream | None:
+        """Return an idle connection, if there is one. A request that is not ``repeatable`` only gets one that was used
+        a moment ago: the sandbox may be about to close one that was idle for longer."""
+        key = (target.uid, port)
+        idle = self._idle.get(key)
+        earliest = 0.0 if repeatable else self.clock.monotonic() - _FRESHLY_USED_SECONDS
+        while idle and idle[-1].idle_since >= earliest:
+            upstream = idle.pop()
+            if not idle:
+                del self._idle[key]
             if upstream.is_open:
                 upstream.is_fresh = False
                 return upstream
         return None
 
-    def give_back(self, upstream: Upstream) -> None:
+    def release(self, upstream: Upstream) -> None:
         if not upstream.is_open:
             return
         if upstream.transport.get_write_buffer_size():
-            upstream.close()  # the sandbox has not taken what it has answered
+            upstream.close()  # the sandbox has answered a request that it has not read
             return
-        upstream.transport.resume_reading()  # it may have been stopped for the sake of who has the answer now
+        upstream.transport.resume_reading()  # a slow client may have paused it
         upstream.idle_since = self.clock.monotonic()
-        waiting = self._idle.setdefault(upstream.place, deque())
-        waiting.append(upstream)
-        if len(waiting) > _IDLE_MOST:
-            waiting.popleft().close()
+        idle = self._idle.setdefault(upstream.key, deque())
+        idle.append(upstream)
+        if len(idle) > _MAX_IDLE:
+            idle.popleft().close()
 
-    def sweep(self) -> None:
-        """Close what has waited too long."""
-        before = self.clock.monotonic() - _IDLE_SECONDS
-        for place, waiting in list(self._idle.items()):
-            while waiting and (waiting[0].idle_since < before or not waiting[0].is_open):
-                waiting.popleft().close()
-            if not waiting:
-                del self._idle[place]
+    def close_expired(self) -> None:
+        """Close connections that were idle for too long."""
+        before = self.clock.monotonic() - _MAX_IDLE_SECONDS
+        for key, idle in list(self._idle.items()):
+            while idle and (idle[0].idle_since < before or not idle[0].is_open):
+                idle.popleft().close()
+            if not idle:
+                del self._idle[key]
 
     def close(self) -> None:
-        for waiting in self._idle.values():
-            for upstream in waiting:
+        for idle in self._idle.values():
+            for upstream in idle:
                 upstream.close()
         self._idle.clear()

@@ -30,7 +30,7 @@ from sandpool.controllers.claim.decisions import (
 from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.claim.settling import compute_status, finish
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.controllers.warmpool.creation import new_member
+from sandpool.controllers.warmpool.members import new_member
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import Conflict, NotFound

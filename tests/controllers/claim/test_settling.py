@@ -26,6 +26,7 @@ FINISHED = {
     "reason": "PodSucceeded",
     "message": "Pod completed successfully",
     "lastTransitionTime": "2026-11-01T12:00:00Z",
+    "observedGeneration": 1,
 }
 MARKED = {
     "type": "Ready",

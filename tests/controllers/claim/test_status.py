@@ -29,6 +29,8 @@ FINISHED: Condition = {
     "lastTransitionTime": EARLIER,
     "observedGeneration": 9,
 }
+#: As a claim of generation 3 shows it.
+CLAIM_FINISHED: Condition = {**FINISHED, "observedGeneration": 3}
 
 
 def view(conditions: list[Condition] | None = None, named: Object | None = None, **fields: Any) -> ClaimView:
@@ -139,16 +141,16 @@ def test_the_time_moves_only_with_the_status() -> None:
 # --- Finished --------------------------------------------------------------------------------------------------------
 
 
-def test_finished_is_copied_with_the_sandboxes_generation() -> None:
+def test_finished_is_copied_with_the_generation_of_the_claim() -> None:
     status = next_status(view(), box({"conditions": [FINISHED]}), None, NOW)
-    assert condition(status, "Finished") == FINISHED
+    assert condition(status, "Finished") == CLAIM_FINISHED
 
 
 def test_finished_goes_when_the_sandbox_is_not_finished_any_more() -> None:
     assert condition(next_status(view([FINISHED]), box(), None, NOW), "Finished") is None
 
 
-@pytest.mark.parametrize(("expired", "kept"), [(False, None), (True, FINISHED)])
+@pytest.mark.parametrize(("expired", "kept"), [(False, None), (True, CLAIM_FINISHED)])
 def test_finished_outlives_the_sandbox_only_if_the_claim_has_expired(expired: bool, kept: Condition | None) -> None:
     assert condition(next_status(view([FINISHED]), None, None, NOW, expired=expired), "Finished") == kept
 
@@ -203,7 +205,7 @@ def test_the_first_write_has_everything_and_the_version_it_is_for() -> None:
 
 
 def test_what_is_so_already_is_not_written() -> None:
-    before = view([ready("True", "DependenciesReady", "Pod is Ready"), FINISHED], NAMED)
+    before = view([ready("True", "DependenciesReady", "Pod is Ready"), CLAIM_FINISHED], NAMED)
     now = ready_status(since=EARLIER)
     now["conditions"].append(FINISHED)
     assert status_patch(before, next_status(before, box(now), None, NOW)) is None
@@ -223,9 +225,9 @@ def test_what_is_cleared_is_gone_from_the_object() -> None:
     assert "sandbox" not in after["status"]
 
 
-def test_marking_changes_nothing_but_ready() -> None:
+def test_marking_changes_ready_and_the_generation_of_finished() -> None:
     before = view([ready("True"), FINISHED], NAMED)
     status = marked_expired(before, ClaimStatus.of(before), NOW)
     assert condition(status) == ready("False", "ClaimExpired", "Claim expired. Sandbox cleanup initiated.", STAMP)
-    assert condition(status, "Finished") == FINISHED
+    assert condition(status, "Finished") == CLAIM_FINISHED
     assert (status.sandbox_name, status.pod_ips) == ("pool-abcde", ("10.0.0.1",))

@@ -27,7 +27,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import SandboxView
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.options import SandboxOptions
-from sandpool.controllers.sandbox.controller import SandboxController, is_waited_for
+from sandpool.controllers.sandbox.controller import SandboxController, is_foreground
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import timestamp
 from sandpool.engine.controller import DONE
@@ -267,7 +267,7 @@ async def test_a_sandbox_that_is_claimed_costs_one_write_and_one_pass(rig: Rig) 
 
 
 async def test_what_may_wait_is_written_when_the_window_ends(rig: Rig) -> None:
-    rig.sandboxes.settings = SandboxOptions(write_behind=timedelta(seconds=0.5))
+    rig.sandboxes.options = SandboxOptions(write_behind=timedelta(seconds=0.5))
     await rig.sandbox()
     rig.writes()
     await rig.patch(SANDBOX, "box", {"spec": {"podTemplate": {"metadata": {"labels": {"color": "red"}}}}})
@@ -556,7 +556,7 @@ async def test_a_status_that_hits_a_sandbox_made_again_does_not_stay(rig: Rig) -
     suspended = await rig.condition("Ready")
 
     ready = {"type": "Ready", "status": "True", "reason": "DependenciesReady", "message": "", "lastTransitionTime": NOW}
-    await rig.sandboxes._say(old, {"status": {"conditions": [ready]}})
+    await rig.sandboxes._write_status(old, {"status": {"conditions": [ready]}})
     await rig.settle()
     assert await rig.condition("Ready") == suspended
 
@@ -614,7 +614,7 @@ async def test_a_deleted_sandbox_leaves_nothing_behind(rig: Rig) -> None:
     await rig.sandbox()
     await rig.client.delete(SANDBOX, "box", "default")
     await rig.wait(60)
-    assert rig.sandboxes._waiting == {}
+    assert rig.sandboxes._pending == {}
     assert rig.sandboxes.controller.failures == 0
     assert "PATCH sandboxes/box/status" not in rig.writes()
 
@@ -637,5 +637,5 @@ def test_who_is_waited_for(launch: str, owner: ResourceType, ready: str, expecte
     its["metadata"]["uid"] = "2"
     box["metadata"]["ownerReferences"] = [owner_reference(its, controller=True)]
     box["status"] = {"conditions": [{"type": "Ready", "status": ready, "reason": "Any", "message": ""}]}
-    assert is_waited_for(SandboxView.from_object(box)) is expected
-    assert not is_waited_for(None)
+    assert is_foreground(SandboxView.from_object(box)) is expected
+    assert not is_foreground(None)

@@ -8,7 +8,14 @@ import pytest
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView
-from sandpool.controllers.sandbox.expiry import ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
+from sandpool.controllers.sandbox.expiry import (
+    ExpiryPlan,
+    has_expired,
+    is_marked_expired,
+    mark_expired,
+    plan_expiry,
+    time_to_expiry,
+)
 from sandpool.controllers.writer import Delete
 from sandpool.kube.patches import merge_patch
 from tests.support import sandbox_objects
@@ -55,12 +62,12 @@ def planned(sandbox: Object, *pods: Object, service: Object | None = None) -> Ex
 
 @pytest.mark.parametrize(("offset", "is_expired"), [(-0.001, False), (0, True), (0.001, True)])
 def test_edge_06_and_r48_the_boundary_belongs_to_the_end(offset: float, is_expired: bool) -> None:
-    assert expired(view(box()), END + timedelta(seconds=offset)) is is_expired
+    assert has_expired(view(box()), END + timedelta(seconds=offset)) is is_expired
 
 
 def test_without_a_time_there_is_no_end() -> None:
     endless = view(sandbox_objects.sandbox("box"))
-    assert not expired(endless, END)
+    assert not has_expired(endless, END)
     assert time_to_expiry(endless, END) is None
 
 
@@ -72,14 +79,14 @@ def test_edge_06_looking_again_takes_at_least_two_seconds(ahead: float, wait: fl
 def test_edge_06_marking_keeps_finished_and_removes_pod_scheduled() -> None:
     ready = condition("Ready", "True", "DependenciesReady", "Pod is Ready")
     sandbox = view(box(SUSPENDED, FINISHED, SCHEDULED, ready, status={"podIPs": ["10.0.0.1"]}))
-    assert not marked(sandbox)
-    status = mark(sandbox, sandbox.status, NOW)
+    assert not is_marked_expired(sandbox)
+    status = mark_expired(sandbox, sandbox.status, NOW)
     assert status.conditions == [SUSPENDED, FINISHED, {**EXPIRED, "lastTransitionTime": NOW}]
     assert status.pod_ips == ("10.0.0.1",)
 
 
 def test_what_was_marked_is_known() -> None:
-    assert marked(view(box(EXPIRED)))
+    assert is_marked_expired(view(box(EXPIRED)))
 
 
 def test_the_second_pass_deletes_own_pods_and_the_own_service() -> None:

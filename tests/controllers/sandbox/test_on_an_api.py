@@ -15,7 +15,7 @@ from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Observed, Performed, conclude, plan
+from sandpool.controllers.sandbox.plan import ChildrenPlan, Observed, PerformResult, compute_status, plan
 from sandpool.controllers.writer import Create, Patch, Write
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import NotFound
@@ -39,10 +39,10 @@ class Controller:
         """One pass over the sandbox ``box``. Returns it as it is afterwards."""
         observed = await self._observe()
         planned = plan(observed, SandboxOptions(), self.now)
-        if isinstance(planned, Children):
-            conclusion = conclude(observed, planned, await self._perform(planned), SandboxOptions(), self.now)
-            assert not conclusion.errors
-            await self._write_status(conclusion.status_patch)
+        if isinstance(planned, ChildrenPlan):
+            status_plan = compute_status(observed, planned, await self._perform(planned), SandboxOptions(), self.now)
+            assert not status_plan.errors
+            await self._write_status(status_plan.status_patch)
         elif isinstance(planned, ExpiryPlan):
             for write in (*planned.children, *filter(None, [planned.sandbox])):
                 await self._write(write)
@@ -68,7 +68,7 @@ class Controller:
         items: list[Object] = (await self.client.list(type, NAMESPACE))["items"]
         return items
 
-    async def _perform(self, children: Children) -> Performed:
+    async def _perform(self, children: ChildrenPlan) -> PerformResult:
         for write in children.volumes.writes:
             await self._write(write)
         if children.pod.repair is not None:
@@ -79,7 +79,7 @@ class Controller:
             found = PodView.from_object(answer)
         if children.service is not None and children.service.write is not None:
             await self._write(children.service.write)
-        return Performed(found)
+        return PerformResult(found)
 
     async def _write(self, write: Write) -> Object:
         if isinstance(write, Create):

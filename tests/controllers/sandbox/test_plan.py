@@ -5,14 +5,25 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from sandpool.api import events
 from sandpool.api.kinds import POD, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
-from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
+from sandpool.controllers.sandbox.plan import (
+    ChildrenPlan,
+    Observed,
+    PendingWrites,
+    PerformResult,
+    StatusPlan,
+    compute_status,
+    plan,
+    remaining_delay,
+    write_behind_window,
+)
 from sandpool.controllers.writer import Create, Delete, Patch
 from sandpool.kube.patches import merge_patch
 from sandpool.testing.objects import pod_template
@@ -38,7 +49,7 @@ class Pass:
         *pods: Object,
         service: Object | None = None,
         volumes: tuple[Object, ...] = (),
-        waiting: Waiting | None = None,
+        waiting: PendingWrites | None = None,
         now: datetime = START,
         later: datetime | None = None,
         settings: SandboxOptions = SETTINGS,
@@ -53,22 +64,22 @@ class Pass:
             next((pod for pod in found if pod.name == view.pod_name), None),
             None if service is None else ServiceView.from_object(service),
             {claim.name: claim for claim in claims},
-            waiting or Waiting(),
+            waiting or PendingWrites(),
         )
         planned = plan(observed, settings, now)
-        self.children = planned if isinstance(planned, Children) else None
+        self.children = planned if isinstance(planned, ChildrenPlan) else None
         self.expiry = planned if isinstance(planned, ExpiryPlan) else None
-        if isinstance(planned, Children):
-            performed = Performed(self._pod(planned, failures), **failures)
-            self.conclusion = conclude(observed, planned, performed, settings, later or now)
-        elif isinstance(planned, Conclusion):
-            self.conclusion = planned
+        if isinstance(planned, ChildrenPlan):
+            result = PerformResult(self._pod(planned, failures), **failures)
+            self.status_plan = compute_status(observed, planned, result, settings, later or now)
+        elif isinstance(planned, StatusPlan):
+            self.status_plan = planned
         self.sandbox = sandbox
-        if self.expiry is None and self.conclusion.status_patch is not None:
-            self.sandbox = merge_patch(sandbox, self.conclusion.status_patch)
+        if self.expiry is None and self.status_plan.status_patch is not None:
+            self.sandbox = merge_patch(sandbox, self.status_plan.status_patch)
 
     @staticmethod
-    def _pod(children: Children, failures: dict[str, str]) -> PodView | None:
+    def _pod(children: ChildrenPlan, failures: dict[str, str]) -> PodView | None:
         write = children.pod.write
         if isinstance(write, Create) and "pod_error" not in failures:
             made = {**write.object, "status": {"phase": "Pending"}}
@@ -114,34 +125,34 @@ def test_a_launch_takes_one_pod_and_one_status() -> None:
         pod_status("Pending", ips=["10.0.0.1"]),
         pod_status("Running", ips=["10.0.0.1"]),
     ]
-    waiting = first.conclusion.waiting
-    assert first.conclusion.status_patch is None
+    waiting = first.status_plan.waiting
+    assert first.status_plan.status_patch is None
     for second, report in enumerate(reports):
         step = Pass(sandbox, pod(sandbox, report), waiting=waiting, now=at(second))
         assert step.children is not None
         assert step.children.pod.write is None
-        assert step.conclusion.status_patch is None
-        waiting = step.conclusion.waiting
+        assert step.status_plan.status_patch is None
+        waiting = step.status_plan.waiting
     last = Pass(sandbox, pod(sandbox, READY), waiting=waiting, now=at(6))
     assert last.sandbox["status"]["podIPs"] == ["10.0.0.1"]
     assert last.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready")
-    assert last.conclusion == Conclusion(status_patch={"status": last.sandbox["status"]})
+    assert last.status_plan == StatusPlan(status_patch={"status": last.sandbox["status"]})
 
 
 def test_a_slow_launch_tells_where_it_stands_when_it_lasts() -> None:
     sandbox = box()
     pending = pod(sandbox, pod_status("Pending"))
     first = Pass(sandbox, pending)
-    assert (first.conclusion.status_patch, first.conclusion.requeue_after) == (None, timedelta(seconds=10))
-    second = Pass(sandbox, pending, waiting=first.conclusion.waiting, now=at(4))
-    assert (second.conclusion.status_patch, second.conclusion.requeue_after) == (None, timedelta(seconds=6))
-    assert second.conclusion.waiting == Waiting(status=START)
-    third = Pass(sandbox, pending, waiting=second.conclusion.waiting, now=at(10))
+    assert (first.status_plan.status_patch, first.status_plan.requeue_after) == (None, timedelta(seconds=10))
+    second = Pass(sandbox, pending, waiting=first.status_plan.waiting, now=at(4))
+    assert (second.status_plan.status_patch, second.status_plan.requeue_after) == (None, timedelta(seconds=6))
+    assert second.status_plan.waiting == PendingWrites(status=START)
+    third = Pass(sandbox, pending, waiting=second.status_plan.waiting, now=at(10))
     assert third.condition("Ready") == ("False", "DependenciesNotReady", "Pod exists with phase: Pending")
     assert third.sandbox["status"]["nodeName"] == "n1"
-    assert (third.conclusion.requeue_after, third.conclusion.waiting) == (None, Waiting())
+    assert (third.status_plan.requeue_after, third.status_plan.waiting) == (None, PendingWrites())
     again = Pass(third.sandbox, pending, now=at(20))
-    assert again.conclusion == Conclusion()
+    assert again.status_plan == StatusPlan()
 
 
 def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> None:
@@ -161,13 +172,13 @@ def test_edge_01_a_pod_just_made_is_told_with_the_phase_the_api_answered() -> No
 
 def test_a_settled_sandbox_needs_nothing() -> None:
     sandbox = settled()
-    assert Pass(sandbox, pod(sandbox, READY), now=at(99)).conclusion == Conclusion()
+    assert Pass(sandbox, pod(sandbox, READY), now=at(99)).status_plan == StatusPlan()
 
 
 def test_a_sandbox_that_is_being_deleted_is_left_to_the_garbage_collector() -> None:
     sandbox = settled()
     sandbox["metadata"] = {**sandbox["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z"}
-    assert Pass(sandbox).conclusion == Conclusion()
+    assert Pass(sandbox).status_plan == StatusPlan()
     assert Pass(sandbox).children is None
 
 
@@ -192,15 +203,15 @@ def test_trouble_with_volumes_keeps_nobody_from_looking_after_the_rest() -> None
     assert result.children is not None
     assert isinstance(result.children.pod.write, Create)
     assert result.condition("Ready") == ("False", "ReconcilerError", "Error seen: no space\nno service")
-    assert result.conclusion.errors == ("no space", "no service")
+    assert result.status_plan.errors == ("no space", "no service")
 
 
 def test_a_failed_write_hides_what_was_found_wrong_after_it() -> None:
     sandbox = box(volumeClaimTemplates=[{"metadata": {"name": name}, "spec": {}} for name in ("a", "b")])
     foreign = sandbox_objects.sandbox_volume_claim(sandbox_objects.sandbox("other"), "b")
     foreign["metadata"]["name"] = "b-box"
-    assert Pass(sandbox, volumes=(foreign,), volumes_error="no space").conclusion.errors == ("no space",)
-    assert Pass(sandbox, volumes=(foreign,)).conclusion.errors == (
+    assert Pass(sandbox, volumes=(foreign,), volumes_error="no space").status_plan.errors == ("no space",)
+    assert Pass(sandbox, volumes=(foreign,)).status_plan.errors == (
         'PVC "b-box" is owned by Sandbox/other (UID: sandbox-other), not by sandbox "box"',
     )
 
@@ -243,13 +254,13 @@ def test_edge_11_two_pods_are_told_once_and_nothing_is_touched() -> None:
     assert first.children is not None
     assert (first.children.pod.write, first.children.service) == (None, None)
     assert first.condition("Ready") == ("False", "MultiplePods", TWO)
-    assert first.conclusion.event == events.multiple_pods(TWO)
-    assert first.conclusion.errors == ()
+    assert first.status_plan.event == events.multiple_pods(TWO)
+    assert first.status_plan.errors == ()
     second = Pass(first.sandbox, *twins)
-    assert second.conclusion == Conclusion()
+    assert second.status_plan == StatusPlan()
     resolved = Pass(second.sandbox, twins[0], service=sandbox_objects.sandbox_service(sandbox))
     assert resolved.condition("Ready") == ("True", "DependenciesReady", "Pod is Ready; Service Exists")
-    assert Pass(resolved.sandbox, *twins).conclusion.event == events.multiple_pods(TWO)
+    assert Pass(resolved.sandbox, *twins).status_plan.event == events.multiple_pods(TWO)
 
 
 def test_edge_11_the_service_in_the_status_is_left_as_it_is() -> None:
@@ -275,7 +286,7 @@ def test_suspend_and_resume() -> None:
     assert second.condition("Suspended") == ("True", "PodTerminated", "Pod has been terminated. Sandbox is suspended")
     assert second.condition("Ready") == ("False", "SandboxSuspended", "Sandbox is suspended")
     assert "podIPs" not in second.sandbox["status"]
-    assert Pass(second.sandbox).conclusion == Conclusion()
+    assert Pass(second.sandbox).status_plan == StatusPlan()
     resumed = {**second.sandbox, "spec": {**running["spec"], "operatingMode": "Running"}}
     third = Pass(resumed)
     assert third.children is not None
@@ -314,7 +325,7 @@ def test_edge_06_expiry_tells_first_and_deletes_then() -> None:
     assert first.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
     assert first.condition("PodScheduled") is None
     assert first.sandbox["status"]["podIPs"] == ["10.0.0.1"]
-    assert first.conclusion.requeue_after == timedelta(milliseconds=1)
+    assert first.status_plan.requeue_after == timedelta(milliseconds=1)
     second = Pass(first.sandbox, pod(sandbox, READY), service=sandbox_objects.sandbox_service(sandbox), now=END)
     assert second.expiry is not None
     assert second.expiry.children == (Delete(POD, "box", "pod-box"), Delete(SERVICE, "box", "service-box"))
@@ -342,13 +353,13 @@ def test_no_pod_outlives_its_sandbox_even_if_there_were_two() -> None:
 def test_a_sandbox_with_an_end_is_looked_at_again_then() -> None:
     sandbox = expiring()
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(minutes=5))
-    assert result.conclusion.requeue_after == timedelta(minutes=5)
+    assert result.status_plan.requeue_after == timedelta(minutes=5)
 
 
 def test_edge_06_half_a_second_before_the_end_is_two_seconds_to_wait() -> None:
     sandbox = expiring()
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(milliseconds=500))
-    assert result.conclusion.requeue_after == timedelta(seconds=2)
+    assert result.status_plan.requeue_after == timedelta(seconds=2)
 
 
 def test_a_sandbox_that_expires_during_the_pass_is_marked_at_its_end() -> None:
@@ -356,7 +367,7 @@ def test_a_sandbox_that_expires_during_the_pass_is_marked_at_its_end() -> None:
     result = Pass(sandbox, pod(sandbox, READY), now=END - timedelta(seconds=1), later=END)
     assert result.condition("Ready") == ("False", "SandboxExpired", "Sandbox has expired")
     assert result.condition("PodScheduled") is None
-    assert result.conclusion.requeue_after == timedelta(milliseconds=1)
+    assert result.status_plan.requeue_after == timedelta(milliseconds=1)
 
 
 def test_more_time_brings_a_retained_sandbox_back() -> None:
@@ -390,15 +401,15 @@ def test_edge_18_a_second_detection_does_not_extend_the_window_and_the_write_is_
     first = Pass(sandbox, found, settings=BEHIND)
     assert first.children is not None
     assert first.children.pod.write is None
-    assert first.conclusion == Conclusion(requeue_after=timedelta(seconds=1), waiting=Waiting(pod=START))
-    second = Pass(sandbox, found, settings=BEHIND, waiting=first.conclusion.waiting, now=at(0.75))
-    assert second.conclusion == Conclusion(requeue_after=timedelta(seconds=0.25), waiting=Waiting(pod=START))
-    third = Pass(sandbox, found, settings=BEHIND, waiting=second.conclusion.waiting, now=at(1))
+    assert first.status_plan == StatusPlan(requeue_after=timedelta(seconds=1), waiting=PendingWrites(pod=START))
+    second = Pass(sandbox, found, settings=BEHIND, waiting=first.status_plan.waiting, now=at(0.75))
+    assert second.status_plan == StatusPlan(requeue_after=timedelta(seconds=0.25), waiting=PendingWrites(pod=START))
+    third = Pass(sandbox, found, settings=BEHIND, waiting=second.status_plan.waiting, now=at(1))
     now = Pass(sandbox, found)
     assert third.children is not None
     assert now.children is not None
     assert third.children.pod.write == now.children.pod.write
-    assert third.conclusion.waiting == Waiting()
+    assert third.status_plan.waiting == PendingWrites()
 
 
 def test_edge_18_adoption_never_waits() -> None:
@@ -410,18 +421,18 @@ def test_edge_18_adoption_never_waits() -> None:
 
 def test_what_waits_goes_on_waiting_through_a_pass_that_failed() -> None:
     sandbox = settled()
-    waiting = Waiting(pod=START)
+    waiting = PendingWrites(pod=START)
     failed = Pass(sandbox, pod(sandbox, READY), waiting=waiting, volumes_error="x")
-    assert failed.conclusion.waiting.pod == START
-    assert Pass(sandbox, pod(sandbox, READY), waiting=waiting).conclusion.waiting.pod is None
+    assert failed.status_plan.waiting.pod == START
+    assert Pass(sandbox, pod(sandbox, READY), waiting=waiting).status_plan.waiting.pod is None
 
 
 def test_a_new_generation_that_changes_nothing_is_written_when_it_lasts() -> None:
     sandbox = settled()
     sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
     first = Pass(sandbox, pod(sandbox, READY))
-    assert (first.conclusion.status_patch, first.conclusion.requeue_after) == (None, timedelta(seconds=10))
-    second = Pass(sandbox, pod(sandbox, READY), waiting=first.conclusion.waiting, now=at(10))
+    assert (first.status_plan.status_patch, first.status_plan.requeue_after) == (None, timedelta(seconds=10))
+    second = Pass(sandbox, pod(sandbox, READY), waiting=first.status_plan.waiting, now=at(10))
     assert all(each["observedGeneration"] == 2 for each in second.sandbox["status"]["conditions"])
 
 
@@ -429,5 +440,25 @@ def test_the_soonest_of_all_waits_counts() -> None:
     sandbox = settled(podTemplate=pod_template(labels={"a": "1"}), shutdownTime="2026-01-02T03:04:09Z")
     sandbox["metadata"] = {**sandbox["metadata"], "generation": 2}
     found = pod(sandbox, READY)
-    assert Pass(sandbox, found, settings=BEHIND).conclusion.requeue_after == timedelta(seconds=1)
-    assert Pass(sandbox, found).conclusion.requeue_after == timedelta(seconds=4)
+    assert Pass(sandbox, found, settings=BEHIND).status_plan.requeue_after == timedelta(seconds=1)
+    assert Pass(sandbox, found).status_plan.requeue_after == timedelta(seconds=4)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+@pytest.mark.parametrize(
+    ("since", "at", "left"), [(None, 0, 3), (START, 0, 3), (START, 1, 2), (START, 3, 0), (START, 9, 0)]
+)
+def test_a_write_waits_from_when_it_was_first_needed(since: datetime | None, at: float, left: float) -> None:
+    assert remaining_delay(since, seconds(3), START + seconds(at)) == seconds(left)
+
+
+def test_without_a_window_nothing_waits() -> None:
+    assert remaining_delay(None, seconds(0), START) == seconds(0)
+
+
+@pytest.mark.parametrize(("asked_for", "granted"), [(0, 0), (0.5, 0.5), (1, 1), (60, 1)])
+def test_edge_18_the_window_of_pods_is_at_most_a_second(asked_for: float, granted: float) -> None:
+    assert write_behind_window(seconds(asked_for)) == seconds(granted)

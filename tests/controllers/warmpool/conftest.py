@@ -15,8 +15,7 @@ from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.controllers.warmpool.memory import Memory
-from sandpool.controllers.warmpool.plan import Plan, Seen, plan
+from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
 
 START = datetime(2026, 11, 1, 12, tzinfo=UTC)
 
@@ -125,17 +124,17 @@ class Scene:
         conditions = [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}] if unschedulable else []
         return PodView.from_object({"metadata": metadata, "status": {"conditions": conditions}})
 
-    def seen(
+    def observed(
         self,
         pool: WarmPoolView,
         sandboxes: Iterable[SandboxView] = (),
         *,
         pods: Iterable[PodView] = (),
         **fields: Any,
-    ) -> Seen:
+    ) -> Observed:
         by_name = {pod.name: pod for pod in pods}
         given: dict[str, Any] = {"revision": self.revision(), "now": self.now, **fields}
-        return Seen(pool, list(sandboxes), pod_of=lambda sandbox: by_name.get(sandbox.pod_name), **given)
+        return Observed(pool, list(sandboxes), pod_of=lambda sandbox: by_name.get(sandbox.pod_name), **given)
 
     def plan(
         self,
@@ -143,10 +142,10 @@ class Scene:
         sandboxes: Iterable[SandboxView] = (),
         *,
         settings: WarmPoolOptions | None = None,
-        memory: Memory | None = None,
+        state: PoolState | None = None,
         **fields: Any,
     ) -> Plan:
-        return plan(self.seen(pool, sandboxes, **fields), settings or WarmPoolOptions(), memory or Memory())
+        return plan(self.observed(pool, sandboxes, **fields), settings or WarmPoolOptions(), state or PoolState())
 
     def with_status(self, pool: WarmPoolView, plan: Plan) -> WarmPoolView:
         """The pool once the plan's status is written."""

@@ -138,7 +138,7 @@ async def test_no_name_is_tried_that_a_sandbox_has(world: World) -> None:
     taken = generate_name("pool-", Random(3))
     await world.sandbox(taken)
     await world.eventually(lambda: Key(NAMESPACE, taken) in world.controllers.caches.sandboxes)
-    world.controllers.warm_pools.ledger.random = Random(3)
+    world.controllers.warm_pools.member_writer.random = Random(3)
     await world.template()
     await world.pool(1)
     assert len(creations(world)) == 1
@@ -240,7 +240,7 @@ async def test_members_that_went_with_their_pool_are_not_replaced(world: World) 
 
     assert len(creations(world)) == 3
     assert Key(NAMESPACE, "pool") not in world.controllers.caches.pools, "the API has been asked"
-    assert not world.controllers.warm_pools._bereaved
+    assert not world.controllers.warm_pools._lost_members
     release()
 
 

@@ -1,11 +1,26 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import pytest
 
 from sandpool.api.kinds import SANDBOX
-from sandpool.api.labels import LAUNCH_TYPE, WARM_POOL
-from sandpool.api.views import SandboxView
-from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members
+from sandpool.api.labels import LAUNCH_TYPE, SAFE_TO_EVICT, TEMPLATE_HASH, WARM_POOL
+from sandpool.api.resource import Object
+from sandpool.api.views import SandboxView, TemplateView
+from sandpool.controllers.revision import TemplateRevision
+from sandpool.controllers.sandbox.pod import new_pod
+from sandpool.controllers.warmpool.members import (
+    Orphans,
+    RevisionComparison,
+    adoption,
+    deletion,
+    new_member,
+    plan_orphans,
+    repair,
+    sort_members,
+)
 from sandpool.controllers.writer import Delete, Patch
 
 if TYPE_CHECKING:
@@ -73,12 +88,14 @@ def test_a_member_in_order_needs_no_repair(scene: Scene) -> None:
 
 def test_missing_labels_are_put_right(scene: Scene) -> None:
     member = scene.member("m", labels={LAUNCH_TYPE: None})
-    seen = {"uid": "uid-m", "resourceVersion": "rv-m"}
-    assert repair(member, scene.pool()) == Patch(SANDBOX, "m", {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm"}}})
+    observed = {"uid": "uid-m", "resourceVersion": "rv-m"}
+    assert repair(member, scene.pool()) == Patch(
+        SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}}
+    )
     member = scene.member("m", labels={LAUNCH_TYPE: "cold", WARM_POOL: None})
     patch = repair(member, scene.pool())
     assert patch is not None
-    assert patch.body == {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
+    assert patch.body == {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm", WARM_POOL: "59733166"}}}
 
 
 def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
@@ -91,8 +108,8 @@ def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
         "controller": True,
         "blockOwnerDeletion": True,
     }
-    seen = {"uid": "uid-o", "resourceVersion": "rv-o"}
-    metadata = {**seen, "ownerReferences": [reference], "labels": {LAUNCH_TYPE: "warm"}}
+    observed = {"uid": "uid-o", "resourceVersion": "rv-o"}
+    metadata = {**observed, "ownerReferences": [reference], "labels": {LAUNCH_TYPE: "warm"}}
     assert adoption(orphan, scene.pool()) == Patch(SANDBOX, "o", {"metadata": metadata})
     del metadata["labels"]
     assert adoption(scene.member("o", owner=None), scene.pool()).body == {"metadata": metadata}
@@ -101,3 +118,192 @@ def test_an_orphan_is_adopted_unless_somebody_is_faster(scene: Scene) -> None:
 def test_r12_a_sandbox_claimed_a_moment_ago_is_not_deleted(scene: Scene) -> None:
     # A claim changes the sandbox, so the API refuses a deletion of what it was before.
     assert deletion(scene.member("m")) == Delete(SANDBOX, "m", "uid-m", "rv-m")
+
+
+if TYPE_CHECKING:
+    from tests.controllers.warmpool.conftest import Scene
+
+
+def test_the_whole_member(scene: Scene) -> None:
+    revision = scene.revision()
+    assert new_member(scene.pool(), revision, "test-pool-abcde", enable_eviction=True) == {
+        "apiVersion": "agents.x-k8s.io/v1beta1",
+        "kind": "Sandbox",
+        "metadata": {
+            "namespace": "ns",
+            "name": "test-pool-abcde",
+            "labels": {
+                "agents.x-k8s.io/warm-pool-sandbox": "59733166",
+                "agents.x-k8s.io/sandbox-template-ref-hash": "69155462",
+                "agents.x-k8s.io/sandbox-template-hash": revision.hash,
+                "agents.x-k8s.io/sandbox-pod-template-hash": revision.pod_template_hash,
+                "agents.x-k8s.io/launch-type": "warm",
+                "agents.x-k8s.io/created-by": "controller",
+            },
+            "annotations": {
+                "agents.x-k8s.io/sandbox-template-ref": "test-template",
+                "agents.x-k8s.io/pod-name": "test-pool-abcde",
+                "cluster-autoscaler.kubernetes.io/safe-to-evict": "true",
+            },
+            "ownerReferences": [
+                {
+                    "apiVersion": "extensions.agents.x-k8s.io/v1beta1",
+                    "kind": "SandboxWarmPool",
+                    "name": "test-pool",
+                    "uid": "pool-uid",
+                    "controller": True,
+                    "blockOwnerDeletion": True,
+                }
+            ],
+        },
+        "spec": {
+            "podTemplate": {
+                "metadata": {
+                    "labels": {
+                        "agents.x-k8s.io/warm-pool-sandbox": "59733166",
+                        "agents.x-k8s.io/sandbox-template-ref-hash": "69155462",
+                        "agents.x-k8s.io/sandbox-template-hash": revision.hash,
+                        "agents.x-k8s.io/sandbox-pod-template-hash": revision.pod_template_hash,
+                    },
+                },
+                "spec": {
+                    "containers": [{"name": "main", "image": "example.com/image:1"}],
+                    "automountServiceAccountToken": False,
+                    "dnsPolicy": "None",
+                    "dnsConfig": {"nameservers": ["8.8.8.8", "1.1.1.1"]},
+                },
+            },
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("said", "enabled", "expected"),
+    [
+        ({}, True, "true"),
+        ({}, False, None),
+        ({SAFE_TO_EVICT: "false"}, True, "false"),
+        ({SAFE_TO_EVICT: "true"}, False, "true"),
+        ({SAFE_TO_EVICT: ""}, True, ""),
+    ],
+)
+def test_edge_31_what_the_template_says_about_eviction_stands(
+    scene: Scene, said: dict[str, str], enabled: bool, expected: str | None
+) -> None:
+    pod_template: Any = {"metadata": {"annotations": said}, "spec": {"containers": []}}
+    template: Object = {"metadata": {"name": "t"}, "spec": {"podTemplate": pod_template}}
+    revision = TemplateRevision.of(TemplateView.from_object(template))
+    member = new_member(scene.pool(), revision, "m", enable_eviction=enabled)
+    pod = new_pod(SandboxView.from_object(member))
+    assert (pod["metadata"].get("annotations") or {}).get(SAFE_TO_EVICT) == expected
+
+
+def test_a_new_member_is_one(scene: Scene) -> None:
+    pool, revision = scene.pool(), scene.revision()
+    member = SandboxView.from_object(new_member(pool, revision, "m", enable_eviction=True))
+    assert sort_members(pool, [member], frozenset()).owned == (member,)
+    assert not RevisionComparison(revision).is_outdated(member)
+    assert repair(member, pool) is None
+
+
+if TYPE_CHECKING:
+    from tests.controllers.warmpool.conftest import Scene
+
+
+def sorted_names(sandboxes: tuple[SandboxView, ...]) -> list[str]:
+    return sorted(sandbox.name for sandbox in sandboxes)
+
+
+def vetted(
+    scene: Scene, *orphans: SandboxView, missing: int, terminating: int = 0, expectations_met: bool = True
+) -> Orphans:
+    comparison = RevisionComparison(scene.revision())
+    return plan_orphans(
+        orphans, comparison, missing=missing, terminating=terminating, expectations_met=expectations_met
+    )
+
+
+def test_orphans_fill_the_pool(scene: Scene) -> None:
+    orphans = scene.members(2, owner=None)
+    assert sorted_names(vetted(scene, *orphans, missing=3).adopt) == ["m0", "m1"]
+    assert vetted(scene, *orphans, missing=3).discard == ()
+
+
+def test_the_best_are_adopted_and_the_rest_goes(scene: Scene) -> None:
+    orphans = [
+        scene.member("unready", owner=None, ready=False, age=50),
+        scene.member("young", owner=None, age=1),
+        scene.member("old", owner=None, age=9),
+    ]
+    result = vetted(scene, *orphans, missing=1)
+    assert (sorted_names(result.adopt), sorted_names(result.discard)) == (["old"], ["unready", "young"])
+
+
+def test_r19_orphans_wait_for_members_on_their_way_out(scene: Scene) -> None:
+    result = vetted(scene, *scene.members(3, owner=None), missing=2, terminating=1)
+    assert len(result.adopt) == 1
+    assert len(result.discard) == 1
+
+
+def test_r18_orphans_wait_until_it_is_certain_how_many_there_are(scene: Scene) -> None:
+    foreign = scene.member("foreign", owner=None, image="example.com/evil")
+    result = vetted(scene, foreign, *scene.members(3, owner=None), missing=0, expectations_met=False)
+    assert (sorted_names(result.adopt), sorted_names(result.discard)) == ([], ["foreign"])
+
+
+def test_edge_26_foreign_ones_are_deleted(scene: Scene) -> None:
+    foreign = scene.member("foreign", owner=None, image="example.com/evil")
+    assert vetted(scene, foreign, missing=5) == Orphans(discard=(foreign,))
+
+
+def test_r10_without_a_template_orphans_are_left_alone(scene: Scene) -> None:
+    assert (
+        plan_orphans(scene.members(2, owner=None), None, missing=5, terminating=0, expectations_met=True) == Orphans()
+    )
+
+
+if TYPE_CHECKING:
+    from tests.controllers.warmpool.conftest import Scene
+
+NEW = "example.com/image:2"
+
+
+def test_a_member_of_the_current_template_is_not_stale(scene: Scene) -> None:
+    assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m"))
+
+
+def test_a_changed_image_makes_members_stale(scene: Scene) -> None:
+    assert RevisionComparison(scene.revision(NEW)).is_outdated(scene.member("m"))
+
+
+def test_edge_24_another_template_makes_members_stale_even_if_it_says_the_same(scene: Scene) -> None:
+    assert RevisionComparison(scene.revision(name="other")).is_outdated(scene.member("m"))
+
+
+def test_edge_24_another_hash_is_no_reason_if_the_meaning_is_the_same(scene: Scene) -> None:
+    assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m", labels={TEMPLATE_HASH: "8a7b6c5d"}))
+    assert not RevisionComparison(scene.revision()).is_outdated(scene.member("m", labels={TEMPLATE_HASH: None}))
+
+
+def test_edge_25_policies_of_the_template_change_nothing(scene: Scene) -> None:
+    revision = scene.revision(networkPolicyManagement="Unmanaged", envVarsInjectionPolicy="Allowed")
+    assert revision.hash == scene.revision().hash
+    assert not RevisionComparison(revision).is_outdated(scene.member("m"))
+
+
+def test_edge_26_the_hash_of_an_orphan_is_not_believed(scene: Scene) -> None:
+    comparison = RevisionComparison(scene.revision(NEW))
+    spoofed = scene.member("o", owner=None, labels={TEMPLATE_HASH: comparison.revision.hash})
+    assert comparison.is_foreign(spoofed)
+    assert not comparison.is_foreign(scene.member("o", owner=None, image=NEW, labels={TEMPLATE_HASH: "made-up"}))
+    assert comparison.is_foreign(scene.member("o", owner=None, image=NEW, template="other"))
+
+
+def test_members_of_one_former_template_are_compared_once(scene: Scene) -> None:
+    comparison = RevisionComparison(scene.revision(NEW))
+    with patch.object(TemplateRevision, "matches", return_value=False) as matches:
+        assert all(comparison.is_outdated(member) for member in scene.members(5))
+        assert matches.call_count == 1
+        unlabelled = scene.members(2, labels={TEMPLATE_HASH: None})
+        assert all(comparison.is_outdated(member) for member in unlabelled)
+        assert matches.call_count == 3

@@ -12,11 +12,9 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
 from sandpool.api.labels import LAUNCH_TYPE, TEMPLATE_HASH
 from sandpool.api.resource import Object
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.controllers.warmpool.breaker import Attempt, Breaker
-from sandpool.controllers.warmpool.memory import Memory
-from sandpool.controllers.warmpool.plan import Plan
-from sandpool.controllers.warmpool.progress import Progress
-from sandpool.controllers.warmpool.refill import Supply
+from sandpool.controllers.warmpool.plan import Plan, PoolState
+from sandpool.controllers.warmpool.readiness import Progress
+from sandpool.controllers.warmpool.scaling import CreationBreaker, CreationOutcome, RefillState
 from sandpool.controllers.writer import Delete, Patch
 
 if TYPE_CHECKING:
@@ -58,12 +56,12 @@ def test_edge_27_a_pool_without_replicas_has_one(scene: Scene) -> None:
 
 def test_r25_a_claimed_member_is_replaced_at_once(scene: Scene) -> None:
     members = [*scene.members(4), scene.member("claimed", owner="claim-uid")]
-    plan = scene.plan(scene.pool(5), members, memory=scene.plan(scene.pool(5), scene.members(5)).memory)
+    plan = scene.plan(scene.pool(5), members, state=scene.plan(scene.pool(5), scene.members(5)).state)
     assert (plan.create, plan.delete) == (1, ())
 
 
 def test_r18_edge_21_passes_over_a_stale_list_create_nothing(scene: Scene) -> None:
-    plan = scene.plan(scene.pool(5), settled=False)
+    plan = scene.plan(scene.pool(5), expectations_met=False)
     assert (plan.create, plan.requeue) == (0, 30.0)
 
 
@@ -90,43 +88,45 @@ def test_without_a_template_nobody_is_stale_and_surplus_still_goes(scene: Scene,
 
 def test_a_pool_being_deleted_is_left_alone(scene: Scene) -> None:
     pool = replace(scene.pool(5), deletion_timestamp=scene.now)
-    memory = Memory(has_warned=True)
-    assert scene.plan(pool, scene.members(9), memory=memory) == Plan(memory)
+    state = PoolState(has_warned=True)
+    assert scene.plan(pool, scene.members(9), state=state) == Plan(state)
 
 
 def test_edge_29_stuck_members_go_while_the_refill_is_held(scene: Scene) -> None:
     settings = WarmPoolOptions(replenish_delay=20)
     pool = scene.pool(5)
-    memory = scene.plan(pool, scene.members(5), settings=settings).memory
+    state = scene.plan(pool, scene.members(5), settings=settings).state
     members = [*scene.members(3), scene.member("stuck", ready=False, age=999)]
-    plan = scene.plan(pool, members, settings=settings, memory=memory, now=scene.at(10))
+    plan = scene.plan(pool, members, settings=settings, state=state, now=scene.at(10))
     assert (plan.create, deleted(plan), plan.requeue) == (0, ["stuck"], 20.0)
-    later = scene.plan(pool, scene.members(3), settings=settings, memory=plan.memory, now=scene.at(29))
+    later = scene.plan(pool, scene.members(3), settings=settings, state=plan.state, now=scene.at(29))
     assert (later.create, later.requeue) == (0, 1.0)
-    assert scene.plan(pool, scene.members(3), settings=settings, memory=plan.memory, now=scene.at(30)).create == 2
+    assert scene.plan(pool, scene.members(3), settings=settings, state=plan.state, now=scene.at(30)).create == 2
 
 
 def test_r27_creation_that_keeps_failing_pauses_and_says_why(scene: Scene) -> None:
     pool = scene.pool(5)
-    memory = Memory()
+    state = PoolState()
     for _ in range(3):
-        memory = memory.attempted(Attempt(0, "admission webhook denied"), scene.now)
-    plan = scene.plan(pool, memory=memory)
+        state = state.attempted(CreationOutcome(0, "admission webhook denied"), scene.now)
+    plan = scene.plan(pool, state=state)
     assert (plan.create, plan.requeue) == (0, 4.0)
     assert condition(plan) == ("False", "CreationFailing")
     assert condition(plan, "Available") == ("False", "MinimumReplicasUnavailable")
-    assert scene.plan(pool, memory=memory, now=scene.at(4)).create == 1
-    closed = plan.memory.attempted(Attempt(1, ""), scene.at(4))
-    plan = scene.plan(pool, scene.members(1), memory=closed, now=scene.at(5))
+    assert scene.plan(pool, state=state, now=scene.at(4)).create == 1
+    closed = plan.state.attempted(CreationOutcome(1, ""), scene.at(4))
+    plan = scene.plan(pool, scene.members(1), state=closed, now=scene.at(5))
     assert plan.create == 4
     assert condition(plan) == ("True", "Replenishing")
 
 
 def test_a_changed_template_is_tried_at_once(scene: Scene) -> None:
-    memory = Memory(supply=Supply(breaker=Breaker(9, scene.at(250), "invalid")), progress=Progress("another"))
-    assert scene.plan(scene.pool(5), memory=memory).create == 5
-    known = replace(memory, progress=Progress(scene.revision().hash))
-    assert scene.plan(scene.pool(5), memory=known).create == 0
+    state = PoolState(
+        refill_state=RefillState(breaker=CreationBreaker(9, scene.at(250), "invalid")), progress=Progress("another")
+    )
+    assert scene.plan(scene.pool(5), state=state).create == 5
+    known = replace(state, progress=Progress(scene.revision().hash))
+    assert scene.plan(scene.pool(5), state=known).create == 0
 
 
 # --- stale members (reference 5.3, 5.4) ------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ def test_edge_22_recreate_deletes_all_stale_members_and_creates_none_yet(scene: 
 
 def test_r8_recreate_leaves_no_stale_member_to_be_claimed(scene: Scene) -> None:
     members = [*scene.members(3), *scene.members(2, "new", image=NEW)]
-    plan = scene.plan(scene.pool(5, RECREATE), members, revision=scene.revision(NEW), settled=False)
+    plan = scene.plan(scene.pool(5, RECREATE), members, revision=scene.revision(NEW), expectations_met=False)
     assert deleted(plan) == ["m0", "m1", "m2"]
 
 
@@ -177,8 +177,8 @@ def test_edge_26_foreign_orphans_are_discarded_and_the_others_adopted(scene: Sce
 
 def test_labels_are_put_right(scene: Scene) -> None:
     plan = scene.plan(scene.pool(1), [scene.member("m", labels={LAUNCH_TYPE: None})])
-    seen = {"uid": "uid-m", "resourceVersion": "rv-m"}
-    assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {**seen, "labels": {LAUNCH_TYPE: "warm"}}}),)
+    observed = {"uid": "uid-m", "resourceVersion": "rv-m"}
+    assert plan.patches == (Patch(SANDBOX, "m", {"metadata": {**observed, "labels": {LAUNCH_TYPE: "warm"}}}),)
 
 
 # --- members that do not become ready (reference 5.5) ----------------------------------------------------------------
@@ -222,14 +222,14 @@ def test_r22_edge_28_unschedulable_members_are_reported_once(scene: Scene) -> No
     )
     first = scene.plan(pool, members, pods=pods)
     assert first.events == (warning,)
-    second = scene.plan(pool, members, pods=pods, memory=first.memory)
+    second = scene.plan(pool, members, pods=pods, state=first.state)
     assert second.events == ()
-    third = scene.plan(pool, scene.members(2), memory=second.memory)
+    third = scene.plan(pool, scene.members(2), state=second.state)
     assert third.events == (relief,)
-    assert scene.plan(pool, scene.members(2), memory=third.memory).events == ()
+    assert scene.plan(pool, scene.members(2), state=third.state).events == ()
     restarted = scene.with_status(pool, first)
-    assert scene.plan(restarted, members, pods=pods, memory=Memory.recalled(restarted)).events == ()
-    assert scene.plan(restarted, scene.members(2), memory=Memory.recalled(restarted)).events == (relief,)
+    assert scene.plan(restarted, members, pods=pods, state=PoolState.restored(restarted)).events == ()
+    assert scene.plan(restarted, scene.members(2), state=PoolState.restored(restarted)).events == (relief,)
 
 
 def test_the_first_pass_never_says_that_all_is_well_again(scene: Scene) -> None:
@@ -239,7 +239,7 @@ def test_the_first_pass_never_says_that_all_is_well_again(scene: Scene) -> None:
 def test_r23_pools_warmed_together_wake_up_apart(scene: Scene) -> None:
     random = Random(1)
     member = scene.members(1, ready=False)
-    wakes = [scene.plan(scene.pool(1), member, chance=random.random()).requeue or 0 for _ in range(500)]
+    wakes = [scene.plan(scene.pool(1), member, jitter=random.random()).requeue or 0 for _ in range(500)]
     assert 302 <= min(wakes) < 310
     assert 445 < max(wakes) <= 453
     assert len({round(wake) for wake in wakes}) > 100
@@ -262,7 +262,7 @@ def test_surplus_members_are_deleted_in_batches(scene: Scene) -> None:
 
 
 def test_r20_edge_23_surplus_members_wait_for_what_is_outstanding(scene: Scene) -> None:
-    plan = scene.plan(scene.pool(1), scene.members(4), settled=False)
+    plan = scene.plan(scene.pool(1), scene.members(4), expectations_met=False)
     assert (plan.delete, plan.requeue) == ((), 30.0)
 
 
@@ -288,7 +288,7 @@ def test_a_rollout_counts_members_on_their_way_out(scene: Scene) -> None:
 
 def test_a_rollout_waits_for_what_is_outstanding(scene: Scene) -> None:
     pool = scene.pool(4, ROLLING_UPDATE, maxUnavailable=4)
-    plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), settled=False)
+    plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), expectations_met=False)
     assert (plan.create, plan.delete, plan.requeue) == (0, (), 30.0)
 
 
@@ -303,7 +303,7 @@ def test_a_template_that_never_becomes_ready_stops_the_rollout(scene: Scene) -> 
     # It goes on trying, with as many as before, and does not pretend to make progress.
     pool = scene.with_status(pool, plan)
     stopped = pool.status.conditions
-    later: dict[str, Any] = {"revision": revision, "memory": plan.memory, "now": scene.at(5)}
+    later: dict[str, Any] = {"revision": revision, "state": plan.state, "now": scene.at(5)}
     plan = scene.plan(pool, scene.members(3), **later)
     assert (plan.create, plan.delete) == (2, ())
     young = scene.members(2, "new", image=NEW, ready=False)
@@ -323,7 +323,7 @@ def test_members_taken_away_by_a_rollout_do_not_delay_the_refill(scene: Scene) -
     plan = scene.plan(pool, scene.members(4), revision=scene.revision(NEW), settings=settings)
     assert len(plan.delete) == 1
     plan = scene.plan(
-        pool, scene.members(3), revision=scene.revision(NEW), settings=settings, memory=plan.memory, now=scene.at(1)
+        pool, scene.members(3), revision=scene.revision(NEW), settings=settings, state=plan.state, now=scene.at(1)
     )
     assert plan.create == 1
 
@@ -336,23 +336,23 @@ def test_the_status_is_written_once(scene: Scene) -> None:
     plan = scene.plan(pool, scene.members(2))
     assert plan.status is not None
     assert (plan.status.type, plan.status.name, plan.status.subresource) == (SANDBOX_WARM_POOL, "test-pool", "status")
-    assert plan.memory.status_written == scene.now
-    assert scene.plan(scene.with_status(pool, plan), scene.members(2), memory=plan.memory).status is None
+    assert plan.state.status_written == scene.now
+    assert scene.plan(scene.with_status(pool, plan), scene.members(2), state=plan.state).status is None
 
 
 def test_a_burst_changes_the_status_twice_a_second_at_most(scene: Scene) -> None:
     pool = scene.pool(100)
-    memory = Memory()
+    state = PoolState()
     written = 0
     for count in range(100):
-        plan = scene.plan(pool, scene.members(100 - count), memory=memory, now=scene.at(count / 50))
+        plan = scene.plan(pool, scene.members(100 - count), state=state, now=scene.at(count / 50))
         written += plan.status is not None
         assert plan.status is not None or 0 < (plan.requeue or 0) <= 0.5
-        pool, memory = scene.with_status(pool, plan), plan.memory
+        pool, state = scene.with_status(pool, plan), plan.state
     assert written == 4
 
 
 @pytest.mark.parametrize("written", [{"seconds": -0.5}, {"seconds": 3600}])
 def test_a_status_is_not_kept_back_longer_than_that(scene: Scene, written: dict[str, Any]) -> None:
-    memory = Memory(status_written=scene.at(**written))  # an hour ahead: the clock was set back
-    assert scene.plan(scene.pool(2), memory=memory).status is not None
+    state = PoolState(status_written=scene.at(**written))  # an hour ahead: the clock was set back
+    assert scene.plan(scene.pool(2), state=state).status is not None

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from sandpool.api.views import PodView, SandboxView
-from sandpool.controllers.warmpool.readiness import Readiness, assess
+from sandpool.api.views import PodView, SandboxView, WarmPoolStatus
+from sandpool.controllers.warmpool.readiness import Progress, Readiness, assess_readiness
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
@@ -15,7 +15,7 @@ GRACE = 300.0
 
 
 def assessed(scene: Scene, *members: SandboxView, pods: dict[str, PodView] | None = None) -> Readiness:
-    return assess(members, lambda member: (pods or {}).get(member.pod_name), scene.now, GRACE)
+    return assess_readiness(members, lambda member: (pods or {}).get(member.pod_name), scene.now, GRACE)
 
 
 def test_ready_members_are_kept_whatever_their_age(scene: Scene) -> None:
@@ -84,13 +84,62 @@ def test_a_pod_that_has_ended_is_not_waited_for(scene: Scene) -> None:
 def test_a_member_made_here_is_not_older_than_we_remember(scene: Scene) -> None:
     """The API's clock is an hour behind ours."""
     member = scene.member("m", ready=False, age=3600)
-    made = {member.uid: scene.now - timedelta(seconds=100)}
-    assert assess([member], lambda _: None, scene.now, GRACE, made) == Readiness((member,), (), 0, 202.0)
-    made = {member.uid: scene.now - timedelta(seconds=301)}
-    assert assess([member], lambda _: None, scene.now, GRACE, made).stuck == (member,)
+    created_at = {member.uid: scene.now - timedelta(seconds=100)}
+    assert assess_readiness([member], lambda _: None, scene.now, GRACE, created_at) == Readiness(
+        (member,), (), 0, 202.0
+    )
+    created_at = {member.uid: scene.now - timedelta(seconds=301)}
+    assert assess_readiness([member], lambda _: None, scene.now, GRACE, created_at).stuck == (member,)
 
 
 def test_a_member_made_here_whose_clock_is_ahead_gets_its_grace(scene: Scene) -> None:
     member = scene.member("m", ready=False, age=0)
-    made = {member.uid: scene.now - timedelta(seconds=100)}
-    assert assess([member], lambda _: None, scene.now, GRACE, made) == Readiness((member,), (), 0, 302.0)
+    created_at = {member.uid: scene.now - timedelta(seconds=100)}
+    assert assess_readiness([member], lambda _: None, scene.now, GRACE, created_at) == Readiness(
+        (member,), (), 0, 302.0
+    )
+
+
+def test_waiting_is_not_stalling() -> None:
+    assert not Progress().observe("t", good=0, desired=3, stuck=0).has_stalled
+
+
+def test_a_member_that_never_became_ready_stalls_the_pool() -> None:
+    assert Progress("t", 2).observe("t", good=2, desired=3, stuck=1) == Progress("t", 2, True)
+
+
+def test_it_stays_stalled_while_the_replacement_is_young() -> None:
+    assert Progress("t", 2, True).observe("t", good=2, desired=3, stuck=0).has_stalled
+
+
+def test_claims_do_not_look_like_progress() -> None:
+    assert Progress("t", 2, True).observe("t", good=1, desired=3, stuck=0) == Progress("t", 1, True)
+
+
+def test_another_good_member_is_progress() -> None:
+    assert not Progress("t", 1, True).observe("t", good=2, desired=3, stuck=0).has_stalled
+    assert not Progress("t", 1, True).observe("t", good=2, desired=3, stuck=1).has_stalled
+
+
+def test_a_full_pool_has_not_stalled() -> None:
+    assert not Progress("t", 3, True).observe("t", good=3, desired=3, stuck=1).has_stalled
+    assert not Progress("t", 1, True).observe("t", good=1, desired=1, stuck=0).has_stalled
+
+
+def test_a_changed_template_gets_another_chance() -> None:
+    assert Progress("t", 2, True).observe("u", good=0, desired=3, stuck=0) == Progress("u", 0, False)
+    assert Progress("t", 0).observe("u", good=1, desired=3, stuck=1) == Progress("u", 1, True)
+
+
+def test_a_restart_does_not_forget() -> None:
+    condition = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    restored = Progress.restored(WarmPoolStatus(conditions=[condition]))
+    first = restored.observe("t", good=1, desired=3, stuck=0)
+    assert first.has_stalled
+    assert not first.observe("t", good=2, desired=3, stuck=0).has_stalled
+    assert not restored.observe("t", good=3, desired=3, stuck=0).has_stalled
+    assert Progress.restored(WarmPoolStatus()) == Progress()
+
+
+def test_what_was_good_before_the_first_look_is_no_progress() -> None:
+    assert Progress().observe("t", good=2, desired=3, stuck=1) == Progress("t", 2, True)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sandpool.api.views import SandboxView
-from sandpool.controllers.warmpool.rollout import Bounds, Rollout, amount, step
+from sandpool.controllers.warmpool.rollout import Rollout, RolloutBounds, amount, step
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
@@ -43,13 +43,13 @@ def test_amounts_and_percentages(value: int | str, round_up: bool, expected: int
     ],
 )
 def test_bounds(scene: Scene, replicas: int, rolling: dict[str, int | str], surge: int, unavailable: int) -> None:
-    assert Bounds.of(scene.pool(replicas, "RollingUpdate", **rolling)) == Bounds(surge, unavailable)
+    assert RolloutBounds.of(scene.pool(replicas, "RollingUpdate", **rolling)) == RolloutBounds(surge, unavailable)
 
 
 def stepped(
     scene: Scene,
     desired: int,
-    bounds: Bounds,
+    bounds: RolloutBounds,
     *,
     outdated: tuple[int, int],
     current: tuple[int, int],
@@ -70,29 +70,29 @@ def kinds(members: tuple[SandboxView, ...]) -> dict[str, int]:
     ("bounds", "outdated", "current", "deleted", "ceiling"),
     [
         # Nothing may be missing: a current one has to be ready before an outdated one goes.
-        (Bounds(1, 0), (4, 0), (0, 0), {}, 5),
-        (Bounds(1, 0), (4, 0), (0, 1), {}, 5),
-        (Bounds(1, 0), (4, 0), (1, 0), {"old-ready": 1}, 5),
-        (Bounds(1, 0), (1, 0), (4, 0), {"old-ready": 1}, 4),
+        (RolloutBounds(1, 0), (4, 0), (0, 0), {}, 5),
+        (RolloutBounds(1, 0), (4, 0), (0, 1), {}, 5),
+        (RolloutBounds(1, 0), (4, 0), (1, 0), {"old-ready": 1}, 5),
+        (RolloutBounds(1, 0), (1, 0), (4, 0), {"old-ready": 1}, 4),
         # No room for more: one has to go first.
-        (Bounds(0, 1), (4, 0), (0, 0), {"old-ready": 1}, 4),
-        (Bounds(0, 1), (3, 0), (0, 1), {}, 4),
-        (Bounds(0, 1), (3, 0), (1, 0), {"old-ready": 1}, 4),
+        (RolloutBounds(0, 1), (4, 0), (0, 0), {"old-ready": 1}, 4),
+        (RolloutBounds(0, 1), (3, 0), (0, 1), {}, 4),
+        (RolloutBounds(0, 1), (3, 0), (1, 0), {"old-ready": 1}, 4),
         # Unready ones go first, but as many as are needed might still become ready.
-        (Bounds(0, 1), (3, 1), (0, 0), {"old-unready": 1}, 4),
-        (Bounds(0, 1), (2, 2), (0, 0), {"old-unready": 1}, 4),
-        (Bounds(0, 1), (0, 4), (0, 0), {"old-unready": 1}, 4),
-        (Bounds(0, 3), (2, 2), (0, 0), {"old-ready": 1, "old-unready": 2}, 4),
-        (Bounds(1, 0), (3, 2), (0, 0), {"old-unready": 1}, 5),
+        (RolloutBounds(0, 1), (3, 1), (0, 0), {"old-unready": 1}, 4),
+        (RolloutBounds(0, 1), (2, 2), (0, 0), {"old-unready": 1}, 4),
+        (RolloutBounds(0, 1), (0, 4), (0, 0), {"old-unready": 1}, 4),
+        (RolloutBounds(0, 3), (2, 2), (0, 0), {"old-ready": 1, "old-unready": 2}, 4),
+        (RolloutBounds(1, 0), (3, 2), (0, 0), {"old-unready": 1}, 5),
         # All at once, if that is what was asked for.
-        (Bounds(0, 4), (4, 0), (0, 0), {"old-ready": 4}, 4),
+        (RolloutBounds(0, 4), (4, 0), (0, 0), {"old-ready": 4}, 4),
         # Claims have taken some: nothing goes until that is made up for.
-        (Bounds(1, 0), (2, 0), (1, 1), {}, 5),
+        (RolloutBounds(1, 0), (2, 0), (1, 1), {}, 5),
     ],
 )
 def test_steps_of_a_pool_of_four(
     scene: Scene,
-    bounds: Bounds,
+    bounds: RolloutBounds,
     outdated: tuple[int, int],
     current: tuple[int, int],
     deleted: dict[str, int],
@@ -104,12 +104,12 @@ def test_steps_of_a_pool_of_four(
 
 
 def test_a_step_is_no_longer_than_the_batch(scene: Scene) -> None:
-    assert len(stepped(scene, 9, Bounds(0, 9), outdated=(9, 0), current=(0, 0), limit=4).delete) == 4
+    assert len(stepped(scene, 9, RolloutBounds(0, 9), outdated=(9, 0), current=(0, 0), limit=4).delete) == 4
 
 
 def test_a_pool_made_smaller_gives_up_outdated_members_first(scene: Scene) -> None:
-    assert kinds(stepped(scene, 2, Bounds(1, 0), outdated=(4, 0), current=(2, 0)).delete) == {"old-ready": 4}
-    assert kinds(stepped(scene, 0, Bounds(0, 0), outdated=(2, 1), current=(1, 1)).delete) == {
+    assert kinds(stepped(scene, 2, RolloutBounds(1, 0), outdated=(4, 0), current=(2, 0)).delete) == {"old-ready": 4}
+    assert kinds(stepped(scene, 0, RolloutBounds(0, 0), outdated=(2, 1), current=(1, 1)).delete) == {
         "new-ready": 1,
         "new-unready": 1,
         "old-ready": 2,
@@ -118,7 +118,7 @@ def test_a_pool_made_smaller_gives_up_outdated_members_first(scene: Scene) -> No
 
 
 def test_a_pool_made_smaller_gives_up_unready_members_before_ready_outdated_ones(scene: Scene) -> None:
-    rollout = stepped(scene, 2, Bounds(0, 1), outdated=(2, 0), current=(0, 2))
+    rollout = stepped(scene, 2, RolloutBounds(0, 1), outdated=(2, 0), current=(0, 2))
     assert kinds(rollout.delete) == {"new-unready": 1, "old-ready": 1}
 
 
@@ -142,7 +142,7 @@ def test_bounds_hold_at_every_step(
     current: tuple[int, int],
     limit: int,
 ) -> None:
-    bounds = Bounds(surge, min(unavailable, desired))
+    bounds = RolloutBounds(surge, min(unavailable, desired))
     rollout = stepped(scene, desired, bounds, outdated=outdated, current=current, limit=limit)
     gone = kinds(rollout.delete)
     ready_before = outdated[0] + current[0]

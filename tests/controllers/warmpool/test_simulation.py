@@ -15,12 +15,10 @@ from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, WarmPoolView
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.controllers.warmpool.breaker import Attempt
-from sandpool.controllers.warmpool.creation import new_member
-from sandpool.controllers.warmpool.memory import Memory
-from sandpool.controllers.warmpool.plan import Plan, Seen, plan
-from sandpool.controllers.warmpool.refill import slow_start
-from sandpool.controllers.warmpool.rollout import Bounds
+from sandpool.controllers.warmpool.members import new_member
+from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
+from sandpool.controllers.warmpool.rollout import RolloutBounds
+from sandpool.controllers.warmpool.scaling import CreationOutcome, slow_start
 from sandpool.engine.expectations import Expectations
 
 if TYPE_CHECKING:
@@ -95,7 +93,7 @@ class World:
         self.settings = given
         self.time = Time()
         self.expectations: Expectations[str] = Expectations(self.time)
-        self.memory = Memory.recalled(pool)
+        self.state = PoolState.restored(pool)
         self.image = GOOD[0]
         self.truth: dict[str, Member] = {}
         self.cache: dict[str, Member] = {}
@@ -162,7 +160,7 @@ class World:
 
     def sync(self, number: int) -> None:
         """The cache hears of one sandbox."""
-        stale = {n for n in self.truth.keys() | self.cache.keys() | self.unseen if self.is_stale(n)}
+        stale = {n for n in self.truth.keys() | self.cache.keys() | self.unseen if self.is_outdated(n)}
         if name := self.pick(stale, number):
             self.hear(name)
 
@@ -170,7 +168,7 @@ class World:
         for name in self.truth.keys() | self.cache.keys() | self.unseen:
             self.hear(name)
 
-    def is_stale(self, name: str) -> bool:
+    def is_outdated(self, name: str) -> bool:
         return name in self.unseen or self.truth.get(name) is not self.cache.get(name)
 
     def hear(self, name: str) -> None:
@@ -190,25 +188,25 @@ class World:
     def revision(self) -> TemplateRevision:
         return self.scene.revision(self.image)
 
-    def seen(self) -> Seen:
-        return Seen(
+    def observed(self) -> Observed:
+        return Observed(
             pool=self.pool,
             sandboxes=[member.view() for member in self.cache.values()],
             revision=self.revision(),
             pod_of=self.pod_of,
             now=self.time.now(),
             pending_deletions=self.expectations.pending_deletions("pool"),
-            settled=self.expectations.satisfied("pool"),
+            expectations_met=self.expectations.satisfied("pool"),
         )
 
     def pod_of(self, sandbox: SandboxView) -> PodView | None:
         return self.scene.pod(sandbox.name, unschedulable=not self.has_capacity)
 
     def reconcile(self, number: int = 0) -> Plan:
-        seen = self.seen()
-        decided = plan(seen, self.settings, self.memory)
-        self.memory = decided.memory
-        self.check_availability(seen, decided)
+        observed = self.observed()
+        decided = plan(observed, self.settings, self.state)
+        self.state = decided.state
+        self.check_availability(observed, decided)
         if decided.create:
             assert self.expectations.try_expect("pool", decided.create), "created while something is outstanding"
         for deletion in (*decided.delete, *decided.discard):
@@ -247,23 +245,25 @@ class World:
                 self.check_population()
         self.created += succeeded
         self.expectations.settle_creations("pool", count - succeeded)
-        self.memory = self.memory.attempted(Attempt(succeeded, error), self.time.now())
+        self.state = self.state.attempted(CreationOutcome(succeeded, error), self.time.now())
 
     # --- what must hold ----------------------------------------------------------------------------------------------
 
     def check_population(self) -> None:
         """R18: at every instant, whatever the cache shows. Only making a pool smaller leaves more for a while, and then
         none is created."""
-        surge = Bounds.of(self.pool).surge if self.pool.strategy == "RollingUpdate" else 0
+        surge = RolloutBounds.of(self.pool).surge if self.pool.strategy == "RollingUpdate" else 0
         assert sum(member.lives for member in self.truth.values()) <= self.pool.replicas + surge
 
-    def check_availability(self, seen: Seen, decided: Plan) -> None:
+    def check_availability(self, observed: Observed, decided: Plan) -> None:
         if self.pool.strategy != "RollingUpdate":
             return
         doomed = {deletion.name for deletion in decided.delete}
-        ready = {sandbox.name for sandbox in seen.sandboxes if sandbox.ready and sandbox.controlled_by(seen.pool)}
-        ready -= {sandbox.name for sandbox in seen.sandboxes if sandbox.deleting} | seen.pending_deletions
-        needed = self.pool.replicas - Bounds.of(self.pool).unavailable
+        ready = {
+            sandbox.name for sandbox in observed.sandboxes if sandbox.ready and sandbox.controlled_by(observed.pool)
+        }
+        ready -= {sandbox.name for sandbox in observed.sandboxes if sandbox.deleting} | observed.pending_deletions
+        needed = self.pool.replicas - RolloutBounds.of(self.pool).unavailable
         assert len(ready - doomed) >= min(len(ready), needed), "the rollout took too many"
 
     def settle(self) -> None:
@@ -422,7 +422,7 @@ def test_r27_failing_creation_is_tried_rarely_and_recovers(scene: Scene) -> None
     assert 10 <= attempts <= 25
     world.settle()
     world.check_rest()
-    assert world.memory.supply.breaker.failures == 0
+    assert world.state.refill_state.breaker.failures == 0
 
 
 def test_a_rollout_replaces_everybody_within_its_bounds(scene: Scene) -> None:

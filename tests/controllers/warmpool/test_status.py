@@ -7,20 +7,22 @@ import pytest
 
 from sandpool.api.conditions import find_condition
 from sandpool.api.views import WarmPoolStatus
-from sandpool.controllers.warmpool.breaker import Breaker
-from sandpool.controllers.warmpool.status import Census, Circumstances, status_of, status_patch
+from sandpool.controllers.warmpool.scaling import CreationBreaker
+from sandpool.controllers.warmpool.status import MemberCounts, StatusInputs, next_status, status_patch
 
 if TYPE_CHECKING:
     from tests.controllers.warmpool.conftest import Scene
 
-FULL = Census(members=3, ready=3, current=3, current_ready=3)
-EASY = Circumstances(replaces=False, has_template=True, breaker=Breaker(), has_stalled=False, grace=300.0, needed=3)
-OPEN = Breaker(3, None, "exceeded quota: sandboxes")
+FULL = MemberCounts(members=3, ready=3, current=3, current_ready=3)
+EASY = StatusInputs(
+    replaces=False, has_template=True, breaker=CreationBreaker(), has_stalled=False, grace=300.0, needed=3
+)
+OPEN = CreationBreaker(3, None, "exceeded quota: sandboxes")
 
 
 def test_the_whole_status(scene: Scene) -> None:
-    census = Census(members=3, ready=2, current=2, current_ready=1)
-    assert status_of(scene.pool(), census, EASY, scene.now) == WarmPoolStatus(
+    counts = MemberCounts(members=3, ready=2, current=2, current_ready=1)
+    assert next_status(scene.pool(), counts, EASY, scene.now) == WarmPoolStatus(
         replicas=3,
         ready_replicas=2,
         updated_replicas=2,
@@ -49,7 +51,7 @@ def test_the_whole_status(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("census", "circumstances", "status", "reason", "message"),
+    ("counts", "inputs", "status", "reason", "message"),
     [
         (FULL, {}, "True", "Complete", "all sandboxes are ready and of the current template"),
         (
@@ -90,7 +92,7 @@ def test_the_whole_status(scene: Scene) -> None:
             "2/3 sandboxes are unschedulable past the 5m0s readiness grace period",
         ),
         (
-            Census(members=2, unschedulable=2),
+            MemberCounts(members=2, unschedulable=2),
             {"breaker": OPEN},
             "False",
             "CreationFailing",
@@ -107,9 +109,9 @@ def test_the_whole_status(scene: Scene) -> None:
     ],
 )
 def test_progressing(
-    scene: Scene, census: Census, circumstances: dict[str, Any], status: str, reason: str, message: str
+    scene: Scene, counts: MemberCounts, inputs: dict[str, Any], status: str, reason: str, message: str
 ) -> None:
-    conditions = status_of(scene.pool(), census, replace(EASY, **circumstances), scene.now).conditions
+    conditions = next_status(scene.pool(), counts, replace(EASY, **inputs), scene.now).conditions
     condition = find_condition(conditions, "Progressing")
     assert condition is not None
     assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
@@ -124,9 +126,9 @@ def test_progressing(
     ],
 )
 def test_available(scene: Scene, ready: int, needed: int, status: str, reason: str, message: str) -> None:
-    census = Census(members=3, ready=ready)
+    counts = MemberCounts(members=3, ready=ready)
     condition = find_condition(
-        status_of(scene.pool(), census, replace(EASY, needed=needed), scene.now).conditions, "Available"
+        next_status(scene.pool(), counts, replace(EASY, needed=needed), scene.now).conditions, "Available"
     )
     assert condition is not None
     assert (condition["status"], condition["reason"], condition["message"]) == (status, reason, message)
@@ -134,8 +136,8 @@ def test_available(scene: Scene, ready: int, needed: int, status: str, reason: s
 
 def test_a_condition_remembers_when_it_changed(scene: Scene) -> None:
     pool = scene.pool()
-    before = status_of(pool, FULL, EASY, scene.now)
-    after = status_of(replace(pool, status=before), replace(FULL, ready=2), EASY, scene.at(60))
+    before = next_status(pool, FULL, EASY, scene.now)
+    after = next_status(replace(pool, status=before), replace(FULL, ready=2), EASY, scene.at(60))
     assert [condition["lastTransitionTime"] for condition in after.conditions] == [
         "2026-11-01T12:00:00Z",  # still progressing
         "2026-11-01T12:01:00Z",

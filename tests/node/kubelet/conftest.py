@@ -1,4 +1,4 @@
-"""A kubelet with a pod that repeats what it is told."""
+"""A kubelet API with a pod that echoes its input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who gets into pods through the node, and who does not."""
+"""Authentication and authorization of the node's own API."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ TABLE = [
 
 
 @pytest.mark.parametrize(("user", "groups", "grant", "expected"), TABLE)
-async def test_who_gets_in(
+async def test_only_authorized_certificates_are_admitted(
     rig: Rig,
     user: str,
     groups: tuple[str, ...],
@@ -100,17 +100,17 @@ async def test_who_gets_in(
     "line",
     ["Authorization: Bearer anything", "Impersonate-User: sandpool-admin\r\nImpersonate-Group: system:masters"],
 )
-async def test_what_is_sent_along_opens_nothing(rig: Rig, line: str) -> None:
+async def test_headers_and_tokens_do_not_authenticate(rig: Rig, line: str) -> None:
     request = REQUESTS["exec"].replace("Host: a", f"Host: a\r\n{line}").encode()
     assert status(await rig.kubelet.ask(None, request)) == 401
     jane = rig.kubelet.authority.client("jane", "jane")
     assert status(await rig.kubelet.ask(jane, request)) == 403
 
 
-async def test_nobody_acts_as_somebody_else(rig: Rig) -> None:
+async def test_impersonation_is_rejected(rig: Rig) -> None:
     request = REQUESTS["logs"].replace("Host: a", "Host: a\r\nImpersonate-User: jane").encode()
     answer = await rig.kubelet.ask(rig.kubelet.authority.admin(), request)
-    assert (status(answer), b"nobody acts as somebody else" in answer) == (403, True)
+    assert (status(answer), b"impersonation is not supported" in answer) == (403, True)
 
 
 class LastYear(SystemClock):
@@ -119,7 +119,7 @@ class LastYear(SystemClock):
 
 
 def stranger(rig: Rig, directory: Path) -> Identity:
-    """As the administrator, signed by another authority."""
+    """The administrator's certificate, signed by another CA."""
     return Authority(directory / "other", SystemClock()).admin()
 
 
@@ -128,12 +128,12 @@ def late(rig: Rig, directory: Path) -> Identity:
 
 
 def server(rig: Rig, directory: Path) -> Identity:
-    """Signed by the right authority, for another purpose."""
+    """Signed by the right CA, for server use."""
     return rig.kubelet.authority.server()
 
 
 @pytest.mark.parametrize("show", [stranger, late, server])
-async def test_a_certificate_that_is_none_ends_the_connection(
+async def test_invalid_certificate_closes_the_connection(
     rig: Rig, tmp_path: Path, show: Callable[[Rig, Path], Identity]
 ) -> None:
     with pytest.raises((ssl.SSLError, OSError, EOFError)):
@@ -142,7 +142,7 @@ async def test_a_certificate_that_is_none_ends_the_connection(
 
 
 class Api:
-    """Answers reviews as it is told."""
+    """Answers access reviews with a given status."""
 
     def __init__(self) -> None:
         self.answer: Object | Exception = {}
@@ -170,7 +170,7 @@ def access(api: Api, clock: ManualClock) -> NodeAuthorizer:
     return NodeAuthorizer(api, clock, NODE)  # type: ignore[arg-type]
 
 
-async def test_what_is_asked(access: NodeAuthorizer, api: Api) -> None:
+async def test_subject_access_review_request(access: NodeAuthorizer, api: Api) -> None:
     api.answer = {"allowed": True}
     await access.require(User("jane", ("a", "b"), extra={"id": ("1",)}), "create")
     (review,) = api.asked
@@ -191,7 +191,7 @@ async def test_what_is_asked(access: NodeAuthorizer, api: Api) -> None:
 @pytest.mark.parametrize(
     "answer", [{}, {"allowed": False}, {"allowed": "true"}, {"allowed": True, "denied": True}, {"allowed": None}]
 )
-async def test_what_is_no_permission(access: NodeAuthorizer, api: Api, answer: Object) -> None:
+async def test_anything_but_allowed_is_denied(access: NodeAuthorizer, api: Api, answer: Object) -> None:
     api.answer = answer
     with pytest.raises(Forbidden, match="user=jane, verb=create, resource=nodes, subresource=proxy"):
         await access.require(User("jane"), "create")
@@ -200,9 +200,7 @@ async def test_what_is_no_permission(access: NodeAuthorizer, api: Api, answer: O
 @pytest.mark.parametrize(
     "error", [Forbidden("the node may not ask"), InternalError("broken"), TimeoutError(), ConnectionError("gone")]
 )
-async def test_without_an_answer_nobody_gets_in_and_nothing_is_remembered(
-    access: NodeAuthorizer, api: Api, error: Exception
-) -> None:
+async def test_failed_review_denies_and_is_not_cached(access: NodeAuthorizer, api: Api, error: Exception) -> None:
     api.answer = error
     with pytest.raises(ServiceUnavailable):
         await access.require(User("jane"), "create")
@@ -210,9 +208,7 @@ async def test_without_an_answer_nobody_gets_in_and_nothing_is_remembered(
     await access.require(User("jane"), "create")
 
 
-async def test_an_answer_is_remembered_for_a_moment_and_for_nobody_else(
-    access: NodeAuthorizer, api: Api, clock: ManualClock
-) -> None:
+async def test_decision_is_cached_briefly_per_user(access: NodeAuthorizer, api: Api, clock: ManualClock) -> None:
     api.answer = {"allowed": True}
     await access.require(User("jane"), "create")
     api.answer = {"allowed": False}

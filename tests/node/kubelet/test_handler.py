@@ -1,4 +1,4 @@
-"""What can be asked of a node, in the words of kube-apiserver; and what is answered to anything else."""
+"""Routes of the node's own API, and responses to anything else."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def answer(rig: Rig, method: str, target: str, headers: str = "") -> tuple
         ("GET", "/healthz", 200, "ok"),
     ],
 )
-async def test_what_is_said(rig: Rig, method: str, target: str, code: int, words: str) -> None:
+async def test_responses(rig: Rig, method: str, target: str, code: int, words: str) -> None:
     found, body = await answer(rig, method, target, "" if method == "GET" else UPGRADE)
     assert (found, words in body) == (code, True), body
 
@@ -64,13 +64,13 @@ async def test_what_is_said(rig: Rig, method: str, target: str, code: int, words
         "Upgrade: SPDY/3.1\r\nConnection: Upgrade\r\nX-Stream-Protocol-Version: v1.other\r\n",
     ],
 )
-async def test_a_language_that_is_not_spoken(rig: Rig, headers: str) -> None:
+async def test_unsupported_stream_protocol(rig: Rig, headers: str) -> None:
     code, body = await answer(rig, "POST", "/exec/default/box/main?command=a&output=1", headers)
     assert (code, "unable to" in body) == (400, True), body
 
 
-async def test_refusals_of_logs_are_words_and_others_are_objects(rig: Rig) -> None:
-    """kube-apiserver makes an object of the words; kubectl reads the objects itself."""
+async def test_log_errors_are_text_and_others_are_statuses(rig: Rig) -> None:
+    """kube-apiserver wraps the text in a Status; kubectl reads the other objects itself."""
     assert not (await answer(rig, "GET", "/containerLogs/default/none/main"))[1].startswith("{")
     jane = rig.kubelet.authority.client("jane", "jane")
     refused = await rig.kubelet.ask(jane, b"GET /containerLogs/default/box/main HTTP/1.1\r\nHost: a\r\n\r\n")
@@ -78,7 +78,7 @@ async def test_refusals_of_logs_are_words_and_others_are_objects(rig: Rig) -> No
     assert '"kind":"Status"' in (await answer(rig, "POST", "/exec/default/none/main?command=a&output=1", UPGRADE))[1]
 
 
-async def test_a_log_and_how_much_of_it(rig: Rig) -> None:
+async def test_log_options(rig: Rig) -> None:
     target = "/containerLogs/default/box/side?follow=true&previous=true&timestamps=true&tailLines=5&limitBytes=9"
     reader, writer = await _connected(rig)
     writer.write(
@@ -99,7 +99,7 @@ async def _connected(rig: Rig) -> tuple[asyncio.StreamReader, asyncio.StreamWrit
 
 @pytest.fixture
 async def quiet(rig: Rig) -> AsyncIterator[Rig]:
-    """At the end nothing is under way, and it still answers."""
+    """Assert at the end that no request is in progress and that the server still answers."""
     yield rig
     assert (await answer(rig, "GET", "/healthz"))[1] == "ok"
 
@@ -141,7 +141,9 @@ HEADERS = st.lists(
     headers=HEADERS,
     rest=st.binary(max_size=200),
 )
-async def test_anything(quiet: Rig, method: str, parts: list[str], headers: list[str], rest: bytes) -> None:
+async def test_arbitrary_requests_are_rejected_cleanly(
+    quiet: Rig, method: str, parts: list[str], headers: list[str], rest: bytes
+) -> None:
     target = "/" + "/".join(parts)
     request = f"{method} {target} HTTP/1.1\r\nHost: a\r\n{''.join(headers)}\r\n".encode("latin-1", "replace")
     reader, writer = await _connected(quiet)

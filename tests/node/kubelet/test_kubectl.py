@@ -68,7 +68,7 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     own = tmp_path_factory.mktemp("node")
     with request.param(directory) as kubeconfig, SeparateNode(kubeconfig, own):
         kubectl = Kubectl(list(KUBECTLS.values())[-1], kubeconfig, directory / "cache")
-        # Kubernetes marks every new node so; the controller that takes the mark away does not run here.
+        # Kubernetes taints every new node; the controller that removes the taint does not run here.
         kubectl("patch", "node", "apart", "--type=merge", "-p", '{"spec":{"taints":null}}')
         kubectl("apply", "-f", "-", stdin=json.dumps(POD))
         kubectl("wait", "--for=condition=Ready", "pod/box", "--timeout=60s")
@@ -78,13 +78,13 @@ def kubeconfig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
 
 @pytest.fixture(params=list(KUBECTLS))
 def kubectl(request: pytest.FixtureRequest, kubeconfig: Path, tmp_path: Path) -> Kubectl:
-    """Older ones speak SPDY, newer ones WebSockets."""
+    """Older versions of kubectl use SPDY, newer ones WebSockets."""
     return Kubectl(KUBECTLS[request.param], kubeconfig, tmp_path / "cache")
 
 
 @contextmanager
 def running(kubectl: Kubectl, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """One that goes on until the end of the block."""
+    """A kubectl process that runs until the end of the block."""
     process = kubectl.start(*arguments)
     try:
         yield process
@@ -101,27 +101,27 @@ def read_until(process: subprocess.Popen[str], wanted: Callable[[str], bool]) ->
     raise AssertionError("kubectl has ended")
 
 
-def test_what_a_command_says_and_returns(kubectl: Kubectl) -> None:
+def test_exec_output_and_exit_code(kubectl: Kubectl) -> None:
     assert kubectl("exec", "box", "--", "hostname") == "box\n"
     assert kubectl("exec", "box", "-c", "side", "--", "sh", "-c", "echo out; echo err >&2") == "out\n"
     assert "exit code 42" in kubectl.fails("exec", "box", "--", "sh", "-c", "exit 42")
     assert "exit code 127" in kubectl.fails("exec", "box", "--", "no-such-program")
 
 
-def test_arguments_arrive_as_they_are(kubectl: Kubectl) -> None:
+def test_exec_arguments_are_unchanged(kubectl: Kubectl) -> None:
     words = ("a b", "&c=d", "%41+", "é", "", "x;y")
     assert kubectl("exec", "box", "--", "printf", "[%s]", *words) == "".join(f"[{word}]" for word in words)
 
 
-def test_what_is_typed(kubectl: Kubectl) -> None:
+def test_exec_stdin(kubectl: Kubectl) -> None:
     text = "0123456789\n" * 50_000
     assert kubectl("exec", "-i", "box", "--", "cat", stdin=text) == text
     assert kubectl("exec", "-i", "box", "--", "wc", "-c", stdin="abc") == "3\n"
 
 
-def test_a_terminal(kubectl: Kubectl) -> None:
+def test_exec_with_a_terminal(kubectl: Kubectl) -> None:
     command = " ".join(["stty cols 123 rows 45;", *kubectl.command("exec", "-it", "box", "--", "sh")])
-    # kubectl passes on what is typed and how large its terminal is side by side: either may come first.
+    # kubectl sends input and terminal size concurrently: either may arrive first.
     keys = b"until stty size | grep -x '45 123'; do sleep 0.1; done; test -t 0 && echo terminal; exit 7\n"
     done = subprocess.run(
         ["script", "-qec", command, "/dev/null"], input=keys, stdout=subprocess.PIPE, timeout=60, check=False
@@ -132,14 +132,14 @@ def test_a_terminal(kubectl: Kubectl) -> None:
     assert "exit code 7" in seen
 
 
-def test_files(kubectl: Kubectl, tmp_path: Path) -> None:
+def test_kubectl_cp(kubectl: Kubectl, tmp_path: Path) -> None:
     (tmp_path / "there").write_bytes(bytes(range(256)) * 4000)
     kubectl("cp", str(tmp_path / "there"), "box:/tmp/there")
     kubectl("cp", "box:/tmp/there", str(tmp_path / "back"))
     assert (tmp_path / "back").read_bytes() == (tmp_path / "there").read_bytes()
 
 
-def test_logs(kubectl: Kubectl) -> None:
+def test_kubectl_logs(kubectl: Kubectl) -> None:
     assert {"out", "err"} <= set(kubectl("logs", "box", "-c", "main").splitlines())
     assert len(kubectl("logs", "box", "-c", "main", "--tail=1").splitlines()) == 1
     assert re.match(r"\d{4}-\d\d-\d\dT\S+ ", kubectl("logs", "box", "-c", "main", "--timestamps", "--tail=1"))
@@ -147,7 +147,7 @@ def test_logs(kubectl: Kubectl) -> None:
     assert "previous terminated container" in kubectl.fails("logs", "box", "-c", "main", "--previous")
 
 
-def test_attached_one_types_and_another_follows_the_log(kubectl: Kubectl) -> None:
+def test_attach_while_another_client_follows_the_log(kubectl: Kubectl) -> None:
     with running(kubectl, "logs", "-f", "box", "-c", "main") as following:
         read_until(following, lambda line: line in ("out\n", "err\n"))
         command = kubectl.command("attach", "-i", "box", "-c", "main")
@@ -162,7 +162,7 @@ def test_attached_one_types_and_another_follows_the_log(kubectl: Kubectl) -> Non
                 attached.kill()
 
 
-def test_ports(kubectl: Kubectl) -> None:
+def test_port_forward(kubectl: Kubectl) -> None:
     with running(kubectl, "port-forward", "pod/box", ":8080", ":9999") as forwarding:
         ports: dict[str, int] = {}
         while len(ports) < 2:
@@ -187,7 +187,7 @@ def said_by(port: int) -> bytes:
 
 @pytest.mark.parametrize("version", ["v4", "v5"])
 def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
-    """kube-apiserver translates the newer version for the node, and passes the older one on as it is."""
+    """kube-apiserver translates the newer protocol for the node and forwards the older one unchanged."""
     config = yaml.safe_load(kubeconfig.read_text())
     cluster, token = config["clusters"][0]["cluster"], config["users"][0]["user"]["token"]
     url = cluster["server"].replace("https:", "wss:") + "/api/v1/namespaces/default/pods/box/exec"
@@ -207,15 +207,15 @@ def test_websockets_of_other_clients(kubeconfig: Path, version: str) -> None:
     assert json.loads(said[3])["details"]["causes"] == [{"reason": "ExitCode", "message": "7"}]
 
 
-def test_what_cannot_be_done_is_said(kubectl: Kubectl) -> None:
+def test_errors_are_reported(kubectl: Kubectl) -> None:
     assert "container other is not valid for pod box" in kubectl.fails("exec", "box", "-c", "other", "--", "true")
     assert "container other is not valid for pod box" in kubectl.fails("logs", "box", "-c", "other")
     assert "not found" in kubectl.fails("exec", "nobody", "--", "true")
 
 
-def test_when_the_client_goes_so_does_the_command(kubectl: Kubectl) -> None:
+def test_command_ends_with_its_client(kubectl: Kubectl) -> None:
     with running(kubectl, "exec", "box", "--", "sh", "-c", "echo begun; exec sleep 98765") as process:
         read_until(process, lambda line: line == "begun\n")
-    # What looks for it must not find itself.
+    # The search must not match its own command line.
     gone = "for i in $(seq 200); do grep -aqs '9876[5]' /proc/[0-9]*/cmdline || exit 0; sleep 0.1; done; exit 1"
     kubectl("exec", "box", "--", "sh", "-c", gone)

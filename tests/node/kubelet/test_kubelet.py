@@ -41,9 +41,7 @@ def kubelet(client: Client, directory: Path, settings: KubeletOptions) -> Kubele
     return Kubelet(client, SystemClock(), settings, "here", directory / "pki", lambda *_: None, FakeDoor(repeat))
 
 
-async def test_clients_are_known_by_what_the_api_server_has_published(
-    client: Client, tmp_path: Path, authority: Authority
-) -> None:
+async def test_client_ca_is_read_from_the_api_server(client: Client, tmp_path: Path, authority: Authority) -> None:
     rig = KubeletRig(client, SystemClock(), tmp_path, repeat)
     rig.authority = authority
     rig.kubelet.settings = KubeletOptions(address="127.0.0.1", port=0)
@@ -54,7 +52,7 @@ async def test_clients_are_known_by_what_the_api_server_has_published(
 
 
 @pytest.mark.parametrize("published", [None, {}, {"data": {"client-ca-file": ""}}])
-async def test_without_an_authority_it_lets_nobody_in_and_says_so(
+async def test_without_a_client_ca_it_does_not_serve(
     client: Client, tmp_path: Path, caplog: pytest.LogCaptureFixture, published: dict[str, object] | None
 ) -> None:
     if published is None:
@@ -65,11 +63,11 @@ async def test_without_an_authority_it_lets_nobody_in_and_says_so(
     made = kubelet(client, tmp_path, KubeletOptions(port=0))
     assert await made.start() is None
     await made.stop()
-    assert "exec, attach, port-forward and logs do not reach this node" in caplog.text
+    assert "exec, attach, port-forward and logs are not available on this node" in caplog.text
     assert "--client-ca-file" in caplog.text
 
 
-async def test_its_certificate_is_of_its_own_making_and_stays(client: Client, tmp_path: Path) -> None:
+async def test_self_made_certificate_is_kept(client: Client, tmp_path: Path) -> None:
     settings = KubeletOptions(port=0, found_at="127.0.0.1")
     endpoints = []
     for _ in range(2):
@@ -84,7 +82,7 @@ async def test_its_certificate_is_of_its_own_making_and_stays(client: Client, tm
     assert "kubernetes" not in str(names)
 
 
-async def test_a_certificate_that_is_given(client: Client, tmp_path: Path, authority: Authority) -> None:
+async def test_given_certificate_is_used(client: Client, tmp_path: Path, authority: Authority) -> None:
     rig = KubeletRig(client, SystemClock(), tmp_path, repeat)
     own = authority.kubelet("here", ["example.org"])
     rig.kubelet.settings = KubeletOptions(address="127.0.0.1", port=0, identity=own)
@@ -97,7 +95,7 @@ async def test_a_certificate_that_is_given(client: Client, tmp_path: Path, autho
     assert rig.endpoint.certificate == hashlib.sha256(shown).hexdigest()
 
 
-async def test_a_port_that_is_taken(client: Client, tmp_path: Path) -> None:
+async def test_taken_port_is_an_error(client: Client, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         made = kubelet(client, tmp_path, KubeletOptions(address="127.0.0.1", port=taken.getsockname()[1]))
         with pytest.raises(KubeletError, match=r"cannot listen on 127\.0\.0\.1.*in use.*--kubelet-port 0"):
@@ -108,18 +106,18 @@ async def test_a_port_that_is_taken(client: Client, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "no certificate", "-----BEGIN CERTIFICATE-----\nAA==\n-----END CERTIFICATE-----\n"]
 )
-async def test_an_authority_that_is_none(client: Client, tmp_path: Path, text: str) -> None:
+async def test_invalid_client_ca_is_an_error(client: Client, tmp_path: Path, text: str) -> None:
     (tmp_path / "ca").write_text(text)
-    with pytest.raises(KubeletError, match="authority of clients"):
+    with pytest.raises(KubeletError, match="client CA"):
         await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "ca")).start()
 
 
-async def test_an_authority_that_cannot_be_read(client: Client, tmp_path: Path) -> None:
-    with pytest.raises(KubeletError, match="cannot be read"):
+async def test_unreadable_client_ca_is_an_error(client: Client, tmp_path: Path) -> None:
+    with pytest.raises(KubeletError, match="cannot read the client CA"):
         await kubelet(client, tmp_path, KubeletOptions(port=0, client_ca=tmp_path / "none")).start()
 
 
-def test_the_way_to_the_api_server() -> None:
+def test_local_address_toward_the_api_server() -> None:
     assert local_address_toward("127.0.0.1", 6443) == "127.0.0.1"
     assert local_address_toward("localhost", 6443) in ("127.0.0.1", "::1")
     with pytest.raises(OSError):

@@ -13,33 +13,31 @@ from sandpool.node.runtimes.runtime import RuntimeFailure
 
 
 class Desk:
-    """An exchange, and the other side of it. Nothing is received before it is asked for."""
+    """An channel, and the other side of it. Nothing is received before it is asked for."""
 
     def __init__(self) -> None:
         ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.unwanted: list[int] = []
-        self.exchange = ProcessChannel(
-            ours, on_end=lambda: None, unwanted=lambda child: self.unwanted.append(child.pid)
-        )
+        self.channel = ProcessChannel(ours, on_end=lambda: None, unwanted=lambda child: self.unwanted.append(child.pid))
         asyncio.get_running_loop().remove_reader(ours)
 
     async def asked(self) -> asyncio.Task[Child]:
-        task = asyncio.create_task(self.exchange.order(b"{}", ()))
+        task = asyncio.create_task(self.channel.submit(b"{}", ()))
         await asyncio.sleep(0)
         return task
 
     def reply(self, **what: object) -> None:
-        order = receive_request(self.theirs)
-        assert order is not None
-        answer(self.theirs, {"order": order.number, **what})
-        self.exchange._receive()
+        received = receive_request(self.theirs)
+        assert received is not None
+        answer(self.theirs, {"request": received.number, **what})
+        self.channel._receive()
 
 
 @pytest_asyncio.fixture
 async def desk() -> AsyncIterator[Desk]:
     desk = Desk()
     yield desk
-    desk.exchange.close("over", None)
+    desk.channel.close("over", None)
     desk.theirs.close()
 
 

@@ -1,4 +1,4 @@
-"""Who lets the next command in: one porter as long as it does, another where it does not, and none for nothing."""
+"""Who lets the next command in: one exec agent as long as it does, another where it does not, and none for nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from sandpool.node.launcher.channel import Child
 from sandpool.node.launcher.client import LauncherClient
 from sandpool.node.launcher.enter import EnterRequest
 from sandpool.node.launcher.exec_agent import ExecRequest
-from sandpool.node.launcher.exec_agent_pool import CROWD, LOST, MOST, MOST_LOST, STAY, ExecAgentPool
+from sandpool.node.launcher.exec_agent_pool import (
+    IDLE_SECONDS,
+    MAX_COMMANDS,
+    MAX_IDLE,
+    MAX_STUCK,
+    STUCK_SECONDS,
+    ExecAgentPool,
+)
 from sandpool.node.launcher.messages import answer, receive_request
 from sandpool.node.launcher.requests import LaunchRequest
 from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
@@ -26,34 +33,34 @@ from sandpool.testing.clock import ManualClock
 TRUE = ExecRequest(["true"], {}, "/", False)
 
 
-def entry(since: int = 0) -> EnterRequest:
+def enter_request(since: int = 0) -> EnterRequest:
     return EnterRequest(1, "", since, [], 1000, 1000, 64, [], b"")
 
 
 class Inside:
-    """A porter who is played by a test."""
+    """An exec agent that is played by a test."""
 
     def __init__(self, agent: socket.socket) -> None:
         self.agent = agent
 
     async def starts(self, pid: int | None = None, **said: object) -> int:
-        """Wait for an errand and say what came of it; the number of the errand."""
+        """Wait for a request and say what came of it; the number of the errand."""
         await readable(self.agent.fileno())
-        order = receive_request(self.agent)
-        assert order is not None
-        for descriptor in order.descriptors:
+        request = receive_request(self.agent)
+        assert request is not None
+        for descriptor in request.descriptors:
             os.close(descriptor)
         if said:
-            answer(self.agent, {"order": order.number, **said})
-            return order.number
+            answer(self.agent, {"request": request.number, **said})
+            return request.number
         pid = pid or os.getpid()
         pidfd = os.pidfd_open(pid)
-        answer(self.agent, {"order": order.number, "pid": pid}, pidfd)
+        answer(self.agent, {"request": request.number, "pid": pid}, pidfd)
         os.close(pidfd)
-        return order.number
+        return request.number
 
     def ends(self, number: int, status: int = 0) -> None:
-        answer(self.agent, {"order": number, "ended": status})
+        answer(self.agent, {"request": number, "ended": status})
 
     async def is_told_to_go(self) -> bool:
         await readable(self.agent.fileno())
@@ -64,7 +71,7 @@ class Inside:
 
 
 class Rootfs(LauncherClient):
-    """A launcher of which every porter is played by the test."""
+    """A launcher of which every exec agent is played by the test."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -73,10 +80,10 @@ class Rootfs(LauncherClient):
         self.arrived = asyncio.Event()  # what they are told when they are inside
         self.arrived.set()
 
-    async def launch(self, order: LaunchRequest, on_sent: Callable[[], object] = lambda: None) -> Child:
+    async def launch(self, request: LaunchRequest, on_sent: Callable[[], object] = lambda: None) -> Child:
         if self.refusal is not None:
             raise RuntimeFailure(self.refusal)
-        self.inside.append(Inside(socket.socket(fileno=os.dup(order.stdio[0]))))
+        self.inside.append(Inside(socket.socket(fileno=os.dup(request.stdio[0]))))
         on_sent()
         await self.arrived.wait()
         return Child(1, os.pidfd_open(1))
@@ -90,10 +97,10 @@ class World:
 
     def send(self, container: str = "box", since: int = 0) -> asyncio.Task[Child]:
         nothing = [0, 0, 0]
-        return asyncio.create_task(self.exec_agents.send(container, TRUE, nothing, lambda: entry(since)))
+        return asyncio.create_task(self.exec_agents.send(container, TRUE, nothing, lambda: enter_request(since)))
 
     async def run(self, container: str = "box", since: int = 0) -> None:
-        """A command from its beginning to its end, by the last porter that came in."""
+        """A command from its beginning to its end, by the last exec agent that came in."""
         sending = self.send(container, since)
         await self.clock.settle()
         number = await self.stage.inside[-1].starts()
@@ -133,10 +140,10 @@ async def test_many_at_once_are_let_in_by_one(world: World) -> None:
 
 
 async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
-    sent = [world.send() for _ in range(CROWD + 1)]
+    sent = [world.send() for _ in range(MAX_COMMANDS + 1)]
     await world.clock.settle()
     first, second = world.stage.inside
-    numbers = [await first.starts() for _ in range(CROWD)]
+    numbers = [await first.starts() for _ in range(MAX_COMMANDS)]
     number = await second.starts()
     for child in await asyncio.gather(*sent):
         child.close()
@@ -149,9 +156,9 @@ async def test_one_that_has_many_is_joined_by_another(world: World) -> None:
 
 async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> None:
     await world.run()
-    await world.clock.advance(STAY - 1)
+    await world.clock.advance(IDLE_SECONDS - 1)
     await world.run()
-    await world.clock.advance(STAY - 1)
+    await world.clock.advance(IDLE_SECONDS - 1)
     assert len(world.stage.inside) == 1
     await world.clock.advance(1)
     assert await world.stage.inside[0].is_told_to_go()
@@ -161,8 +168,8 @@ async def test_one_that_has_nothing_to_do_goes_after_a_while(world: World) -> No
 
 async def test_one_that_could_not_be_told_goes_after_a_while_as_well(world: World) -> None:
     with pytest.raises(OSError, match="descriptor"):
-        await world.exec_agents.send("box", TRUE, [-1, -1, -1], entry)
-    await world.clock.advance(STAY)
+        await world.exec_agents.send("box", TRUE, [-1, -1, -1], enter_request)
+    await world.clock.advance(IDLE_SECONDS)
     assert await world.stage.inside[0].is_told_to_go()
 
 
@@ -171,20 +178,20 @@ async def test_one_whose_command_runs_stays(world: World) -> None:
     await world.clock.settle()
     await world.stage.inside[0].starts()
     (await sending).close()
-    await world.clock.advance(10 * STAY)
+    await world.clock.advance(10 * IDLE_SECONDS)
     await world.run()
     assert len(world.stage.inside) == 1
 
 
 async def test_of_those_that_have_nothing_to_do_there_are_few(world: World) -> None:
-    for number in range(MOST + 1):
+    for number in range(MAX_IDLE + 1):
         await world.run(f"box {number}")
     assert await world.stage.inside[0].is_told_to_go()
-    for number in range(1, MOST + 1):
+    for number in range(1, MAX_IDLE + 1):
         sending = world.send(f"box {number}")
         await world.stage.inside[number].starts()
         (await sending).close()
-    assert len(world.stage.inside) == MOST + 1
+    assert len(world.stage.inside) == MAX_IDLE + 1
 
 
 async def test_nobody_stays_whom_no_cgroup_would_end(world: World) -> None:
@@ -198,7 +205,7 @@ async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bo
     await world.clock.settle()
     if has_given_up:
         first.cancel()
-    await world.clock.advance(module._STUCK + 0.01)
+    await world.clock.advance(module._BUSY_SECONDS + 0.01)
     await world.run()
     stuck, other = world.stage.inside
     number = await stuck.starts(error="late", kind="NoSuchCommand") if has_given_up else await stuck.starts()
@@ -214,12 +221,12 @@ async def test_nobody_waits_for_one_that_is_stuck(world: World, has_given_up: bo
 
 async def test_where_many_are_stuck_for_good_nobody_else_is_sent_in(world: World) -> None:
     sent = []
-    for _ in range(MOST_LOST):
+    for _ in range(MAX_STUCK):
         sent.append(world.send())
-        await world.clock.advance(LOST + 0.01)
-    with pytest.raises(RuntimeFailure, match="do not begin"):
+        await world.clock.advance(STUCK_SECONDS + 0.01)
+    with pytest.raises(RuntimeFailure, match="do not start"):
         await world.send()
-    assert len(world.stage.inside) == MOST_LOST
+    assert len(world.stage.inside) == MAX_STUCK
     await world.run("another box")
     first = world.stage.inside[0]
     number = await first.starts()
@@ -254,7 +261,7 @@ async def test_who_goes_before_it_has_begun_says_why(world: World) -> None:
     await readable(world.stage.inside[0].agent.fileno())
     world.stage.inside[0].dies()
     (error,) = await asyncio.gather(sending, return_exceptions=True)
-    assert isinstance(error, RuntimeFailure) and "does not run" in str(error)
+    assert isinstance(error, RuntimeFailure) and "is not running" in str(error)
 
 
 async def test_what_runs_is_killed_with_who_let_it_in(world: World) -> None:
@@ -283,12 +290,12 @@ async def test_a_command_that_is_not_there_is_no_reason_to_go(world: World) -> N
     assert isinstance(error, NoSuchCommand)
     await world.run()
     assert len(world.stage.inside) == 1
-    await world.clock.advance(STAY)
+    await world.clock.advance(IDLE_SECONDS)
     assert await world.stage.inside[0].is_told_to_go()
 
 
 async def test_what_nobody_wants_any_more_is_killed_and_waited_for(world: World) -> None:
-    """Also where the porter would leave at once: what it has not begun yet it would begin on its way out."""
+    """Also where the exec agent would leave at once: what it has not begun yet it would begin on its way out."""
     sending = world.send(since=5)
     await world.clock.settle()
     sending.cancel()

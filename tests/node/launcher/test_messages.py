@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from sandpool.node.launcher.messages import (
-    LONGEST,
+    MAX_MESSAGE_BYTES,
     ReceivedRequest,
     answer,
     error_reply,
@@ -30,45 +30,45 @@ def pair() -> Iterator[Pair]:
 
 
 def received(connection: socket.socket) -> ReceivedRequest:
-    order = receive_request(connection)
-    assert order is not None
-    return order
+    request = receive_request(connection)
+    assert request is not None
+    return request
 
 
-@pytest.mark.parametrize("size", [1, LONGEST - 3, LONGEST - 2, LONGEST, 1 << 20])
+@pytest.mark.parametrize("size", [1, MAX_MESSAGE_BYTES - 3, MAX_MESSAGE_BYTES - 2, MAX_MESSAGE_BYTES, 1 << 20])
 def test_an_order_of_any_length(pair: Pair, size: int) -> None:
     opened = os.open("/dev/null", os.O_RDONLY)
     send_request(pair[0], 5, b"{" * size, [opened, opened])
-    order = received(pair[1])
-    assert (order.number, order.data, len(order.descriptors)) == (5, b"{" * size, 2)
-    for descriptor in (opened, *order.descriptors):
+    request = received(pair[1])
+    assert (request.number, request.data, len(request.descriptors)) == (5, b"{" * size, 2)
+    for descriptor in (opened, *request.descriptors):
         os.close(descriptor)
 
 
 def test_what_was_received_is_inherited_by_nobody(pair: Pair) -> None:
     send_request(pair[0], 1, b"{}", [0, 1])
-    order = received(pair[1])
-    assert [os.get_inheritable(descriptor) for descriptor in order.descriptors] == [False, False]
-    for descriptor in order.descriptors:
+    request = received(pair[1])
+    assert [os.get_inheritable(descriptor) for descriptor in request.descriptors] == [False, False]
+    for descriptor in request.descriptors:
         os.close(descriptor)
 
 
 def test_nothing_comes_from_who_is_gone(pair: Pair) -> None:
     pair[0].close()
     assert receive_request(pair[1]) is None
-    answer(pair[1], {"order": 1})  # to nobody
+    answer(pair[1], {"request": 1})  # to nobody
 
 
 def test_nothing_comes_from_who_has_left_something_unread(pair: Pair) -> None:
-    answer(pair[1], {"order": 1})
+    answer(pair[1], {"request": 1})
     pair[0].close()
     assert receive_request(pair[1]) is None
 
 
 def test_an_answer_and_its_descriptor(pair: Pair) -> None:
-    answer(pair[1], {"order": 1, "pid": 2}, 0)
+    answer(pair[1], {"request": 1, "pid": 2}, 0)
     message, (descriptor,) = receive(pair[0], 1)
-    assert message == b'{"order": 1, "pid": 2}'
+    assert message == b'{"request": 1, "pid": 2}'
     assert not os.get_inheritable(descriptor)
     os.close(descriptor)
 

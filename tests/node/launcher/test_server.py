@@ -53,7 +53,7 @@ def test_it_says_what_went_wrong(launcher: Process) -> None:
     said, descriptors = receive(launcher.ours, 1)
     assert descriptors == []
     assert json.loads(said) == {
-        "order": 7, "error": "/no/such/network: No such file or directory", "kind": "FileNotFoundError",
+        "request": 7, "error": "/no/such/network: No such file or directory", "kind": "FileNotFoundError",
     }  # fmt: skip
 
 

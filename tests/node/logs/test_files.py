@@ -1,4 +1,4 @@
-"""Log files have a bounded size, and a run that is over is kept until the next is over too."""
+"""Log files have a bounded size, and the previous run is kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def names(directory: Path) -> set[str]:
     return {path.name for path in directory.iterdir()}
 
 
-def test_files_are_cut_and_the_oldest_goes(tmp_path: Path) -> None:
+def test_rotation_deletes_the_oldest_file(tmp_path: Path) -> None:
     log = LogFile(tmp_path, 0, max_size=100, max_files=3)
     for number in range(100):
         log.write(b"line %03d\n" % number)
@@ -22,7 +22,7 @@ def test_files_are_cut_and_the_oldest_goes(tmp_path: Path) -> None:
     assert kept[-1] == b"line 099" and kept == sorted(kept)
 
 
-def test_what_is_larger_than_a_file_is_one_file(tmp_path: Path) -> None:
+def test_write_larger_than_a_file_is_not_split(tmp_path: Path) -> None:
     log = LogFile(tmp_path, 0, max_size=10, max_files=1)
     log.write(b"x" * 50)
     log.write(b"y")
@@ -30,7 +30,7 @@ def test_what_is_larger_than_a_file_is_one_file(tmp_path: Path) -> None:
     assert (tmp_path / "0.log").read_bytes() == b"y"
 
 
-def test_it_goes_on_after_a_crash_with_a_new_line(tmp_path: Path) -> None:
+def test_reopened_log_starts_on_a_new_line(tmp_path: Path) -> None:
     (tmp_path / "0.log").write_bytes(b"whole\nhal")
     log = LogFile(tmp_path, 0)
     log.write(b"next\n")
@@ -38,7 +38,7 @@ def test_it_goes_on_after_a_crash_with_a_new_line(tmp_path: Path) -> None:
     assert (tmp_path / "0.log").read_bytes() == b"whole\nhal\nnext\n"
 
 
-def test_the_run_before_is_kept_and_those_before_that_are_not(tmp_path: Path) -> None:
+def test_only_the_previous_run_is_kept(tmp_path: Path) -> None:
     for run in range(4):
         log = LogFile(tmp_path, run)
         log.write(b"run %d\n" % run)

@@ -1,4 +1,4 @@
-"""What containers write is kept, found, bounded and shown as asked for."""
+"""Container output is stored, bounded and served."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def text(logs: LogManager, directory: Path, run: int = 0, **options: objec
     return b"".join([piece async for piece in logs.read(directory, run, asked)]).decode()
 
 
-async def test_streams_are_kept_in_the_order_of_their_lines(
+async def test_lines_of_both_streams_keep_their_order(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
     logs = LogManager(clock)
@@ -51,14 +51,14 @@ async def test_streams_are_kept_in_the_order_of_their_lines(
 
 
 async def seen(logs: LogManager, container: FakeContainer, what: str) -> None:
-    """Wait until the log has it."""
+    """Wait until the log contains the text."""
     for _ in range(10_000):
         if what.encode() in await logs.tail(container, 1000):
             return
     raise AssertionError(f"{what} never came")
 
 
-async def test_the_end_is_taken_in_also_without_a_newline(
+async def test_output_without_a_final_newline_is_kept(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
     logs = LogManager(clock)
@@ -70,7 +70,7 @@ async def test_the_end_is_taken_in_also_without_a_newline(
     assert await logs.tail(container, 5) == b"words"
 
 
-async def test_what_is_asked_for_is_shown(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_log_options(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     times = []
@@ -91,7 +91,7 @@ async def test_what_is_asked_for_is_shown(container: FakeContainer, clock: Manua
     assert datetime.fromisoformat(stamped[0][:26] + "+00:00") == times[3].astimezone(UTC)
 
 
-async def test_a_long_line_is_one_line(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_long_line_is_one_line(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n" + "x" * 40_000 + "\n")
@@ -100,7 +100,7 @@ async def test_a_long_line_is_one_line(container: FakeContainer, clock: ManualCl
     assert shown.count("Z ") == 1 and shown.count("x") == 40_000 and shown.count("\n") == 1
 
 
-async def test_the_run_before_is_there_too(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_previous_run_can_be_read(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     for run in range(2):
         logs.follow(container, tmp_path / "logs", run)
@@ -111,7 +111,7 @@ async def test_the_run_before_is_there_too(container: FakeContainer, clock: Manu
     assert await logs.tail(container, 100) == b"run 1\n"
 
 
-async def test_following_shows_what_was_and_what_comes_and_ends_with_the_container(
+async def test_follow_shows_old_and_new_lines_until_the_end(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
     logs = LogManager(clock)
@@ -137,7 +137,7 @@ async def test_following_shows_what_was_and_what_comes_and_ends_with_the_contain
     assert await text(logs, tmp_path / "logs", follow=True) == "one\ntwo\nthree\nfour\n"
 
 
-async def test_another_agent_goes_on_in_the_same_file(
+async def test_next_agent_appends_to_the_same_file(
     container: FakeContainer, clock: ManualClock, tmp_path: Path
 ) -> None:
     first = LogManager(clock)
@@ -152,7 +152,9 @@ async def test_another_agent_goes_on_in_the_same_file(
     assert await text(second, tmp_path / "logs") == "before\nmeanwhile\n"
 
 
-async def test_who_listens_gets_it_as_it_comes(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_listener_receives_output_as_it_arrives(
+    container: FakeContainer, clock: ManualClock, tmp_path: Path
+) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     heard: list[tuple[str, bytes]] = []
@@ -172,7 +174,7 @@ async def test_who_listens_gets_it_as_it_comes(container: FakeContainer, clock: 
     assert heard == [("stderr", b"no newline")]
 
 
-async def test_a_flood_has_to_wait(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
+async def test_output_rate_is_limited(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock, rate=1 << 20)
     logs.follow(container, tmp_path / "logs", 0)
     line = "x" * 4000 + "\n"
@@ -189,7 +191,7 @@ async def test_a_flood_has_to_wait(container: FakeContainer, clock: ManualClock,
     await logs.finish(container)
 
 
-async def test_who_has_stopped_reading_does_not_fill_our_memory(
+async def test_slow_follower_has_a_bounded_backlog(
     container: FakeContainer, clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sandpool.node.logs.manager.MOST_BEHIND", 10_000)
@@ -206,14 +208,12 @@ async def test_who_has_stopped_reading_does_not_fill_our_memory(
         assert sum(map(len, followed.readers[0].lines)) <= 10_000
     await logs.finish(container)
     rest = [piece async for piece in lines]
-    assert rest[0].endswith(b" bytes are missing here: they were not read in time]\n")
+    assert rest[0].endswith(b" bytes dropped: the client reads too slowly]\n")
     assert rest[1:] == [f"{number:03} {'x' * 900}\n".encode() for number in range(100 - len(rest) + 1, 100)]
     assert followed.readers == []
 
 
-async def test_who_does_not_follow_is_not_waited_for(
-    container: FakeContainer, clock: ManualClock, tmp_path: Path
-) -> None:
+async def test_read_without_follow_does_not_wait(container: FakeContainer, clock: ManualClock, tmp_path: Path) -> None:
     logs = LogManager(clock)
     logs.follow(container, tmp_path / "logs", 0)
     container.say("first\n")

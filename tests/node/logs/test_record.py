@@ -1,4 +1,4 @@
-"""Lines of logs, and how they are made of pieces."""
+"""Log records and how they are assembled from pieces."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sandpool.node.logs.record import LONGEST, Record, Splitter, stamp
 NOW = stamp(datetime(2026, 11, 16, 10, 0, 0, 123456, UTC))
 
 
-def test_a_line_says_when_and_where() -> None:
+def test_record_format() -> None:
     assert Splitter("stderr").feed(b"hello\n", NOW) == b"2026-11-16T10:00:00.123456000Z stderr F hello\n"
 
 
-def test_half_a_line_waits_for_the_other_half() -> None:
+def test_incomplete_line_is_held_back() -> None:
     splitter = Splitter("stdout")
     assert splitter.feed(b"hel", NOW) == b""
     assert Record.parse(splitter.feed(b"lo\nwor", NOW)[:-1]) == Record(NOW, "stdout", True, b"hello")
@@ -24,7 +24,7 @@ def test_half_a_line_waits_for_the_other_half() -> None:
     assert splitter.finish(NOW) == b""
 
 
-def test_a_line_without_end_is_kept_in_parts() -> None:
+def test_endless_line_is_split() -> None:
     splitter = Splitter("stdout")
     lines = (splitter.feed(b"x" * (2 * LONGEST + 5), NOW) + splitter.feed(b"\n", NOW)).splitlines()
     records = [record for line in lines if (record := Record.parse(line))]
@@ -33,13 +33,13 @@ def test_a_line_without_end_is_kept_in_parts() -> None:
     ]  # fmt: skip
 
 
-def test_rubbish_is_no_record() -> None:
+def test_malformed_line_is_ignored() -> None:
     for line in (b"", b"2026 stdout", b"2026 stdout X text"):
         assert Record.parse(line) is None
 
 
 @given(st.lists(st.binary(max_size=3 * LONGEST), max_size=8))
-def test_what_was_written_comes_back_whatever_the_pieces(pieces: list[bytes]) -> None:
+def test_any_chunking_round_trips(pieces: list[bytes]) -> None:
     splitter = Splitter("stdout")
     kept = b"".join(splitter.feed(piece, NOW) for piece in pieces) + splitter.finish(NOW)
     records = [Record.parse(line) for line in kept.split(b"\n")[:-1]]

@@ -30,13 +30,13 @@ class Launcher:
         self.started: list[subprocess.Popen[bytes]] = []
         self.fails = False
 
-    async def launch(self, order: object) -> Child:
+    async def launch(self, request: object) -> Child:
         if self.fails:
             raise RuntimeFailure("no")
         process = self._start()
-        assert isinstance(order, HoldNamespacesRequest)
+        assert isinstance(request, HoldNamespacesRequest)
         # As who holds the namespaces does it.
-        _write(order.record, [order.address, process.pid, start_time(process.pid)])
+        _write(request.record, [request.address, process.pid, start_time(process.pid)])
         return Child(process.pid, os.pidfd_open(process.pid))
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -1,4 +1,4 @@
-"""Lives of pods played through without anything running: who says what happens, and asks what is to be done."""
+"""Plays a pod through its states without running anything: tests feed observations and read the plan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Story:
-    """``state`` is how it is; every method makes something happen and returns what is to be done then."""
+    """``state`` is the current state. Every method feeds one observation and returns the actions of the new plan."""
 
     def __init__(self, *, metadata: Object | None = None, **spec: Any) -> None:
         fields = {"namespace": "space", "uid": "u-1", **(metadata or {})}

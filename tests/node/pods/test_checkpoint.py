@@ -1,4 +1,4 @@
-"""What is written down about a pod for the next agent."""
+"""What an agent leaves on disk about a pod for the next agent."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def run(restarts: int) -> Run:
     return Run(f"id-{restarts}", "image", restarts, "2026-01-01T00:00:00Z")
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_checkpoint_round_trip(tmp_path: Path) -> None:
     LEDGER.write(tmp_path / "u")
     assert read_checkpoint(tmp_path / "u") == LEDGER
     LEDGER.write(tmp_path / "u")
     assert read_checkpoint(tmp_path / "u") == LEDGER
 
 
-def test_the_last_run_is_known(tmp_path: Path) -> None:
+def test_only_the_last_run_is_kept(tmp_path: Path) -> None:
     LEDGER.write(tmp_path)
     assert read_run(tmp_path, "main") is None
     for restarts in (0, 9, 10):
@@ -31,7 +31,7 @@ def test_the_last_run_is_known(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "_runs").iterdir()) == ["main-2.10", "main.10"]
 
 
-def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None:
+def test_missing_files_mean_nothing_was_started(tmp_path: Path) -> None:
     assert read_checkpoint(tmp_path) is None
     assert read_checkpoint(tmp_path / "none") is None
     (tmp_path / "pod.json").write_text('{"uid": ')
@@ -44,7 +44,7 @@ def test_nothing_was_started_if_there_is_nothing_to_read(tmp_path: Path) -> None
     assert read_run(tmp_path, "main") is None
 
 
-def test_what_ran_before_the_machine_was_started_anew_is_known() -> None:
+def test_run_of_an_earlier_boot_is_recognised() -> None:
     assert not replace(run(0), boot=boot_id()).is_of_another_boot
     assert replace(run(0), boot="another").is_of_another_boot
     assert not run(0).is_of_another_boot  # it was not noted

@@ -1,4 +1,4 @@
-"""Containers as their runtime is told to run them."""
+"""Container specs built from pod and image."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ IMAGE = Image("id", HostToolchain(), {"PATH": "/image", "A": "image"}, ("entry",
         ({"command": ["run", "$(A)"], "args": ["$$(A)"]}, ("run", "1", "$(A)")),
     ],
 )
-def test_command_lines(spec: Object, argv: tuple[str, ...]) -> None:
+def test_command_and_args_override_the_image(spec: Object, argv: tuple[str, ...]) -> None:
     assert command_line(spec, IMAGE, {"A": "1"}) == argv
 
 
-def test_nothing_to_run() -> None:
+def test_missing_command_is_an_error() -> None:
     with pytest.raises(ConfigError, match="no command specified"):
         command_line({}, Image("id", HostToolchain()), {})
 
@@ -50,7 +50,7 @@ def test_nothing_to_run() -> None:
         ({"runAsNonRoot": True}, {"runAsNonRoot": False}, "", Identity(0, 0)),
     ],
 )
-def test_identities(of_pod: Object, of_container: Object, of_image: str, expected: Identity) -> None:
+def test_user_and_group_precedence(of_pod: Object, of_container: Object, of_image: str, expected: Identity) -> None:
     assert identity(of_pod, of_container, of_image) == expected
 
 
@@ -63,7 +63,7 @@ def test_identities(of_pod: Object, of_container: Object, of_image: str, expecte
         ({}, "somebody", "the user of the image (somebody) is a name its files do not know: set runAsUser"),
     ],
 )
-def test_identities_that_are_refused(of_pod: Object, of_image: str, words: str) -> None:
+def test_run_as_non_root_rejects_root(of_pod: Object, of_image: str, words: str) -> None:
     with pytest.raises(ConfigError) as failed:
         identity(of_pod, {}, of_image)
     assert str(failed.value) == words
@@ -77,14 +77,14 @@ def composed(**container: Any) -> Any:
     )
 
 
-def test_the_pods_words_win_over_the_images() -> None:
+def test_pod_variables_override_image_variables() -> None:
     spec = composed()
     assert spec.env == {"PATH": "/image", "HOSTNAME": "box", "HOME": "/home/sandbox", "A": "own"}
     assert (spec.cwd, spec.uid, spec.gid) == ("/image", 7, 8)
     assert composed(workingDir="/own").cwd == "/own"
 
 
-def test_who_has_the_programs_of_this_machine_has_a_home() -> None:
+def test_toolchain_image_sets_home() -> None:
     assert composed(securityContext={"runAsUser": 0}).env["HOME"] == "/root"
     spec: Object = {"name": "main", "image": "i"}
     whole = pod("box", spec={"containers": [spec]})
@@ -108,22 +108,22 @@ def test_terminals_and_read_only_roots() -> None:
         ({"stdin": True, "stdinOnce": True, "tty": True}, False),
     ],
 )
-def test_input_that_ends_once(fields: dict[str, bool], once: bool) -> None:
+def test_stdin_once_needs_stdin_and_no_tty(fields: dict[str, bool], once: bool) -> None:
     assert composed(**fields).stdin_once is once
 
 
-def test_what_it_may_write_to_its_own_root() -> None:
+def test_ephemeral_storage_limits_the_writable_root() -> None:
     assert composed().scratch.size == DEFAULT_SCRATCH
     assert composed(resources={"limits": {"ephemeral-storage": "10Mi"}}).scratch.size == 10 << 20
 
 
-def test_limits() -> None:
+def test_container_limits() -> None:
     resources = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "250m"}}
     limits = container_limits({"resources": resources}, 9)
     assert (limits.cpu, limits.cpu_request, limits.memory, limits.pids) == (0.5, 0.25, 64 << 20, 9)
 
 
-def test_the_limits_of_a_pod_are_those_of_what_runs_together() -> None:
+def test_pod_limits_add_up_concurrent_containers() -> None:
     def container(memory: str | None, **fields: str) -> Object:
         return {"name": "c", "resources": {"limits": {"memory": memory} if memory else {}}, **fields}
 

@@ -1,4 +1,4 @@
-"""The variables of containers."""
+"""Environment variables of containers."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ def from_field(path: str) -> Object:
     return {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}
 
 
-def test_service_links_give_way() -> None:
+def test_service_links_have_the_lowest_precedence() -> None:
     found = variables({"name": "API_SERVICE_HOST", "value": "mine"})
     assert found == {"API_SERVICE_HOST": "mine", "MODE": "linked"}
 
 
-def test_values_use_what_stands_before_them() -> None:
+def test_values_expand_earlier_variables() -> None:
     found = variables(
         {"name": "B", "value": "$(A)"},
         {"name": "A", "value": "1"},
@@ -57,7 +57,7 @@ def test_values_use_what_stands_before_them() -> None:
     assert (found["B"], found["C"]) == ("$(A)", "1$(A) 10.96.0.1")
 
 
-def test_whole_objects_with_a_prefix_and_a_value_that_wins() -> None:
+def test_env_from_with_prefix_is_overridden_by_env() -> None:
     env_from: list[Object] = [
         {"prefix": "CM_", "configMapRef": {"name": "settings"}},
         {"configMapRef": {"name": "settings"}},
@@ -86,7 +86,7 @@ def test_secrets_keep_their_bytes() -> None:
         ("status.podIPs", "10.1.0.1,fd00::1"),
     ],
 )
-def test_fields(path: str, value: str) -> None:
+def test_field_refs(path: str, value: str) -> None:
     assert variables(from_field(path))["X"] == value
 
 
@@ -101,11 +101,11 @@ def test_fields(path: str, value: str) -> None:
         ({"resource": "limits.ephemeral-storage"}, "0"),
     ],
 )
-def test_resources(reference: Object, value: str) -> None:
+def test_resource_field_refs(reference: Object, value: str) -> None:
     assert variables({"name": "X", "valueFrom": {"resourceFieldRef": reference}})["X"] == value
 
 
-def test_a_limit_that_is_not_set_is_what_the_node_has() -> None:
+def test_unset_limit_is_allocatable() -> None:
     variable = {"name": "X", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
     assert environment({"name": "main", "env": [variable]}, around())["X"] == "4"
 
@@ -126,7 +126,7 @@ def test_a_limit_that_is_not_set_is_what_the_node_has() -> None:
         ({"env": [from_field("spec.containers")]}, "unsupported fieldPath: spec.containers"),
     ],
 )
-def test_what_is_missing_is_named(container: Object, words: str) -> None:
+def test_missing_source_is_named(container: Object, words: str) -> None:
     with pytest.raises(ConfigError) as failed:
         environment({"name": "main", **container}, around())
     assert str(failed.value) == words
@@ -140,11 +140,11 @@ def test_what_is_missing_is_named(container: Object, words: str) -> None:
         {"env": [{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "K", "optional": True}}}]},
     ],
 )
-def test_what_may_be_missing_is_left_out(container: dict[str, Any]) -> None:
+def test_optional_missing_source_is_skipped(container: dict[str, Any]) -> None:
     assert "X" not in environment({"name": "main", **container}, around())
 
 
-def test_what_must_be_fetched() -> None:
+def test_sources_of_lists_objects_to_fetch() -> None:
     container = {
         "envFrom": [{"configMapRef": {"name": "settings"}}],
         "env": [

@@ -1,8 +1,4 @@
-"""Of every field that a pod can have it was decided what the node does with it: nothing is ignored because nobody knew.
-
-The fields are those that a real API server published. When it has new ones, this fails until each of them is done,
-refused (``test_refusals.py``) or put where it is said why there is nothing to do.
-"""
+"""Every field of a pod is supported, rejected, or listed with a reason: none is ignored by accident."""
 
 from __future__ import annotations
 
@@ -144,7 +140,7 @@ WAYS: Mapping[str, tuple[str, ...]] = {
 
 
 @pytest.mark.parametrize("holder", DONE)
-def test_every_field_was_thought_of(holder: str) -> None:
+def test_every_pod_field_is_classified(holder: str) -> None:
     decided = [*DONE[holder].split(), *NOTHING_TO_DO.get(holder, ()), *REFUSED.get(holder, ())]
     assert sorted(decided) == sorted(schemas()[CORE + holder]["properties"])
 
@@ -157,17 +153,17 @@ def test_every_field_was_thought_of(holder: str) -> None:
         for field, value in fields.items()
     ],
 )
-def test_it_is_refused_by_name(holder: str, field: str, value: Any) -> None:
+def test_unsupported_field_is_rejected_by_name(holder: str, field: str, value: Any) -> None:
     spec: Any = {field: value}
     for step in reversed(WAYS[holder]):
         spec = [spec] if step == "[]" else {step: spec}
     found = find_unsupported(pod("pod", spec=spec), host_paths=True, resources=())
     path = "spec." + ".".join((*WAYS[holder], field)).replace(".[]", "[0]")
-    assert [refusal.field.removesuffix("[0]") for refusal in found] == [path]
+    assert [rejection.field.removesuffix("[0]") for rejection in found] == [path]
 
 
-def test_whatever_has_fields_was_thought_of() -> None:
-    """Of what a pod is made of that is done, all of it."""
+def test_every_nested_type_is_classified() -> None:
+    """Every type that occurs in a supported field."""
     assert _made_of("PodSpec", set()) == DONE.keys() | set(SIMPLE.split())
 
 

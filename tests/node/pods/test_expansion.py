@@ -36,5 +36,5 @@ def test_expansion(text: str, expanded: str) -> None:
     assert expand(text, VALUES) == expanded
 
 
-def test_names_that_are_not_known() -> None:
+def test_unknown_names_are_returned() -> None:
     assert unknown("$(A)/$(NONE)/$$(OTHER)/$(EMPTY)/$(", VALUES) == {"NONE"}

@@ -7,12 +7,12 @@ import os
 from sandpool.node.pods.host_users import HostUsers, OwnUser
 
 
-def test_everybody_is_somebody_else() -> None:
+def test_each_pod_gets_another_user() -> None:
     users = HostUsers(10)
     assert [users.take() for _ in range(3)] == [10, 11, 12]
 
 
-def test_the_lowest_that_is_free_comes_first() -> None:
+def test_lowest_free_user_is_allocated_first() -> None:
     users = HostUsers(10)
     for _ in range(4):
         users.take()
@@ -22,20 +22,20 @@ def test_the_lowest_that_is_free_comes_first() -> None:
     assert [users.take() for _ in range(3)] == [10, 12, 14]
 
 
-def test_who_was_there_before_keeps_the_number() -> None:
+def test_users_of_an_earlier_agent_stay_taken() -> None:
     users = HostUsers(10, taken=[10, 12])
     assert [users.take() for _ in range(3)] == [11, 13, 14]
     users.give_back(12)
     assert users.take() == 12
 
 
-def test_one_that_is_returned_before_its_turn_is_given_out_once() -> None:
+def test_user_returned_early_is_allocated_once() -> None:
     users = HostUsers(10, taken=[11])
     users.give_back(11)
     assert sorted(users.take() for _ in range(4)) == [10, 11, 12, 13]
 
 
-def test_without_privileges_everybody_is_who_we_are() -> None:
+def test_unprivileged_pods_share_the_nodes_user() -> None:
     users = OwnUser()
     assert users.take() == users.take() == os.geteuid()
     assert users.group_of(users.take()) == os.getegid()

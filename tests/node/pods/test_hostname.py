@@ -38,7 +38,7 @@ def test_hostnames(name: str, spec: Object, expected: str) -> None:
         ({"setHostnameAsFQDN": True}, "pod"),
     ],
 )
-def test_the_full_name_as_hostname(spec: Object, expected: str) -> None:
+def test_fqdn_as_hostname(spec: Object, expected: str) -> None:
     assert own_name(given(**spec), "cluster.local") == expected
 
 
@@ -69,11 +69,11 @@ def test_the_hosts_file() -> None:
         ),
     ],
 )
-def test_name_servers(spec: Object, expected: str) -> None:
+def test_resolv_conf(spec: Object, expected: str) -> None:
     assert resolv_conf(given(**spec), ["10.96.0.10"], "cluster.local", HOST) == expected
 
 
-def test_a_cluster_without_name_servers_leaves_those_of_the_host() -> None:
+def test_without_cluster_dns_the_hosts_nameservers_are_used() -> None:
     assert resolv_conf(given(), [], "cluster.local", HOST) == resolv_conf(
         given(dnsPolicy="Default"), [], "cluster.local", HOST
     )

@@ -34,7 +34,7 @@ async def test_command_arguments_and_working_directory(node: RealNode) -> None:
     assert await node.output(name) == "hello $(GREETING)\n/tmp\n"
 
 
-async def test_variables(node: RealNode) -> None:
+async def test_environment_variables(node: RealNode) -> None:
     await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "inside", data={"MODE": "fast"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await node.client.create(SECRET, new(SECRET, "inside", data=secret), "default")
@@ -56,7 +56,7 @@ async def test_variables(node: RealNode) -> None:
     assert words[4] in words[5:]
 
 
-async def test_who_it_is(node: RealNode) -> None:
+async def test_run_as_user_and_group(node: RealNode) -> None:
     security = {"runAsUser": 1234, "runAsGroup": 77}
     assert await node.look("id -u; id -g", spec={"securityContext": security}) == "1234\n77\n"
     assert await node.look("id -u") == "1000\n"
@@ -70,7 +70,7 @@ async def test_a_read_only_root(node: RealNode) -> None:
     assert await node.look(script, container={"securityContext": {"readOnlyRootFilesystem": True}}) == "refused\n"
 
 
-async def test_names(node: RealNode) -> None:
+async def test_hostname_and_hosts_file(node: RealNode) -> None:
     spec = {"hostname": "box", "subdomain": "boxes", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}
     seen = await node.look("hostname; cat /etc/hosts /etc/resolv.conf", spec=spec)
     assert seen.startswith("box\n")
@@ -88,7 +88,7 @@ async def test_init_containers_share_volumes_with_the_others(node: RealNode) -> 
     assert await node.look("cat /shared/file", container={"volumeMounts": mounts}, spec=spec) == "made\n"
 
 
-async def test_volumes(node: RealNode) -> None:
+async def test_configuration_volumes(node: RealNode) -> None:
     await node.client.create(CONFIG_MAP, new(CONFIG_MAP, "shown", data={"mode": "fast", "dir": "deep"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await node.client.create(SECRET, new(SECRET, "shown", data=secret), "default")
@@ -201,7 +201,7 @@ async def test_the_termination_message(node: RealNode) -> None:
     assert found["status"]["containerStatuses"][0]["state"]["terminated"]["message"] == "the end\n"
 
 
-async def test_restarts(node: RealNode) -> None:
+async def test_container_is_restarted(node: RealNode) -> None:
     mounts = [{"name": "kept", "mountPath": "/kept"}]
     script = "echo run >> /kept/runs; [ $(wc -l < /kept/runs) = 2 ] && echo second && sleep 100; exit 1"
     spec = {"volumes": [{"name": "kept", "emptyDir": {}}]}
@@ -214,7 +214,7 @@ async def test_restarts(node: RealNode) -> None:
 
 
 async def test_probes_are_answered_from_inside(node: RealNode) -> None:
-    """Ready while a file is there, and restarted when another one is gone."""
+    """The pod is ready while one file exists and restarts when another one is deleted."""
     script = "touch /tmp/ready /tmp/alive; echo up; while :; do sleep 0.1; done"
     quick = {"periodSeconds": 1, "failureThreshold": 1}
     container = {
@@ -247,7 +247,7 @@ async def test_http_and_tcp_probes(node: RealNode) -> None:
     await node.delete(name, grace_period_seconds=0)
 
 
-async def test_hooks(node: RealNode) -> None:
+async def test_lifecycle_hooks(node: RealNode) -> None:
     mounts = [{"name": "kept", "mountPath": "/kept"}]
     lifecycle = {
         "postStart": {"exec": {"command": ["sh", "-c", "echo post > /kept/post"]}},
@@ -267,7 +267,7 @@ async def test_hooks(node: RealNode) -> None:
     await node.gone(name)
 
 
-async def test_who_does_not_listen_is_killed(node: RealNode) -> None:
+async def test_container_that_ignores_sigterm_is_killed(node: RealNode) -> None:
     script = "trap '' TERM; echo deaf; while :; do sleep 0.05; done"
     name = await node.create("sh", "-c", script, spec={"terminationGracePeriodSeconds": 1})
     await node.ready(name)

@@ -1,4 +1,4 @@
-"""What a pod writes to a claimed volume is there for the next pod, and only as long as the claim is."""
+"""Data in a claimed volume survives pods and is deleted with the claim."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOUNT = {"volumeMounts": [{"name": "data", "mountPath": "/data"}]}
 
 
 async def run(rig: RealNode, script: str) -> str:
-    """What a pod of its own says, which has the volume and is gone afterwards."""
+    """Run a script in a new pod with the volume, delete the pod and return its output."""
     name = await rig.create("sh", "-c", f"{script}; echo done; exec sleep 1000", container=MOUNT, spec=VOLUME)
     said = await rig.says(name, "done\n")
     await rig.delete(name)
@@ -26,12 +26,12 @@ async def run(rig: RealNode, script: str) -> str:
     return said.removesuffix("done\n")
 
 
-async def test_data_outlives_pods_and_goes_with_its_claim(tmp_path: Path) -> None:
+async def test_data_outlives_pods_and_is_deleted_with_its_claim(tmp_path: Path) -> None:
     async with real_node(tmp_path) as rig:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
         await rig.client.create(PERSISTENT_VOLUME_CLAIM, new(PERSISTENT_VOLUME_CLAIM, "data", spec=spec), "default")
         assert await run(rig, "ls /data; mkdir /data/notes; echo kept > /data/notes/one") == ""
-        # Another pod is another user on the host, and owns what it finds all the same.
+        # The next pod is another user on the host and still owns the files.
         assert await run(rig, "cat /data/notes/one; echo more >> /data/notes/one") == "kept\n"
         assert await run(rig, "cat /data/notes/one") == "kept\nmore\n"
         await rig.client.delete(PERSISTENT_VOLUME_CLAIM, "data", "default")

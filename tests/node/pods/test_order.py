@@ -1,4 +1,4 @@
-"""In which order the containers of a pod run: init containers, sidecars, the others, and their ends."""
+"""Order in which the containers of a pod start and end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def test_init_containers_run_one_after_the_other_and_before_the_others(rig
     assert (await rig.state("one"))["ready"] is True
 
 
-async def test_a_failed_init_container_is_run_again(rig: NodeRig) -> None:
+async def test_failed_init_container_is_restarted(rig: NodeRig) -> None:
     await rig.create(spec={"initContainers": named("init"), "containers": named("main")})
     rig.container("init").end(3)
     await rig.settle()
@@ -53,7 +53,7 @@ async def test_a_failed_init_container_is_run_again(rig: NodeRig) -> None:
     assert (await rig.state("init"))["restartCount"] == 1
 
 
-async def test_a_failed_init_container_ends_a_pod_that_never_restarts(rig: NodeRig) -> None:
+async def test_failed_init_container_fails_a_pod_with_restart_policy_never(rig: NodeRig) -> None:
     await rig.create(spec={"initContainers": named("init"), "containers": named("main"), "restartPolicy": "Never"})
     rig.container("init").end(3)
     await rig.settle()
@@ -78,7 +78,7 @@ async def test_a_sidecar_is_started_before_the_others_and_stays(rig: NodeRig) ->
     assert rig.container("main").pid is not None
 
 
-async def test_nobody_starts_before_a_sidecar_has_passed_its_startup_probe(rig: NodeRig) -> None:
+async def test_main_containers_wait_for_the_startup_probe_of_a_sidecar(rig: NodeRig) -> None:
     probe = {"tcpSocket": {"port": 80}, "periodSeconds": 1}
     await rig.create(spec={"initContainers": named("side", **SIDECAR, startupProbe=probe), "containers": named("main")})
     assert rig.starts() == ["side"]
@@ -121,7 +121,7 @@ async def test_a_pod_that_never_restarts_ends_with_its_last_container(rig: NodeR
     assert (await rig.status())["phase"] == phase
 
 
-async def test_a_pod_that_has_ended_holds_nothing(rig: NodeRig) -> None:
+async def test_ended_pod_releases_its_resources(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never"})
     rig.container().end(0)
     await rig.settle()

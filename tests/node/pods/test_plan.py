@@ -1,10 +1,9 @@
-"""What is to be done about a pod, step by step."""
+"""The plan of a pod, step by step."""
 
 from __future__ import annotations
 
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -12,6 +11,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -25,7 +25,7 @@ HOOK = {"exec": {"command": ["true"]}}
 NO_NETWORK = Problem("FailedCreatePodSandBox", "no addresses")
 
 
-def test_from_the_beginning_to_the_end() -> None:
+def test_plan_of_a_whole_pod_lifetime() -> None:
     story = Story()
     assert story.compute_plan() == [Prepare()]
     assert story.compute_plan() == []
@@ -42,7 +42,7 @@ def test_from_the_beginning_to_the_end() -> None:
     assert story.becomes(discarded=True, releasing=False) == []
 
 
-def test_a_preparation_that_failed_is_tried_again_with_growing_pauses() -> None:
+def test_failed_preparation_is_retried_with_back_off() -> None:
     story, pauses = Story(), []
     story.compute_plan()
     for _ in range(4):
@@ -61,7 +61,7 @@ def test_containers_are_started_one_at_a_time() -> None:
     assert story.started("one") == [Start("two")]
 
 
-def test_a_container_that_cannot_be_started_is_tried_again_and_others_go_first() -> None:
+def test_failed_start_is_retried_after_other_containers() -> None:
     story = Story(containers=[container("one"), container("two")])
     story.compute_plan()
     story.prepared()
@@ -71,7 +71,7 @@ def test_a_container_that_cannot_be_started_is_tried_again_and_others_go_first()
     assert story.passes(1) == [Start("one")]
 
 
-def test_the_hook_after_the_start_is_run_once_and_holds_up_the_next() -> None:
+def test_post_start_hook_runs_once_and_delays_the_next_container() -> None:
     story = Story(containers=[container("one", lifecycle={"postStart": HOOK}), container("two")])
     story.compute_plan()
     story.prepared()
@@ -81,7 +81,7 @@ def test_the_hook_after_the_start_is_run_once_and_holds_up_the_next() -> None:
     assert story.compute_plan() == [Start("two")]
 
 
-def test_a_failed_hook_after_the_start_stops_the_container() -> None:
+def test_failed_post_start_hook_stops_the_container() -> None:
     story = Story(containers=[container(lifecycle={"postStart": HOOK})])
     story.compute_plan()
     story.prepared()
@@ -90,7 +90,7 @@ def test_a_failed_hook_after_the_start_stops_the_container() -> None:
     assert story.compute_plan() == [Signal("main")]
 
 
-def test_a_container_that_ended_is_started_again_after_its_back_off() -> None:
+def test_ended_container_restarts_after_its_back_off() -> None:
     story = running()
     assert story.ended(1) == [Start("main")]
     story.started()
@@ -100,7 +100,7 @@ def test_a_container_that_ended_is_started_again_after_its_back_off() -> None:
     assert story.passes(0.1) == [Start("main")]
 
 
-def test_a_start_that_failed_does_not_make_the_back_off_longer() -> None:
+def test_failed_start_does_not_extend_the_crash_back_off() -> None:
     story = running()
     story.ended(1)
     story.state = story.state.not_started("main", Problem("RunContainerError", ""), story.now)
@@ -111,40 +111,40 @@ def test_a_start_that_failed_does_not_make_the_back_off_longer() -> None:
     assert story.requeue_at == 11.0
 
 
-def test_probes_ask_when_they_are_due() -> None:
+def test_probes_run_when_due() -> None:
     story = Story(containers=[container(readinessProbe={**TCP, "initialDelaySeconds": 5})])
     story.compute_plan()
     story.prepared()
     assert story.started() == []
     assert story.requeue_at == 5.0
-    assert story.passes(5) == [Ask("main", ProbeKind.READINESS)]
+    assert story.passes(5) == [RunProbe("main", ProbeKind.READINESS)]
     assert story.compute_plan() == []
     story.answered(True, ProbeKind.READINESS)
     assert story.requeue_at == 15.0
 
 
-def test_the_others_ask_after_the_startup_probe() -> None:
+def test_other_probes_wait_for_the_startup_probe() -> None:
     story = Story(containers=[container(startupProbe=TCP, readinessProbe=TCP, livenessProbe=TCP)])
     story.compute_plan()
     story.prepared()
-    assert story.started() == [Ask("main", ProbeKind.STARTUP)]
-    asked = story.answered(True, ProbeKind.STARTUP)
-    assert asked == [Ask("main", ProbeKind.READINESS), Ask("main", ProbeKind.LIVENESS)]
+    assert story.started() == [RunProbe("main", ProbeKind.STARTUP)]
+    sent = story.answered(True, ProbeKind.STARTUP)
+    assert sent == [RunProbe("main", ProbeKind.READINESS), RunProbe("main", ProbeKind.LIVENESS)]
 
 
-def test_a_container_that_does_not_answer_is_stopped_within_the_grace_of_the_probe() -> None:
+def test_failed_liveness_probe_stops_within_its_own_grace_period() -> None:
     probe = {**TCP, "failureThreshold": 1, "terminationGracePeriodSeconds": 3}
     story = Story(containers=[container(livenessProbe=probe)], terminationGracePeriodSeconds=60)
     story.compute_plan()
     story.prepared()
-    assert story.started() == [Ask("main", ProbeKind.LIVENESS)]
+    assert story.started() == [RunProbe("main", ProbeKind.LIVENESS)]
     assert story.answered(False, ProbeKind.LIVENESS) == [Signal("main")]
     assert story.requeue_at == 3.0
     assert story.passes(3) == [Kill("main")]
     assert story.ended(137) == [Start("main")]
 
 
-def test_hook_signal_force() -> None:
+def test_stop_is_hook_then_signal_then_kill() -> None:
     story = running(containers=[container(lifecycle={"preStop": HOOK})])
     assert story.deleted(10) == [PreStop("main", 10.0)]
     assert story.passes(4) == []
@@ -154,7 +154,7 @@ def test_hook_signal_force() -> None:
     assert story.passes(100) == []
 
 
-def test_a_hook_that_took_all_the_time_leaves_a_moment() -> None:
+def test_long_pre_stop_hook_leaves_two_seconds() -> None:
     story = running(containers=[container(lifecycle={"preStop": HOOK})])
     story.deleted(10)
     story.at = 9.5
@@ -179,7 +179,7 @@ def test_a_grace_period_can_be_shortened_and_not_extended() -> None:
     assert story.requeue_at == 15.0
 
 
-def test_what_is_being_started_is_stopped_once_it_runs() -> None:
+def test_container_that_is_starting_is_stopped_once_it_runs() -> None:
     story = Story()
     story.compute_plan()
     story.prepared()
@@ -187,7 +187,7 @@ def test_what_is_being_started_is_stopped_once_it_runs() -> None:
     assert story.started() == [Signal("main")]
 
 
-def test_what_is_being_prepared_is_released_once_it_is_there() -> None:
+def test_preparation_in_progress_is_released_afterwards() -> None:
     story = Story()
     story.compute_plan()
     assert story.deleted() == []
@@ -208,7 +208,7 @@ def test_sidecars_are_stopped_last_in_reverse_order() -> None:
     assert story.ended(0, "first") == [Release()]
 
 
-def test_when_time_is_up_everything_is_killed_in_order() -> None:
+def test_end_of_grace_kills_all_containers_in_order() -> None:
     story = Story(initContainers=[container("side", restartPolicy="Always")])
     story.compute_plan()
     story.prepared()
@@ -228,7 +228,7 @@ def test_a_sidecar_that_ends_is_started_again_without_stopping_the_others() -> N
     assert story.ended(1, "side") == [Start("side")]
 
 
-def test_the_deadline_of_a_pod() -> None:
+def test_active_deadline_fails_the_pod() -> None:
     story = running(activeDeadlineSeconds=60)
     assert story.requeue_at == 60.0
     assert story.passes(60) == [Signal("main")]
@@ -244,9 +244,9 @@ def test_a_halt_keeps_the_volumes_and_the_pod() -> None:
     assert story.compute_plan() == []
 
 
-def test_a_refused_pod_holds_nothing_and_goes_when_told_to() -> None:
+def test_rejected_pod_holds_nothing_and_can_be_deleted() -> None:
     story = Story()
-    story.state = story.state.refused(Problem("UnsupportedField", "spec.hostPID"))
+    story.state = story.state.rejected(Problem("UnsupportedField", "spec.hostPID"))
     assert story.compute_plan() == [Release()]
     story.state = story.state.cleared()
     assert story.compute_plan() == []
@@ -266,10 +266,10 @@ def test_a_warm_pod_is_frozen_and_thawed() -> None:
     assert story.passes(100) == []
     assert story.becomes(in_use=True) == [Thaw()]
     story.state = story.state.thawed(story.now)
-    assert story.compute_plan() == [Ask("main", ProbeKind.LIVENESS)]
+    assert story.compute_plan() == [RunProbe("main", ProbeKind.LIVENESS)]
 
 
-def test_nobody_is_frozen_in_the_middle_of_an_answer() -> None:
+def test_pod_is_not_frozen_during_a_probe() -> None:
     story = Story(metadata=WARM, containers=[container(livenessProbe=TCP, readinessProbe=TCP)])
     story.compute_plan()
     story.prepared()
@@ -278,7 +278,7 @@ def test_nobody_is_frozen_in_the_middle_of_an_answer() -> None:
     assert story.answered(True, ProbeKind.LIVENESS) == [Freeze()]
 
 
-def test_a_frozen_pod_is_thawed_before_it_is_asked_to_end() -> None:
+def test_frozen_pod_is_thawed_before_the_stop_signal() -> None:
     story = Story(metadata=WARM)
     story.compute_plan()
     story.prepared()

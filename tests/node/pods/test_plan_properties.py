@@ -1,5 +1,7 @@
-"""Whatever happens to a pod, in whatever order: nothing is done twice, nothing is started that is being stopped, and a
-pod that is deleted goes."""
+"""Invariants of the plan for random orders of observations.
+
+No action is requested twice, no container is started while the pod is stopping, and a deleted pod ends.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,6 @@ from hypothesis import strategies as st
 from sandpool.api.labels import FREEZE_WHILE_WARM, WARM_POOL
 from sandpool.node.pods.actions import (
     Action,
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -20,6 +21,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -36,7 +38,7 @@ WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}
 
 
 class Chaos:
-    """A story in which chance decides how each action ends and when."""
+    """Random outcomes of actions at random times."""
 
     def __init__(self, data: DataObject) -> None:
         self.data = data
@@ -60,7 +62,7 @@ class Chaos:
 
     def note(self, actions: list[Action]) -> None:
         for action in actions:
-            # The same can be asked of the next run of a container, never twice of one.
+            # An action may repeat for the next run of a container, never within one run.
             assert action not in self.open, f"{action} is begun while it is under way"
             if isinstance(action, Start):
                 assert not self.story.state.stopping, "something is started that is being stopped"
@@ -74,7 +76,7 @@ class Chaos:
         self.story.status()
 
     def step(self) -> None:
-        """Something happens."""
+        """Feed one random observation."""
         choices = ["time", "end"] + (["finish"] * 3 if self.open else [])
         match self.data.draw(st.sampled_from(choices)):
             case "time":
@@ -92,11 +94,11 @@ class Chaos:
             self.end(names[self.pick(0, len(names) - 1)], self.pick(0, 1))
 
     def end(self, name: str, code: int) -> None:
-        # What was under way in it ends with it.
+        # Actions in progress end with their container.
         self.open = [
             each
             for each in self.open
-            if not (isinstance(each, Ask | PostStart | PreStop | Signal | Kill) and each.name == name)
+            if not (isinstance(each, RunProbe | PostStart | PreStop | Signal | Kill) and each.name == name)
         ]
         self.note(self.story.ended(code, name))
 
@@ -114,7 +116,7 @@ class Chaos:
                 state = state.hook_done(name) if good else state.hook_failed(name, now)
             case PreStop(name):
                 state = state.stop_hook_done(name, now)
-            case Ask(name, kind):
+            case RunProbe(name, kind):
                 state = state.answered(name, kind, good, now)
             case Signal(name) | Kill(name):
                 if name in self.running() and (good or isinstance(action, Kill)):
@@ -133,7 +135,7 @@ class Chaos:
 
 
 @given(st.data())
-def test_whatever_happens(data: DataObject) -> None:
+def test_plan_invariants_hold_for_any_order_of_observations(data: DataObject) -> None:
     chaos = Chaos(data)
     chaos.note(chaos.story.compute_plan())
     for _ in range(chaos.pick(0, 40)):

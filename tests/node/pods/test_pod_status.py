@@ -1,4 +1,4 @@
-"""Statuses as a kubelet reports them, and when they are worth a write."""
+"""Pod statuses as a kubelet reports them, and when they are worth a write."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def state(story: Story, name: str = "main") -> Object:
     return next(dict(each) for each in every if each["name"] == name)
 
 
-def test_a_pod_on_its_way() -> None:
+def test_status_of_a_starting_pod() -> None:
     story = Story()
     story.compute_plan()
     assert story.status() == {
@@ -56,7 +56,7 @@ def test_a_pod_on_its_way() -> None:
     }
 
 
-def test_a_pod_that_runs() -> None:
+def test_status_of_a_running_pod() -> None:
     status = running().status()
     assert (status["phase"], status["podIP"], status["podIPs"]) == ("Running", "10.1.0.1", [{"ip": "10.1.0.1"}])
     assert status["containerStatuses"][0]["state"] == {"running": {"startedAt": TIME}}
@@ -87,7 +87,7 @@ def test_phases_after_the_end(policy: str, code: int, phase: str) -> None:
     assert story.status()["phase"] == phase
 
 
-def test_a_pod_that_succeeded() -> None:
+def test_status_of_a_succeeded_pod() -> None:
     story = running(restartPolicy="Never")
     story.ended(0)
     words = {each["type"]: (each["status"], each.get("reason")) for each in story.status()["conditions"]}
@@ -95,7 +95,7 @@ def test_a_pod_that_succeeded() -> None:
     assert words["Ready"] == words["ContainersReady"] == ("False", "PodCompleted")
 
 
-def test_an_end_with_its_last_run() -> None:
+def test_terminated_state_and_last_state() -> None:
     story = running()
     story.at = 5.0
     story.ended(3)
@@ -112,7 +112,7 @@ def test_an_end_with_its_last_run() -> None:
     assert shown["restartCount"] == 1
 
 
-def test_a_crash_loop() -> None:
+def test_status_of_a_crash_loop() -> None:
     story = running()
     story.ended(1)
     story.started()
@@ -125,7 +125,7 @@ def test_a_crash_loop() -> None:
     assert shown["lastState"]["terminated"]["exitCode"] == 1
 
 
-def test_a_container_that_cannot_be_made() -> None:
+def test_status_of_a_failed_container_creation() -> None:
     story = Story()
     story.compute_plan()
     story.prepared()
@@ -133,7 +133,7 @@ def test_a_container_that_cannot_be_made() -> None:
     assert state(story)["state"] == {"waiting": {"reason": "ErrImagePull", "message": "no such host"}}
 
 
-def test_an_image_that_cannot_be_pulled_again() -> None:
+def test_repeated_pull_failure_is_image_pull_back_off() -> None:
     story = Story()
     story.compute_plan()
     story.prepared()
@@ -152,14 +152,14 @@ def test_an_image_that_cannot_be_pulled_again() -> None:
     assert state(story)["state"] == {"waiting": {"reason": "CreateContainerError", "message": "no space"}}
 
 
-def test_a_pod_that_cannot_be_prepared() -> None:
+def test_status_of_a_failed_preparation() -> None:
     story = Story()
     story.compute_plan()
     story.state = story.state.not_prepared(Problem("FailedMount", 'volume "v" is missing'), story.now)
     assert state(story)["state"] == {"waiting": {"reason": "ContainerCreating", "message": 'volume "v" is missing'}}
 
 
-def test_init_containers() -> None:
+def test_status_of_init_containers() -> None:
     story = Story(initContainers=[container("one"), container("two")])
     story.compute_plan()
     story.prepared()
@@ -176,16 +176,16 @@ def test_init_containers() -> None:
     )
 
 
-def test_a_refused_pod() -> None:
+def test_status_of_a_rejected_pod() -> None:
     story = Story()
-    story.state = story.state.refused(Problem("UnsupportedField", "this node does not support spec.hostPID"))
+    story.state = story.state.rejected(Problem("UnsupportedField", "this node does not support spec.hostPID"))
     status = story.status()
     assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
     assert status["message"] == "this node does not support spec.hostPID"
     assert "containerStatuses" not in status
 
 
-def test_a_condition_keeps_its_time_as_long_as_it_holds() -> None:
+def test_unchanged_condition_keeps_its_transition_time() -> None:
     story = running()
     first = story.status()
     story.at = 100.0
@@ -199,10 +199,10 @@ def test_a_condition_keeps_its_time_as_long_as_it_holds() -> None:
 # -- news ----------------------------------------------------------------------------------------------------------
 
 
-def test_what_has_not_changed_is_not_written() -> None:
+def test_unchanged_status_needs_no_patch() -> None:
     status = running().status()
     assert changes(status, status) == {}
-    # As the API stores it: what is empty is left out, and it adds what we never write.
+    # As the API stores it: without empty values, and with fields that the node never writes.
     stored = {**status, "qosClass": "BestEffort"}
     stored["conditions"] = [{**each, "lastProbeTime": None} for each in status["conditions"]]
     stored["containerStatuses"] = [
@@ -211,7 +211,7 @@ def test_what_has_not_changed_is_not_written() -> None:
     assert changes(stored, status) == {}
 
 
-def test_only_what_has_changed_is_written() -> None:
+def test_patch_contains_only_changes() -> None:
     story = running(readinessGates=[{"conditionType": "fed"}])
     before = story.status()
     fed = {"type": "fed", "status": "True"}
@@ -219,7 +219,7 @@ def test_only_what_has_changed_is_written() -> None:
     assert changes(before, after) == {"conditions": [{**condition("Ready", True), "reason": None, "message": None}]}
 
 
-def test_addresses_replace_each_other() -> None:
+def test_patch_replaces_addresses() -> None:
     before = running().status()
     after = {**before, "podIP": "10.1.0.2", "podIPs": [{"ip": "10.1.0.2"}]}
     assert changes(before, after) == {"podIP": "10.1.0.2", "podIPs": [{"ip": "10.1.0.2"}, {"$patch": "replace"}]}
@@ -262,5 +262,5 @@ def ended(**spec: Any) -> Object:
         (running().status(), ended(restartPolicy="Never"), True),
     ],
 )
-def test_what_somebody_may_be_waiting_for(before: Object, after: Object, urgent: bool) -> None:
+def test_urgent_changes(before: Object, after: Object, urgent: bool) -> None:
     assert is_urgent(before, after) is urgent

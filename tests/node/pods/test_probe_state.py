@@ -1,4 +1,4 @@
-"""What the answers of a probe add up to."""
+"""How the results of a probe add up."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def probe_state(kind: ProbeKind, **fields: float) -> ProbeState:
 def answers(given: ProbeState, *answers: bool, every: float = 10.0) -> ProbeState:
     now = given.due
     for good in answers:
-        given = given.asked().answered(good, now)
+        given = given.sent().answered(good, now)
         now += every
     return given
 
@@ -23,7 +23,7 @@ def answers(given: ProbeState, *answers: bool, every: float = 10.0) -> ProbeStat
 @pytest.mark.parametrize(
     ("kind", "good"), [(ProbeKind.STARTUP, False), (ProbeKind.READINESS, False), (ProbeKind.LIVENESS, True)]
 )
-def test_what_holds_before_the_first_answer(kind: ProbeKind, good: bool) -> None:
+def test_verdict_before_the_first_result(kind: ProbeKind, good: bool) -> None:
     assert probe_state(kind).good is good
 
 
@@ -38,56 +38,56 @@ def test_what_holds_before_the_first_answer(kind: ProbeKind, good: bool) -> None
         ([True, False, False, False, True], True),
     ],
 )
-def test_readiness_turns_after_three_bad_answers_and_one_good(given: list[bool], good: bool) -> None:
+def test_readiness_changes_at_its_thresholds(given: list[bool], good: bool) -> None:
     result = answers(probe_state(ProbeKind.READINESS), *given)
     assert (result.good, result.failed) == (good, False)
 
 
-def test_as_many_good_answers_as_the_threshold_wants() -> None:
+def test_success_threshold() -> None:
     probe = probe_state(ProbeKind.READINESS, success_threshold=3)
     assert not answers(probe, True, True).good
     assert not answers(probe, True, True, False, True, True).good
     assert answers(probe, True, True, True).good
 
 
-def test_liveness_fails_for_good() -> None:
+def test_failed_liveness_is_final() -> None:
     failed = answers(probe_state(ProbeKind.LIVENESS), True, False, False, False)
     assert failed.failed and failed.over
 
 
-def test_startup_asks_no_more_once_it_has_passed() -> None:
+def test_startup_probe_ends_after_success() -> None:
     assert answers(probe_state(ProbeKind.STARTUP), False, True).over
     assert not answers(probe_state(ProbeKind.STARTUP), False, False).over
     assert answers(probe_state(ProbeKind.STARTUP), False, False, False).failed
 
 
-def test_the_first_question_comes_after_the_initial_delay() -> None:
+def test_first_probe_waits_for_the_initial_delay() -> None:
     assert probe_state(ProbeKind.READINESS, initial_delay=7.0).due == 107.0
 
 
-def test_early_questions_come_at_growing_pauses_up_to_the_period() -> None:
-    probe, asked = probe_state(ProbeKind.READINESS, period=1.0), []
+def test_early_probes_back_off_up_to_the_period() -> None:
+    probe, sent = probe_state(ProbeKind.READINESS, period=1.0), []
     while probe.due < 103.0:
-        asked.append(round(probe.due - 100.0, 3))
-        probe = probe.asked().answered(False, probe.due)
-    assert asked == [0, 0.02, 0.05, 0.095, 0.162, 0.264, 0.416, 0.643, 0.985, 1.0, 1.769, 2.0]
+        sent.append(round(probe.due - 100.0, 3))
+        probe = probe.sent().answered(False, probe.due)
+    assert sent == [0, 0.02, 0.05, 0.095, 0.162, 0.264, 0.416, 0.643, 0.985, 1.0, 1.769, 2.0]
 
 
-def test_early_bad_answers_do_not_count() -> None:
+def test_early_failures_do_not_count() -> None:
     probe, counted = probe_state(ProbeKind.STARTUP, period=10.0, failure_threshold=3), 0
     while not probe.failed:
         counted += probe.counts(False, probe.due)
-        now, probe = probe.due, probe.asked().answered(False, probe.due)
+        now, probe = probe.due, probe.sent().answered(False, probe.due)
     assert (counted, now) == (3, 120.0)
 
 
-def test_after_it_has_passed_once_the_period_holds() -> None:
+def test_period_applies_after_the_first_success() -> None:
     probe = answers(probe_state(ProbeKind.READINESS), True)
     assert probe.due == 110.0
-    bad = probe.asked().answered(False, 110.0)
+    bad = probe.sent().answered(False, 110.0)
     assert bad.due == 120.0
 
 
-def test_what_was_missed_is_asked_at_once_afterwards() -> None:
+def test_missed_probes_are_due_after_thawing() -> None:
     probe = answers(probe_state(ProbeKind.LIVENESS), True).resumed(500.0)
-    assert (probe.due, probe.asking) == (500.0, False)
+    assert (probe.due, probe.in_flight) == (500.0, False)

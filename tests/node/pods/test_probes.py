@@ -1,4 +1,4 @@
-"""Probes: what they ask, what follows from the answers."""
+"""Probes of running pods and their consequences."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def with_probes(**probes: Any) -> dict[str, Any]:
 
 
 class Checks:
-    """Answers commands as ``code`` says at that time, and counts them."""
+    """Exec probes return the current ``code`` and are counted."""
 
     def __init__(self, rig: NodeRig, code: int = 0) -> None:
         self.code: int | None = code
-        self.asked = 0
+        self.sent = 0
         rig.runtime.on_execute = self._answer
 
     def _answer(self, container: FakeContainer, command: Command, stdio: Stdio) -> int | None:
-        self.asked += 1
+        self.sent += 1
         os.write(stdio.stdout, b"all is lost\n")
         return self.code
 
@@ -40,7 +40,7 @@ async def ready(rig: NodeRig) -> bool:
 
 
 async def piped(rig: NodeRig, question: Callable[[], object]) -> None:
-    """Answers of commands come through pipes, which no clock waits for."""
+    """Wait for the output of commands: pipes are not driven by the manual clock."""
 
     async def answered() -> bool:
         await rig.settle()
@@ -49,7 +49,7 @@ async def piped(rig: NodeRig, question: Callable[[], object]) -> None:
     await rig.until(answered)
 
 
-async def test_a_container_is_ready_when_its_probe_says_so(rig: NodeRig) -> None:
+async def test_readiness_probe_decides_readiness(rig: NodeRig) -> None:
     await rig.create(spec=with_probes(readinessProbe={"tcpSocket": {"port": 80}, "periodSeconds": 5}))
     await rig.passes(2)
     assert (await rig.status())["phase"] == "Running"
@@ -65,8 +65,8 @@ async def test_a_container_is_ready_when_its_probe_says_so(rig: NodeRig) -> None
     assert rig.container().pid is not None
 
 
-async def test_a_container_that_is_quick_is_found_quickly(rig: NodeRig) -> None:
-    """Its first question comes too early; the next ones do not wait for the period of ten seconds."""
+async def test_fast_container_becomes_ready_before_the_period(rig: NodeRig) -> None:
+    """The first probe comes too early; the next ones do not wait for the period of ten seconds."""
     await rig.create(spec=with_probes(readinessProbe={"tcpSocket": {"port": 80}}))
     await rig.passes(0.05)
     assert not await ready(rig)
@@ -75,7 +75,7 @@ async def test_a_container_that_is_quick_is_found_quickly(rig: NodeRig) -> None:
     assert await ready(rig)
 
 
-async def test_the_initial_delay(rig: NodeRig) -> None:
+async def test_probe_waits_for_its_initial_delay(rig: NodeRig) -> None:
     rig.network.open.add(80)
     await rig.create(spec=with_probes(readinessProbe={"tcpSocket": {"port": 80}, "initialDelaySeconds": 30}))
     await rig.passes(29)
@@ -96,8 +96,8 @@ async def test_liveness_restarts_a_container(rig: NodeRig) -> None:
     assert len(rig.starts()) == 2
     happened = await rig.events()
     assert ("Killing", "Container main failed liveness probe, will be restarted") in happened
-    refused = "Liveness probe failed: dial tcp 10.1.0.1:80: connect: connection refused"
-    assert ("Unhealthy", refused) in happened
+    rejected = "Liveness probe failed: dial tcp 10.1.0.1:80: connect: connection refused"
+    assert ("Unhealthy", rejected) in happened
 
 
 async def test_a_startup_probe_holds_back_the_others(rig: NodeRig) -> None:
@@ -135,7 +135,7 @@ async def test_a_startup_probe_gives_up_after_its_threshold(rig: NodeRig) -> Non
         (b"", False),
     ],
 )
-async def test_http(rig: NodeRig, greeting: bytes, good: bool) -> None:
+async def test_http_probe_request_and_result(rig: NodeRig, greeting: bytes, good: bool) -> None:
     rig.network.open.add(8080)
     rig.network.greeting = greeting
     container = {
@@ -154,10 +154,10 @@ async def test_http(rig: NodeRig, greeting: bytes, good: bool) -> None:
     assert await ready(rig) is good
 
 
-async def test_a_command_says_why(rig: NodeRig) -> None:
+async def test_exec_probe_reports_its_output(rig: NodeRig) -> None:
     checks = Checks(rig, code=1)
     await rig.create(spec=with_probes(readinessProbe=COMMAND))
-    await piped(rig, lambda: checks.asked)
+    await piped(rig, lambda: checks.sent)
 
     async def told() -> bool:
         return ("Unhealthy", "Readiness probe failed: all is lost") in await rig.events()
@@ -169,7 +169,7 @@ async def test_a_command_says_why(rig: NodeRig) -> None:
     await rig.until(lambda: ready(rig))
 
 
-async def test_a_command_that_takes_too_long_is_ended_and_counts_as_failed(rig: NodeRig) -> None:
+async def test_exec_probe_timeout_kills_the_command_and_fails(rig: NodeRig) -> None:
     checks = Checks(rig)
     checks.code = None
     await rig.create(spec=with_probes(livenessProbe={**COMMAND, "timeoutSeconds": 2, "failureThreshold": 1}))
@@ -185,7 +185,7 @@ async def _started_twice(rig: NodeRig) -> bool:
     return len(rig.starts()) == 2
 
 
-async def test_the_grace_period_of_a_probe(rig: NodeRig) -> None:
+async def test_probe_overrides_the_grace_period(rig: NodeRig) -> None:
     probe = {"tcpSocket": {"port": 80}, "failureThreshold": 1, "terminationGracePeriodSeconds": 3}
     await rig.create(spec=with_probes(livenessProbe=probe))
     first = rig.runtime.started[0]
@@ -193,7 +193,7 @@ async def test_the_grace_period_of_a_probe(rig: NodeRig) -> None:
     assert len(rig.starts()) == 2
 
 
-async def test_readiness_gates(rig: NodeRig) -> None:
+async def test_readiness_gates_decide_readiness(rig: NodeRig) -> None:
     from sandpool.api.kinds import POD
     from sandpool.kube.client import StrategicPatch
 

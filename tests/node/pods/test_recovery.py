@@ -1,4 +1,4 @@
-"""Agents that end and come back: what runs is adopted, what ended is told, what nobody owns is removed."""
+"""Agents that restart: running containers are adopted, ended ones reported, orphans removed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def test_a_running_container_is_adopted(rig: NodeRig) -> None:
     assert rig.starts() == ["main", "main"]
 
 
-async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
+async def test_lost_container_is_reported(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never"})
     await rig.stop()
     rig.container().end(5)
@@ -46,7 +46,7 @@ async def test_an_end_nobody_saw_is_told(rig: NodeRig) -> None:
     [(60, "2026-01-01T00:01:00Z"), (-5, "2026-01-01T00:00:00Z"), (999, "2026-01-01T00:05:00Z")],
     ids=["meanwhile", "before it began", "in the future"],
 )
-async def test_an_end_is_told_with_its_time(rig: NodeRig, seconds: int, finished: str) -> None:
+async def test_end_during_downtime_is_reported_with_its_time(rig: NodeRig, seconds: int, finished: str) -> None:
     began = rig.clock.now().timestamp()
     await rig.create(spec={"restartPolicy": "Never"})
     await rig.stop()
@@ -58,8 +58,8 @@ async def test_an_end_is_told_with_its_time(rig: NodeRig, seconds: int, finished
     assert (ended["startedAt"], ended["finishedAt"]) == ("2026-01-01T00:00:00Z", finished)
 
 
-async def test_a_node_that_stops_its_pods_tells_how_all_of_them_ended(rig: NodeRig) -> None:
-    """A sidecar ends last, and nobody waits for news of it."""
+async def test_stopping_node_reports_how_each_pod_ended(rig: NodeRig) -> None:
+    """A sidecar ends last, and its status is not urgent."""
     side = {"name": "side", "image": "i", "restartPolicy": "Always"}
     await rig.create(spec={"initContainers": [side], "restartPolicy": "Always"})
     await rig.passes(10)
@@ -69,7 +69,7 @@ async def test_a_node_that_stops_its_pods_tells_how_all_of_them_ended(rig: NodeR
     assert [state.get("terminated", {}).get("exitCode") for state in states] == [143, 143]
 
 
-async def test_an_end_that_was_told_is_not_told_again(rig: NodeRig) -> None:
+async def test_reported_end_is_not_reported_again(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never", "containers": _two()})
     rig.container("one").end(0)
     await rig.passes(10)
@@ -80,7 +80,7 @@ async def test_an_end_that_was_told_is_not_told_again(rig: NodeRig) -> None:
     assert rig.container("two").pid is not None
 
 
-async def test_a_ready_container_stays_ready_until_it_is_asked(rig: NodeRig) -> None:
+async def test_adopted_container_stays_ready_until_its_next_probe(rig: NodeRig) -> None:
     rig.network.open.add(80)
     probe = {"tcpSocket": {"port": 80}}
     await rig.create(spec={"containers": [{"name": "main", "image": "i", "readinessProbe": probe}]})
@@ -91,7 +91,7 @@ async def test_a_ready_container_stays_ready_until_it_is_asked(rig: NodeRig) -> 
     assert (await rig.condition("Ready"))["lastTransitionTime"] == since
 
 
-async def test_a_pod_that_was_deleted_meanwhile_is_ended(rig: NodeRig) -> None:
+async def test_pod_deleted_during_downtime_is_stopped(rig: NodeRig) -> None:
     await rig.create()
     container = rig.container()
     await rig.stop()
@@ -102,7 +102,7 @@ async def test_a_pod_that_was_deleted_meanwhile_is_ended(rig: NodeRig) -> None:
     assert container.signals == [15]
 
 
-async def test_what_no_pod_owns_is_removed(rig: NodeRig) -> None:
+async def test_orphans_are_removed(rig: NodeRig) -> None:
     created = await rig.create()
     uid = created["metadata"]["uid"]
     container = rig.container()
@@ -121,8 +121,8 @@ async def test_what_no_pod_owns_is_removed(rig: NodeRig) -> None:
     assert list((rig.directory / "pods").iterdir()) == []
 
 
-async def test_after_a_reboot_everything_is_run_again(rig: NodeRig) -> None:
-    """Nothing is left of what ran: the init containers run again, and the containers count a restart."""
+async def test_pods_restart_after_a_reboot(rig: NodeRig) -> None:
+    """No container is left: init containers run again, and main containers count a restart."""
     init = [{"name": "init", "image": "i"}]
     await rig.create(spec={"initContainers": init})
     rig.container("init").end(0)
@@ -144,7 +144,7 @@ async def test_after_a_reboot_everything_is_run_again(rig: NodeRig) -> None:
     assert (await rig.status())["podIP"] == "10.1.0.2"
 
 
-async def test_a_pod_that_may_not_restart_has_failed_after_a_reboot(rig: NodeRig) -> None:
+async def test_pod_with_restart_policy_never_fails_after_a_reboot(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never"})
     await rig.stop()
     rig.runtime.containers.clear()
@@ -172,7 +172,7 @@ async def test_stopping_ends_every_container_and_leaves_the_pods(rig: NodeRig) -
     assert len(rig.starts()) == 4
 
 
-async def test_stopping_does_not_wait_for_who_does_not_listen(rig: NodeRig) -> None:
+async def test_stopping_kills_containers_that_ignore_the_signal(rig: NodeRig) -> None:
     await rig.create(spec={"terminationGracePeriodSeconds": 3600})
     container = rig.container()
     container.stubborn = True
@@ -182,7 +182,7 @@ async def test_stopping_does_not_wait_for_who_does_not_listen(rig: NodeRig) -> N
     assert rig.clock.monotonic() - before < 15
 
 
-async def test_a_namesake_is_another_pod(rig: NodeRig) -> None:
+async def test_pod_of_the_same_name_is_another_pod(rig: NodeRig) -> None:
     first = await rig.create()
     await rig.delete(grace=0)
     second = await rig.create()

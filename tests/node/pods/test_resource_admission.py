@@ -1,4 +1,4 @@
-"""Room on the node: who finds too little is refused, who is in stays."""
+"""Resource admission: a pod that does not fit is rejected, an admitted pod stays."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from tests.node.conftest import NodeRig
 
 
-def asking(**requests: str) -> dict[str, Any]:
+def in_flight(**requests: str) -> dict[str, Any]:
     container = {"name": "main", "image": "example.com/image:1", "resources": {"requests": requests}}
     return {"containers": [container]}
 
 
 async def allowed(rig: NodeRig, pods: int) -> None:
-    """Have another agent in place of this one that takes so many pods."""
-    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=pods))
+    """Replace the agent by one that allows this number of pods."""
+    rig.settings = replace(rig.settings, registration=RegistrationOptions("node-1", pods=pods))
     await rig.restart()
 
 
@@ -37,10 +37,10 @@ async def phase(rig: NodeRig, name: str) -> tuple[str, str]:
     ("name", "amount", "unit"),
     [("cpu", "1000", 10**6), ("memory", "1000Ti", 10**9), ("ephemeral-storage", "1Ei", 10**9)],
 )
-async def test_a_pod_that_does_not_fit_has_failed(rig: NodeRig, name: str, amount: str, unit: int) -> None:
-    await rig.create("small", spec=asking(cpu="100m", **{"memory": "1Mi", "ephemeral-storage": "1Mi"}))
+async def test_pod_that_does_not_fit_fails(rig: NodeRig, name: str, amount: str, unit: int) -> None:
+    await rig.create("small", spec=in_flight(cpu="100m", **{"memory": "1Mi", "ephemeral-storage": "1Mi"}))
     used = {"cpu": 100}.get(name, 1 << 20)
-    await rig.create(spec=asking(**{name: amount}))
+    await rig.create(spec=in_flight(**{name: amount}))
     status = await rig.status()
     capacity = parse((await rig.client.get(NODE, "node-1"))["status"]["allocatable"][name]).billionths // unit
     assert (status["phase"], status["reason"]) == ("Failed", f"OutOf{name}")
@@ -55,7 +55,7 @@ async def test_a_pod_that_does_not_fit_has_failed(rig: NodeRig, name: str, amoun
     assert (await rig.status(), len(rig.status_writes())) == (status, writes)
 
 
-async def test_room_is_given_back_by_who_goes_and_who_ends(rig: NodeRig) -> None:
+async def test_resources_are_freed_by_deleted_and_ended_pods(rig: NodeRig) -> None:
     await allowed(rig, 2)
     for name in ("one", "two", "three"):
         await rig.create(name, spec={"restartPolicy": "Never"})
@@ -76,7 +76,7 @@ async def test_room_is_given_back_by_who_goes_and_who_ends(rig: NodeRig) -> None
     assert await phase(rig, "six") == ("Running", "")
 
 
-async def test_who_runs_stays_however_small_the_node_has_become(rig: NodeRig) -> None:
+async def test_running_pod_stays_on_a_smaller_node(rig: NodeRig) -> None:
     for name in ("one", "two"):
         await rig.create(name)
     await allowed(rig, 1)
@@ -85,14 +85,14 @@ async def test_who_runs_stays_however_small_the_node_has_become(rig: NodeRig) ->
     assert await phase(rig, "three") == ("Failed", "OutOfpods")
 
 
-async def test_who_was_let_in_stays_though_nobody_was_told(rig: NodeRig) -> None:
+async def test_admitted_pod_stays_without_a_reported_status(rig: NodeRig) -> None:
     rig.wire.fault = lambda request: ConnectionError("cut") if request.path.endswith("/status") else None
     await rig.create("one")
     assert len(rig.starts()) == 1
     rig.wire.fault = no_fault
     await rig.stop()
     await rig.create("a-new-one")  # in a list it comes before the other
-    rig.settings = replace(rig.settings, offer=RegistrationOptions("node-1", pods=1))
+    rig.settings = replace(rig.settings, registration=RegistrationOptions("node-1", pods=1))
     rig.agent = rig.new_agent()
     await rig.start()
     assert await phase(rig, "one") == ("Running", "")

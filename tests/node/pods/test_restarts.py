@@ -1,4 +1,4 @@
-"""Containers that end: restart policies, back-off, exit codes, what they have to say."""
+"""Containers that end: restart policies, back-off, exit codes and termination messages."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def test_restart_policies(rig: NodeRig, policy: str, code: int, again: boo
     assert (await rig.status())["phase"] == ("Running" if again else "Failed" if code else "Succeeded")
 
 
-async def test_the_back_off_of_a_crash_loop(rig: NodeRig) -> None:
-    """At once, then after 10 s and twice as long each time, 5 min at most."""
+async def test_crash_loop_back_off(rig: NodeRig) -> None:
+    """The first restart is immediate, then 10 s, doubled each time up to 5 min."""
     rig.runtime.on_start = lambda container: container.end(1)
     await rig.create()
     pauses, before = [], rig.clock.monotonic()
@@ -48,7 +48,7 @@ async def test_the_back_off_of_a_crash_loop(rig: NodeRig) -> None:
     assert pauses == [10, 20, 40, 80, 160, 300, 300]
 
 
-async def test_what_a_crash_loop_shows(rig: NodeRig) -> None:
+async def test_status_during_crash_loop_back_off(rig: NodeRig) -> None:
     rig.runtime.on_start = lambda container: container.end(7)
     created = await rig.create()
     state = await rig.state()
@@ -63,7 +63,7 @@ async def test_what_a_crash_loop_shows(rig: NodeRig) -> None:
     assert ("BackOff", "Back-off restarting failed container main in pod default/pod") in await rig.events()
 
 
-async def test_a_container_that_ran_for_long_begins_anew(rig: NodeRig) -> None:
+async def test_long_run_resets_the_back_off(rig: NodeRig) -> None:
     await rig.create()
     for _ in range(3):
         rig.container().end(1)
@@ -75,7 +75,7 @@ async def test_a_container_that_ran_for_long_begins_anew(rig: NodeRig) -> None:
     assert len(rig.starts()) == 5
 
 
-async def test_out_of_memory_is_told_apart(rig: NodeRig) -> None:
+async def test_oom_kill_is_reported_as_such(rig: NodeRig) -> None:
     await rig.create(spec={"restartPolicy": "Never"})
     rig.container().end(137, oom_killed=True)
     await rig.settle()
@@ -93,7 +93,7 @@ async def test_the_termination_message(rig: NodeRig) -> None:
     assert (await rig.state())["state"]["terminated"]["message"] == "the disk was full"
 
 
-async def test_the_log_in_place_of_a_termination_message(rig: NodeRig) -> None:
+async def test_log_tail_replaces_a_missing_termination_message(rig: NodeRig) -> None:
     rig.logs.text = b"Traceback"
     container = {"name": "main", "image": "i", "terminationMessagePolicy": "FallbackToLogsOnError"}
     await rig.create(spec={"restartPolicy": "Never", "containers": [container]})
@@ -102,7 +102,7 @@ async def test_the_log_in_place_of_a_termination_message(rig: NodeRig) -> None:
     assert (await rig.state())["state"]["terminated"]["message"] == "Traceback"
 
 
-async def test_a_run_begins_with_a_new_container(rig: NodeRig) -> None:
+async def test_each_run_has_a_new_container(rig: NodeRig) -> None:
     await rig.create()
     first = await rig.state()
     rig.container().end(1)
@@ -114,7 +114,7 @@ async def test_a_run_begins_with_a_new_container(rig: NodeRig) -> None:
     assert rig.logs.followed == [("main", 0), ("main", 1)]
 
 
-async def test_the_active_deadline(rig: NodeRig) -> None:
+async def test_active_deadline_stops_the_pod(rig: NodeRig) -> None:
     await rig.create(spec={"activeDeadlineSeconds": 60})
     await rig.passes(59)
     assert (await rig.status())["phase"] == "Running"
@@ -125,7 +125,7 @@ async def test_the_active_deadline(rig: NodeRig) -> None:
     assert rig.runtime.containers == {}
 
 
-async def test_an_end_during_the_hook_is_an_end(rig: NodeRig) -> None:
+async def test_container_may_end_during_its_post_start_hook(rig: NodeRig) -> None:
     def hang(container: FakeContainer, command: object, stdio: object) -> None:
         return None
 
@@ -140,7 +140,7 @@ async def test_an_end_during_the_hook_is_an_end(rig: NodeRig) -> None:
 
 
 @pytest.mark.parametrize("policy", ["Always", "Never"])
-async def test_a_container_whose_image_is_changed_is_run_again_with_the_new_one(rig: NodeRig, policy: str) -> None:
+async def test_changed_image_restarts_the_container(rig: NodeRig, policy: str) -> None:
     await rig.create(spec={"restartPolicy": policy})
     first = rig.container()
     image = {"op": "replace", "path": "/spec/containers/0/image", "value": "example.com/image:2"}

@@ -1,4 +1,4 @@
-"""Lives read back from statuses."""
+"""Pod states restored from statuses in the API."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tests.node.pods.states import Story, container, running
 
 
 def again(story: Story) -> PodState:
-    """As another agent finds it a minute later."""
+    """Return the state that another agent restores a minute later."""
     story.at += 60
     found = story.state.pod.object
     return restore_state(Pod.read({**found, "status": story.status()}), story.now)
 
 
-def test_a_pod_nobody_has_begun() -> None:
+def test_pod_without_status() -> None:
     story = Story()
     state = restore_state(story.state.pod, story.now)
     assert state["main"].phase is ContainerPhase.WAITING
     assert state.start_time == story.now.time
 
 
-def test_a_container_that_ran() -> None:
+def test_reported_container_that_is_found_runs() -> None:
     story = running()
     state = again(story)
     assert runs(state.pod, "main")
@@ -35,7 +35,7 @@ def test_a_container_that_ran() -> None:
     assert found["main"].since is not None and found["main"].since.at == 0.0
 
 
-def test_a_container_that_ran_and_is_not_there() -> None:
+def test_reported_container_that_is_missing_is_lost() -> None:
     story = running(restartPolicy="Never")
     state = again(story)
     state = mark_lost(state, state.pod.containers[0], story.now)
@@ -44,7 +44,7 @@ def test_a_container_that_ran_and_is_not_there() -> None:
     assert termination is not None and (termination.exit_code, termination.reason) == (137, "ContainerStatusUnknown")
 
 
-def test_an_end_and_the_one_before() -> None:
+def test_termination_and_the_previous_one() -> None:
     story = running(restartPolicy="OnFailure")
     story.ended(1)
     story.started()
@@ -57,7 +57,7 @@ def test_an_end_and_the_one_before() -> None:
     assert phase(state) == "Succeeded"
 
 
-def test_a_crash_loop_goes_on() -> None:
+def test_crash_loop_continues() -> None:
     story = running()
     story.ended(1)
     story.started()
@@ -67,17 +67,17 @@ def test_a_crash_loop_goes_on() -> None:
 
 
 @pytest.mark.parametrize("reason", ["UnsupportedField", "OutOfcpu", "DeadlineExceeded"])
-def test_a_pod_that_failed_for_a_reason_has_failed(reason: str) -> None:
+def test_failed_pod_keeps_its_reason(reason: str) -> None:
     story = Story()
     problem = Problem(reason, "words")
-    refused = reason != "DeadlineExceeded"
-    story.becomes(refusal=problem) if refused else story.becomes(failure=problem)
+    rejected = reason != "DeadlineExceeded"
+    story.becomes(rejection=problem) if rejected else story.becomes(failure=problem)
     state = again(story)
     assert phase(state) == "Failed"
-    assert (state.refusal if refused else state.failure) == problem
+    assert (state.rejection if rejected else state.failure) == problem
 
 
-def test_probes_that_had_passed_have_passed() -> None:
+def test_succeeded_probes_stay_succeeded() -> None:
     probe = {"tcpSocket": {"port": 80}}
     story = Story(containers=[container(startupProbe=probe, readinessProbe=probe, livenessProbe=probe)])
     story.compute_plan()
@@ -91,7 +91,7 @@ def test_probes_that_had_passed_have_passed() -> None:
     assert found["main"].probe_states[ProbeKind.LIVENESS].good
 
 
-def test_init_containers_run_again_if_nothing_else_is_left() -> None:
+def test_init_containers_run_again_if_no_container_is_left() -> None:
     story = Story(initContainers=[container("init")])
     story.compute_plan()
     story.prepared()
@@ -103,7 +103,7 @@ def test_init_containers_run_again_if_nothing_else_is_left() -> None:
     assert reset_init_containers(state)["init"].phase is ContainerPhase.WAITING
 
 
-def test_the_init_containers_of_a_pod_that_has_ended_do_not() -> None:
+def test_init_containers_of_an_ended_pod_do_not_run_again() -> None:
     story = Story(initContainers=[container("init")], restartPolicy="Never")
     story.compute_plan()
     story.prepared()

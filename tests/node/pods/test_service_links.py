@@ -1,4 +1,4 @@
-"""Variables that tell of services."""
+"""Environment variables for Services."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def service(
     return ServiceView.from_object({"metadata": metadata, "spec": {"clusterIP": ip, "ports": ports}})
 
 
-def test_what_is_told_of_a_service() -> None:
+def test_variables_of_a_service() -> None:
     ports = [{"name": "web", "port": 80, "protocol": "TCP"}, {"name": "dns-udp", "port": 53, "protocol": "UDP"}]
     assert service_links([service("front-end", ports=ports)], "space", True) == {
         "FRONT_END_SERVICE_HOST": "10.96.0.5",
@@ -34,12 +34,12 @@ def test_what_is_told_of_a_service() -> None:
     }
 
 
-def test_services_without_an_address_and_of_others_are_left_out() -> None:
+def test_headless_and_foreign_services_are_skipped() -> None:
     services = [service("headless", ip="None"), service("other", namespace="elsewhere"), service("none", ip="")]
     assert service_links(services, "space", True) == {}
 
 
-def test_the_api_is_always_told_of() -> None:
+def test_api_service_is_always_included() -> None:
     services = [service("kubernetes", namespace="default"), service("front")]
     found = service_links(services, "space", False)
     assert "KUBERNETES_SERVICE_HOST" in found and "FRONT_SERVICE_HOST" not in found

@@ -1,4 +1,4 @@
-"""How a pod goes: hooks, signals, grace periods, and that nothing is left of it."""
+"""Stopping a pod: hooks, signals, grace periods and clean-up."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def runs(container: FakeContainer) -> bool:
     return container.pid is not None
 
 
-async def test_a_deleted_pod_is_asked_to_end_and_goes(rig: NodeRig) -> None:
+async def test_deleted_pod_is_signalled_and_removed(rig: NodeRig) -> None:
     await rig.create()
     container = rig.container()
     await rig.delete()
@@ -32,7 +32,7 @@ async def test_a_deleted_pod_is_asked_to_end_and_goes(rig: NodeRig) -> None:
     assert ("Killing", "Stopping container main") in await rig.events()
 
 
-async def test_nothing_is_left_of_it(rig: NodeRig) -> None:
+async def test_deleted_pod_leaves_nothing(rig: NodeRig) -> None:
     await rig.create()
     await rig.delete()
     await rig.gone()
@@ -46,7 +46,7 @@ async def _no_worker(rig: NodeRig) -> bool:
     return not rig.agent.workers
 
 
-async def test_who_does_not_listen_is_killed_when_the_grace_period_is_over(rig: NodeRig) -> None:
+async def test_container_is_killed_after_the_grace_period(rig: NodeRig) -> None:
     await rig.create(spec={"terminationGracePeriodSeconds": 20})
     container = rig.container()
     container.stubborn = True
@@ -72,7 +72,7 @@ async def test_a_later_request_shortens_the_grace_period(rig: NodeRig) -> None:
     assert await rig.gone()
 
 
-async def test_without_grace_it_is_killed_at_once(rig: NodeRig) -> None:
+async def test_zero_grace_period_kills_at_once(rig: NodeRig) -> None:
     await rig.create()
     container = rig.container()
     container.stubborn = True
@@ -87,7 +87,7 @@ async def test_without_grace_it_is_killed_at_once(rig: NodeRig) -> None:
     assert list((rig.directory / "pods").iterdir()) == []
 
 
-async def test_the_hook_before_the_end_comes_before_the_signal(rig: NodeRig) -> None:
+async def test_pre_stop_hook_precedes_the_signal(rig: NodeRig) -> None:
     rig.runtime.on_execute = hang
     await rig.create(spec={"containers": [PRE_STOP]})
     container = rig.container()
@@ -98,7 +98,7 @@ async def test_the_hook_before_the_end_comes_before_the_signal(rig: NodeRig) -> 
     assert container.signals == [15]
 
 
-async def test_a_hook_has_no_more_time_than_the_grace_period(rig: NodeRig) -> None:
+async def test_pre_stop_hook_is_limited_by_the_grace_period(rig: NodeRig) -> None:
     rig.runtime.on_execute = hang
     await rig.create(spec={"containers": [PRE_STOP], "terminationGracePeriodSeconds": 5})
     container = rig.container()
@@ -108,7 +108,7 @@ async def test_a_hook_has_no_more_time_than_the_grace_period(rig: NodeRig) -> No
     assert await rig.gone()
 
 
-async def test_a_hook_that_fails_is_told_of(rig: NodeRig) -> None:
+async def test_failed_pre_stop_hook_is_an_event(rig: NodeRig) -> None:
     rig.runtime.on_execute = lambda container, command, stdio: 3
     await rig.create(spec={"containers": [PRE_STOP]})
     await rig.delete()
@@ -116,7 +116,7 @@ async def test_a_hook_that_fails_is_told_of(rig: NodeRig) -> None:
     assert [note for reason, note in await rig.events() if reason == "FailedPreStopHook"] == ["PreStopHook failed: "]
 
 
-async def test_the_stop_signal_of_the_image(rig: NodeRig) -> None:
+async def test_stop_signal_of_the_image_is_used(rig: NodeRig) -> None:
     from dataclasses import replace
 
     rig.images.image = replace(rig.images.image, stop_signal="SIGINT")
@@ -127,7 +127,7 @@ async def test_the_stop_signal_of_the_image(rig: NodeRig) -> None:
     assert container.signals == [2]
 
 
-async def test_finalizers_keep_a_pod_that_shows_how_it_ended(rig: NodeRig) -> None:
+async def test_pod_kept_by_finalizers_has_its_final_status(rig: NodeRig) -> None:
     await rig.create(metadata={"finalizers": ["example.com/keep"]})
     await rig.delete()
 
@@ -141,8 +141,8 @@ async def test_finalizers_keep_a_pod_that_shows_how_it_ended(rig: NodeRig) -> No
     assert await rig.gone()
 
 
-async def test_a_pod_that_is_deleted_while_it_starts(rig: NodeRig) -> None:
-    """Whatever was begun is taken back."""
+async def test_pod_deleted_while_starting(rig: NodeRig) -> None:
+    """Everything made so far is released."""
     from asyncio import Event
 
     gate, resolve = Event(), rig.images.resolve
@@ -160,7 +160,7 @@ async def test_a_pod_that_is_deleted_while_it_starts(rig: NodeRig) -> None:
     assert rig.holdings() == []
 
 
-async def test_the_hook_after_the_start_holds_up_the_next_container(rig: NodeRig) -> None:
+async def test_post_start_hook_delays_the_next_container(rig: NodeRig) -> None:
     rig.runtime.on_execute = hang
     lifecycle = {"postStart": {"exec": {"command": ["prepare"]}}}
     containers = [{"name": "main", "image": "i", "lifecycle": lifecycle}, {"name": "other", "image": "i"}]
@@ -175,7 +175,7 @@ async def test_the_hook_after_the_start_holds_up_the_next_container(rig: NodeRig
     assert await rig.until(both)
 
 
-async def test_a_failed_hook_after_the_start_ends_the_container(rig: NodeRig) -> None:
+async def test_failed_post_start_hook_ends_the_container(rig: NodeRig) -> None:
     rig.runtime.on_execute = lambda container, command, stdio: 1
     lifecycle = {"postStart": {"exec": {"command": ["prepare"]}}}
     await rig.create(
@@ -190,7 +190,7 @@ async def test_a_failed_hook_after_the_start_ends_the_container(rig: NodeRig) ->
     assert "FailedPostStartHook" in [reason for reason, _ in await rig.events()]
 
 
-async def test_a_hook_may_sleep(rig: NodeRig) -> None:
+async def test_sleep_hook(rig: NodeRig) -> None:
     container = {"name": "main", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 7}}}}
     await rig.create(spec={"containers": [container]})
     running = rig.container()

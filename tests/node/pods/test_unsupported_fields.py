@@ -1,4 +1,4 @@
-"""What is refused, by the name of the field."""
+"""Unsupported fields are rejected by name."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sandpool.node.pods.unsupported_fields import find_unsupported, message
 from sandpool.testing.objects import pod
 
 
-def refused(spec: Object, **options: Any) -> list[str]:
+def rejected(spec: Object, **options: Any) -> list[str]:
     options = {"host_paths": False, "resources": ("cpu",), **options}
-    return [refusal.field for refusal in find_unsupported(pod("pod", spec=spec), **options)]
+    return [rejection.field for rejection in find_unsupported(pod("pod", spec=spec), **options)]
 
 
 def container(**fields: Any) -> Object:
@@ -62,8 +62,8 @@ AT = "spec.containers[0]"
         (container(resources={"limits": {"nvidia.com/gpu": "1"}}), f"{AT}.resources"),
     ],
 )
-def test_what_is_refused(spec: Object, field: str) -> None:
-    assert refused(spec) == [field]
+def test_unsupported_fields_are_rejected(spec: Object, field: str) -> None:
+    assert rejected(spec) == [field]
 
 
 @pytest.mark.parametrize(
@@ -81,23 +81,23 @@ def test_what_is_refused(spec: Object, field: str) -> None:
         container(volumeMounts=[{"mountPropagation": "None"}], ports=[{"containerPort": 80}]),
     ],
 )
-def test_what_is_not(spec: Object) -> None:
-    assert refused(spec) == []
+def test_supported_fields_are_accepted(spec: Object) -> None:
+    assert rejected(spec) == []
 
 
 def test_host_paths_may_be_allowed() -> None:
-    assert refused({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
+    assert rejected({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, host_paths=True) == []
     made = {"volumes": [{"name": "v", "hostPath": {"path": "/", "type": "DirectoryOrCreate"}}]}
-    assert refused(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
+    assert rejected(made, host_paths=True) == ["spec.volumes[0].hostPath.type"]
 
 
-def test_what_would_have_to_end_cannot_be_simulated() -> None:
+def test_simulated_pods_cannot_have_init_containers() -> None:
     spec = {"initContainers": [{"name": "i"}, {"name": "sidecar", "restartPolicy": "Always"}]}
-    assert refused(spec, simulated=True) == ["spec.initContainers[0]"]
-    assert refused(spec) == []
+    assert rejected(spec, simulated=True) == ["spec.initContainers[0]"]
+    assert rejected(spec) == []
 
 
-def test_everything_is_said_at_once() -> None:
+def test_all_unsupported_fields_are_reported_together() -> None:
     found = find_unsupported(pod("pod", spec={"hostIPC": True, "hostPID": True}), host_paths=False, resources=())
     assert message(found) == (
         "this node does not support spec.hostPID: a sandbox shares nothing with the host; "

@@ -1,4 +1,4 @@
-"""What a container is given, what a start costs, and what is said when something is missing."""
+"""Pod worker: status writes, events, what containers get, and errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_a_start_with_a_readiness_probe_costs_two(rig: NodeRig) -> None:
 
 
 async def test_a_slow_start_costs_two(rig: NodeRig) -> None:
-    """Somebody who looks meanwhile sees that it is on its way."""
+    """The first write shows that the pod is starting."""
     init = [{"name": "init", "image": "i"}]
     await rig.create(spec={"initContainers": init})
     await rig.passes(4)
@@ -59,7 +59,7 @@ async def test_a_slow_start_costs_two(rig: NodeRig) -> None:
     assert len(rig.status_writes()) == 2
 
 
-async def test_a_status_that_could_not_be_written_is_written_later(rig: NodeRig) -> None:
+async def test_failed_status_write_is_retried(rig: NodeRig) -> None:
     failures = iter([ServiceUnavailable("not now"), ConnectionError("cut")])
 
     def fault(request: Request) -> Exception | None:
@@ -72,7 +72,7 @@ async def test_a_status_that_could_not_be_written_is_written_later(rig: NodeRig)
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_what_happens_is_told(rig: NodeRig) -> None:
+async def test_events_of_a_pod(rig: NodeRig) -> None:
     await rig.create()
     assert await rig.events() == [
         ("Started", "Started container main"),
@@ -82,7 +82,7 @@ async def test_what_happens_is_told(rig: NodeRig) -> None:
 # -- what a container is given -------------------------------------------------------------------------------------
 
 
-async def test_variables_come_from_everywhere(rig: NodeRig) -> None:
+async def test_variables_from_all_sources(rig: NodeRig) -> None:
     await rig.client.create(CONFIG_MAP, new(CONFIG_MAP, "settings", data={"MODE": "fast"}), "default")
     secret = {"password": base64.b64encode(b"hush").decode()}
     await rig.client.create(SECRET, new(SECRET, "keys", data=secret), "default")
@@ -120,7 +120,7 @@ async def test_variables_come_from_everywhere(rig: NodeRig) -> None:
     assert spec.limits.memory == 64 << 20
 
 
-async def test_a_missing_source_holds_the_container_until_it_is_there(rig: NodeRig) -> None:
+async def test_missing_source_delays_the_container(rig: NodeRig) -> None:
     await rig.create(spec=main(envFrom=[{"configMapRef": {"name": "later"}}]))
     waiting = (await rig.state())["state"]["waiting"]
     assert waiting == {"reason": "CreateContainerConfigError", "message": 'configmap "later" not found'}
@@ -131,14 +131,14 @@ async def test_a_missing_source_holds_the_container_until_it_is_there(rig: NodeR
     assert (await rig.state())["restartCount"] == 0
 
 
-async def test_a_pod_is_somebody_of_its_own_on_the_host(rig: NodeRig) -> None:
+async def test_pod_has_its_own_host_user(rig: NodeRig) -> None:
     await rig.create("one")
     await rig.create("two")
     users = [container.pod.host_uid for container in rig.runtime.started]
     assert users == [200_000, 200_001]
 
 
-async def test_names_and_hosts(rig: NodeRig) -> None:
+async def test_hostname_and_hosts(rig: NodeRig) -> None:
     await rig.create(
         spec={"hostname": "box", "subdomain": "boxes", "hostAliases": [{"ip": "192.0.2.7", "hostnames": ["db"]}]}
     )
@@ -153,7 +153,7 @@ async def test_names_and_hosts(rig: NodeRig) -> None:
 # -- what is missing -----------------------------------------------------------------------------------------------
 
 
-async def test_an_image_that_cannot_be_had(rig: NodeRig) -> None:
+async def test_image_failure_is_reported_and_retried(rig: NodeRig) -> None:
     rig.images.failures["example.com/image:1"] = ImageFailure("ErrImagePull", "no such host")
     await rig.create()
     assert (await rig.state())["state"]["waiting"] == {"reason": "ErrImagePull", "message": "no such host"}
@@ -170,7 +170,7 @@ async def test_an_image_that_cannot_be_had(rig: NodeRig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_a_volume_that_cannot_be_had(rig: NodeRig) -> None:
+async def test_volume_failure_is_reported_and_retried(rig: NodeRig) -> None:
     rig.volumes.failure = VolumeFailure('volume "data": claim "data" is not bound')
     await rig.create()
     waiting = (await rig.state())["state"]["waiting"]
@@ -182,7 +182,7 @@ async def test_a_volume_that_cannot_be_had(rig: NodeRig) -> None:
     assert len(rig.network.addresses) == 1
 
 
-async def test_a_network_that_cannot_be_had(rig: NodeRig) -> None:
+async def test_network_failure_is_reported_and_retried(rig: NodeRig) -> None:
     rig.network.failure = NetworkFailure("no addresses are left")
     await rig.create()
     told = ("FailedCreatePodSandBox", "Failed to create pod sandbox: no addresses are left")
@@ -192,7 +192,7 @@ async def test_a_network_that_cannot_be_had(rig: NodeRig) -> None:
     assert await rig.gone()
 
 
-async def test_a_container_that_is_not_tried_again_is_the_end_of_its_pod(rig: NodeRig) -> None:
+async def test_failed_start_without_restart_fails_the_pod(rig: NodeRig) -> None:
     def refuse(container: FakeContainer) -> None:
         raise RuntimeFailure('exec: "nothing": no such file or directory')
 
@@ -205,7 +205,7 @@ async def test_a_container_that_is_not_tried_again_is_the_end_of_its_pod(rig: No
     assert rig.holdings() == []
 
 
-async def test_a_container_its_runtime_refuses(rig: NodeRig) -> None:
+async def test_runtime_failure_is_reported_and_retried(rig: NodeRig) -> None:
     def refuse(container: FakeContainer) -> None:
         raise RuntimeFailure("no space left for a cgroup")
 
@@ -218,7 +218,7 @@ async def test_a_container_its_runtime_refuses(rig: NodeRig) -> None:
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_a_runtime_that_does_not_work_here_is_never_replaced_by_another(rig: NodeRig) -> None:
+async def test_unavailable_runtime_is_never_replaced(rig: NodeRig) -> None:
     rig.unavailable["gvisor"] = "runsc is not installed"
     await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
     await rig.settle()
@@ -231,15 +231,15 @@ async def test_a_runtime_that_does_not_work_here_is_never_replaced_by_another(ri
     assert message == f"Failed to create pod sandbox: {expected}"
 
 
-async def test_what_is_asked_of_a_pod_that_runs_is_refused_by_name_and_it_runs_on(rig: NodeRig) -> None:
+async def test_unsupported_change_is_an_event_and_the_pod_continues(rig: NodeRig) -> None:
     await rig.create()
     found = await rig.get()
     worker = rig.agent.find("default", "pod")
     assert worker is not None
     container = {**found["spec"]["containers"][0], "resources": {"limits": {"cpu": "1"}}}
     changed = {**found, "spec": {**found["spec"], "containers": [container], "ephemeralContainers": [{"name": "d"}]}}
-    worker.saw(changed)
-    worker.saw(changed)  # said once
+    worker.pod_updated(changed)
+    worker.pod_updated(changed)  # said once
     await rig.settle()
     told = [note for reason, note in await rig.events() if reason == "UnsupportedField"]
     assert told == [
@@ -250,7 +250,7 @@ async def test_what_is_asked_of_a_pod_that_runs_is_refused_by_name_and_it_runs_o
     assert rig.container().pid is not None
 
 
-async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> None:
+async def test_unsupported_field_fails_the_pod(rig: NodeRig) -> None:
     await rig.create(spec={"hostPID": True, **main(securityContext={"privileged": True})})
     status = await rig.status()
     assert (status["phase"], status["reason"]) == ("Failed", "UnsupportedField")
@@ -271,9 +271,9 @@ async def test_a_pod_that_asks_for_too_much_is_refused_by_name(rig: NodeRig) -> 
 WARM = {"annotations": {FREEZE_WHILE_WARM: "true"}, "labels": {WARM_POOL: "abc"}}
 
 
-async def test_pods_that_nobody_waits_for_start_when_it_is_their_turn(rig: NodeRig) -> None:
+async def test_warm_pods_wait_for_the_background_gate(rig: NodeRig) -> None:
     turns: asyncio.Queue[None] = asyncio.Queue()
-    rig.agent.context = replace(rig.agent.context, turn=turns.get)
+    rig.agent.context = replace(rig.agent.context, background_turn=turns.get)
     await rig.create("warm", metadata={"labels": WARM["labels"]})
     await rig.create("cold")
     assert (await rig.conditions("cold"))["Ready"] == "True"
@@ -286,19 +286,19 @@ async def test_pods_that_nobody_waits_for_start_when_it_is_their_turn(rig: NodeR
     assert steps == 4, "to be prepared, created, started and reported"
 
 
-async def test_a_warm_pod_is_frozen_when_it_is_ready_and_nobody_asks_it(rig: NodeRig) -> None:
+async def test_ready_warm_pod_is_frozen_and_not_probed(rig: NodeRig) -> None:
     rig.network.open.add(80)
     probe = {"tcpSocket": {"port": 80}}
     await rig.create(metadata=WARM, spec=main(readinessProbe=probe, livenessProbe=probe))
     assert rig.container().paused
-    asked = len(rig.network.dialled)
+    sent = len(rig.network.dialled)
     rig.network.open.clear()
     await rig.passes(300)
-    assert len(rig.network.dialled) == asked
+    assert len(rig.network.dialled) == sent
     assert (await rig.conditions())["Ready"] == "True"
 
 
-async def test_a_claimed_pod_is_thawed_and_asked_again(rig: NodeRig) -> None:
+async def test_claimed_pod_is_thawed_and_probed_again(rig: NodeRig) -> None:
     rig.network.open.add(80)
     await rig.create(metadata=WARM, spec=main(readinessProbe={"tcpSocket": {"port": 80}}))
     await rig.passes(300)
@@ -311,17 +311,17 @@ async def test_a_claimed_pod_is_thawed_and_asked_again(rig: NodeRig) -> None:
     assert (await rig.conditions())["Ready"] == "False"
 
 
-async def test_a_pod_that_somebody_uses_is_thawed_at_once(rig: NodeRig) -> None:
+async def test_pod_is_thawed_on_first_use(rig: NodeRig) -> None:
     await rig.create(metadata=WARM)
     frozen = rig.agent.find("default", "pod")
     assert frozen is not None
-    await frozen.touch()
+    await frozen.ensure_thawed()
     assert not rig.container().paused
     await rig.passes(60)
     assert not rig.container().paused
 
 
-async def test_using_a_pod_that_runs_takes_no_pass_over_it(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_using_a_running_pod_does_not_replan(rig: NodeRig, monkeypatch: pytest.MonkeyPatch) -> None:
     await rig.create(metadata={"labels": WARM["labels"]})
     running = rig.agent.find("default", "pod")
     assert running is not None
@@ -331,7 +331,7 @@ async def test_using_a_pod_that_runs_takes_no_pass_over_it(rig: NodeRig, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(worker, "compute_plan", decided)
-        await running.touch()
+        await running.ensure_thawed()
         await rig.settle()
     await rig.client.patch(POD, "pod", MergePatch({"metadata": {"annotations": WARM["annotations"]}}), "default")
     await rig.settle()
@@ -343,7 +343,7 @@ async def test_only_pods_that_opted_in_are_frozen(rig: NodeRig) -> None:
     assert not rig.container().paused
 
 
-async def test_a_frozen_pod_can_react_to_its_end(rig: NodeRig) -> None:
+async def test_frozen_pod_is_thawed_to_stop(rig: NodeRig) -> None:
     await rig.create(metadata=WARM)
     container = rig.container()
     await rig.delete()

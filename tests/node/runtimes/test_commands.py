@@ -1,4 +1,4 @@
-"""Commands in containers that run, and the porters that let them in."""
+"""Commands in containers that run, and the exec agents that start them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_a_porter_is_confined_and_cannot_be_seen(boxes: Rig) -> None:
     assert container.pid is not None and shown(agent, "cgroup") == shown(container.pid, "cgroup")
 
 
-async def test_a_command_has_what_it_is_given_and_nothing_of_the_porter(boxes: Rig) -> None:
+async def test_a_command_has_what_it_is_given_and_nothing_of_the_exec_agent(boxes: Rig) -> None:
     container = await boxes.start("sleep", "100")
     for _ in range(2):
         # The fourth is the directory that is being listed.

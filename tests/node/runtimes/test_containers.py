@@ -337,7 +337,7 @@ async def test_root_is_never_the_user(boxes: Rig) -> None:
     pod = await boxes.pod()
     spec = ContainerSpec("main", ("true",), env={"PATH": "/bin"})
     container = await boxes.runtime.create(type(pod)(pod.uid, pod.directory, 0, 0, None, "box"), spec)
-    with pytest.raises(RuntimeFailure, match="never root's"):
+    with pytest.raises(RuntimeFailure, match="never runs as root"):
         await container.start()
     await container.delete()
 

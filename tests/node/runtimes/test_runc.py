@@ -75,7 +75,7 @@ async def test_one_with_known_holes_is_refused(
 ) -> None:
     monkeypatch.setenv(RUNC_PATH, str(one_that_says(tmp_path, version)))
     told = await runtime.probe()
-    assert told is not None and told.startswith(f"runc {version} lets images out (CVE-2025-31133, ")
+    assert told is not None and told.startswith(f"runc {version} lets images escape (CVE-2025-31133, ")
     assert "install 1.2.8, 1.3.3 or later" in told
 
 

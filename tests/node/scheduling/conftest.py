@@ -59,11 +59,11 @@ class SchedulerRig:
         await self.client.create(POD, pod(name, spec={"containers": [container], **spec}), "default")
         await self.settle()
 
-    async def where(self, name: str) -> str:
+    async def topologies(self, name: str) -> str:
         return str((await self.client.get(POD, name, "default"))["spec"].get("nodeName") or "")
 
     async def why(self, name: str) -> str:
-        """What is said of a pod that is bound nowhere."""
+        """The message of the condition of an unschedulable pod."""
         condition = condition_of(await self.client.get(POD, name, "default"), "PodScheduled")
         assert condition is not None
         assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")

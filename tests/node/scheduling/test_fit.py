@@ -25,8 +25,8 @@ def node(**changes: Any) -> NodeView:
     return NodeView(**{**fields, **changes})
 
 
-def reasons(spec: dict[str, Any], where: NodeView) -> list[str]:
-    return list(unmet_requirements(requirements_of(pod("pod", spec=spec)), where, {}, {"strong": "gvisor"}.get))
+def reasons(spec: dict[str, Any], topologies: NodeView) -> list[str]:
+    return list(unmet_requirements(requirements_of(pod("pod", spec=spec)), topologies, {}, {"strong": "gvisor"}.get))
 
 
 def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> dict[str, Any]:
@@ -60,7 +60,7 @@ def affinity(*expressions: tuple[str, str, list[str]], fields: bool = False) -> 
         (affinity(("metadata.name", "In", ["node-2"]), fields=True), False),
     ],
 )
-def test_choosing_by_labels(spec: dict[str, Any], fits: bool) -> None:
+def test_node_selectors_and_affinity(spec: dict[str, Any], fits: bool) -> None:
     expected = [] if fits else ["node(s) didn't match Pod's node affinity/selector"]
     assert reasons(spec, node()) == expected
 
@@ -84,19 +84,19 @@ def test_taints(toleration: dict[str, str], tolerated: bool) -> None:
     assert reasons({"tolerations": [toleration]}, tainted) == expected
 
 
-def test_a_preference_is_no_obstacle() -> None:
+def test_preferences_do_not_filter() -> None:
     assert reasons({}, node(taints=(("busy", "", "PreferNoSchedule"),))) == []
     assert reasons({"affinity": {"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}}, node()) == []
     assert reasons({"topologySpreadConstraints": [{"whenUnsatisfiable": "ScheduleAnyway"}]}, node()) == []
 
 
-def test_what_this_scheduler_does_not_know_is_said() -> None:
+def test_unsupported_constraints_are_named() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     (found,) = reasons({"affinity": {"podAntiAffinity": required}}, node())
-    assert found == "node(s) cannot be chosen by podAntiAffinity, which this scheduler does not know"
+    assert found == "node(s) cannot be selected by podAntiAffinity, which this scheduler does not support"
     spread = {"topologySpreadConstraints": [{"topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}
     (found,) = reasons({"affinity": {"podAffinity": required}, **spread}, node())
-    assert found.startswith("node(s) cannot be chosen by podAffinity and topologySpreadConstraints, which")
+    assert found.startswith("node(s) cannot be selected by podAffinity and topologySpreadConstraints, which")
 
 
 def test_runtime_classes() -> None:
@@ -113,12 +113,12 @@ def test_runtime_classes() -> None:
     ("annotation", "expected"),
     [('{"gvisor": "no"}', {"gvisor": "no"}), ("", {}), ("[1]", {}), ("{", {}), ('{"gvisor": 1}', {"gvisor": "1"})],
 )
-def test_what_a_node_says_it_lacks(annotation: str, expected: dict[str, str]) -> None:
+def test_reason_for_a_missing_runtime(annotation: str, expected: dict[str, str]) -> None:
     metadata = {"name": "node-1", "annotations": {UNAVAILABLE_RUNTIMES: annotation}}
     assert NodeView.from_object({"metadata": metadata}).missing == expected
 
 
-def test_amounts_add_up() -> None:
+def test_requested_resources_add_up() -> None:
     def container(cpu: str, **fields: str) -> dict[str, Any]:
         return {"name": "c", "resources": {"requests": {"cpu": cpu}}, **fields}
 
@@ -127,7 +127,7 @@ def test_amounts_add_up() -> None:
         "containers": [container("1"), container("1")],
         "overhead": {"cpu": "250m"},
     }
-    # The second init container runs beside the sidecar: 3.5 is more than the 2.5 of what stays.
+    # The second init container runs beside the sidecar: 3.5 exceeds the 2.5 of the main containers.
     assert dict(requests_of(spec)) == {"cpu": 3_750_000_000, "pods": 10**9}
 
 

@@ -1,4 +1,4 @@
-"""The scheduler: who goes where, who waits, and what is said about it."""
+"""The scheduler: placement, waiting pods and their conditions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 async def test_a_pod_is_bound(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one")
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
     assert ("Scheduled", "Successfully assigned default/one to node-1") in await rig.events()
 
 
@@ -25,24 +25,24 @@ async def test_pods_spread(rig: SchedulerRig) -> None:
     await rig.node("b")
     for name in ("one", "two", "three", "four"):
         await rig.pod(name)
-    assert [await rig.where(name) for name in ("one", "two", "three", "four")] == ["a", "b", "a", "b"]
+    assert [await rig.topologies(name) for name in ("one", "two", "three", "four")] == ["a", "b", "a", "b"]
 
 
 async def test_without_nodes_a_pod_waits_for_the_first(rig: SchedulerRig) -> None:
     await rig.pod("one")
     assert await rig.why("one") == "no nodes available to schedule pods"
     await rig.node()
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
 
 
-async def test_what_is_short_is_named(rig: SchedulerRig) -> None:
+async def test_insufficient_resource_is_named(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("large", requests={"cpu": "8", "memory": "16Gi"})
     assert await rig.why("large") == "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory."
     assert ("FailedScheduling", await rig.why("large")) in await rig.events()
 
 
-async def test_room_that_is_made_goes_to_who_came_first(rig: SchedulerRig) -> None:
+async def test_freed_resources_go_to_the_first_waiting_pod(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "3"})
     for name in ("two", "three"):
@@ -50,23 +50,23 @@ async def test_room_that_is_made_goes_to_who_came_first(rig: SchedulerRig) -> No
         assert await rig.why(name) == "0/1 nodes are available: 1 Insufficient cpu."
     await rig.client.delete(POD, "one", "default", grace_period_seconds=0)
     await rig.settle()
-    assert (await rig.where("two"), await rig.where("three")) == ("node-1", "")
+    assert (await rig.topologies("two"), await rig.topologies("three")) == ("node-1", "")
 
 
-async def test_a_pod_that_has_ended_takes_no_room(rig: SchedulerRig) -> None:
+async def test_ended_pod_uses_no_resources(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "3"})
     await rig.pod("two", requests={"cpu": "3"})
     await rig.client.patch(POD, "one", MergePatch({"status": {"phase": "Succeeded"}}), "default", subresource="status")
     await rig.settle()
-    assert await rig.where("two") == "node-1"
+    assert await rig.topologies("two") == "node-1"
 
 
 async def test_a_large_pod_does_not_hold_up_small_ones(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("large", requests={"cpu": "8"})
     await rig.pod("small", requests={"cpu": "1"})
-    assert (await rig.where("large"), await rig.where("small")) == ("", "node-1")
+    assert (await rig.topologies("large"), await rig.topologies("small")) == ("", "node-1")
 
 
 async def test_the_number_of_pods_is_limited(rig: SchedulerRig) -> None:
@@ -92,10 +92,10 @@ async def test_a_runtime_class_that_no_node_can_run(rig: SchedulerRig) -> None:
         "0/1 nodes are available: 1 runtime gvisor is not available on this node: runsc is not installed."
     )
     await rig.node("node-2", handlers=("bwrap", "gvisor"))
-    assert await rig.where("one") == "node-2"
+    assert await rig.topologies("one") == "node-2"
 
 
-async def test_a_node_that_has_got_a_runtime_takes_who_waits_for_it(rig: SchedulerRig) -> None:
+async def test_new_runtime_of_a_node_schedules_waiting_pods(rig: SchedulerRig) -> None:
     await rig.client.create(RUNTIME_CLASS, new(RUNTIME_CLASS, "strong", handler="gvisor"))
     await rig.node(handlers=("bwrap",))
     await rig.pod("one", runtimeClassName="strong")
@@ -103,7 +103,7 @@ async def test_a_node_that_has_got_a_runtime_takes_who_waits_for_it(rig: Schedul
     status = {"runtimeHandlers": [{"name": "bwrap"}, {"name": "gvisor"}]}
     await rig.client.patch(NODE, "node-1", MergePatch({"status": status}), subresource="status")
     await rig.settle()
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
 
 
 async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:
@@ -116,10 +116,10 @@ async def test_nodes_that_are_not_ready_or_cordoned(rig: SchedulerRig) -> None:
     )
     await rig.client.patch(NODE, "closed", MergePatch({"spec": {"unschedulable": None}}))
     await rig.settle()
-    assert await rig.where("one") == "closed"
+    assert await rig.topologies("one") == "closed"
 
 
-async def test_a_reason_is_said_once(rig: SchedulerRig) -> None:
+async def test_condition_is_written_once(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("one", requests={"cpu": "8"})
     writes = len(rig.wire.requests)
@@ -133,10 +133,10 @@ async def test_gated_and_foreign_pods_are_left_alone(rig: SchedulerRig) -> None:
     await rig.node()
     await rig.pod("gated", schedulingGates=[{"name": "example.com/wait"}])
     await rig.pod("foreign", schedulerName="another")
-    assert (await rig.where("gated"), await rig.where("foreign")) == ("", "")
+    assert (await rig.topologies("gated"), await rig.topologies("foreign")) == ("", "")
     await rig.client.patch(POD, "gated", MergePatch({"spec": {"schedulingGates": None}}), "default")
     await rig.settle()
-    assert await rig.where("gated") == "node-1"
+    assert await rig.topologies("gated") == "node-1"
 
 
 async def test_a_binding_that_failed_is_tried_again(rig: SchedulerRig) -> None:
@@ -144,10 +144,10 @@ async def test_a_binding_that_failed_is_tried_again(rig: SchedulerRig) -> None:
     failures = iter([ConnectionError("cut")])
     rig.wire.fault = lambda request: next(failures, None) if request.path.endswith("/binding") else None
     await rig.pod("one")
-    while not await rig.where("one"):
+    while not await rig.topologies("one"):
         await rig.clock.jump()
         await rig.settle()
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
 
 
 async def test_a_restarted_scheduler_knows_what_is_used(rig: SchedulerRig) -> None:
@@ -165,7 +165,7 @@ async def test_a_restarted_scheduler_knows_what_is_used(rig: SchedulerRig) -> No
     assert await rig.why("two") == "0/1 nodes are available: 1 Insufficient cpu."
 
 
-async def test_many_pods_that_do_not_fit_cost_one_look(rig: SchedulerRig) -> None:
+async def test_equal_unschedulable_pods_cost_one_check(rig: SchedulerRig) -> None:
     await rig.node()
     for number in range(20):
         await rig.pod(f"pod-{number}", requests={"cpu": "8"})

@@ -1,4 +1,4 @@
-"""The lines of pods that fit nowhere."""
+"""Groups of pods that fit no node."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def filled(*pods: tuple[str, PodRequirements]) -> UnschedulablePods:
     return waiting
 
 
-def test_in_the_order_of_arrival_as_far_as_there_is_room() -> None:
+def test_offers_follow_arrival_order_while_there_is_room() -> None:
     waiting = filled(("a", SMALL), ("b", SMALL), ("c", SMALL))
     assert offered(waiting, 2) == ["a", "b"]
     assert offered(waiting, 2) == ["c"]
     assert len(waiting) == 0
 
 
-def test_who_does_not_fit_does_not_hold_up_the_others() -> None:
+def test_group_that_does_not_fit_does_not_block_others() -> None:
     waiting = filled(("big", LARGE), ("a", SMALL))
     assert offered(waiting, 3) == ["a"]
     assert key("big") in waiting
 
 
-def test_each_line_is_asked_once_if_it_does_not_move() -> None:
+def test_blocked_group_is_checked_once() -> None:
     waiting = filled(*((f"pod-{number}", LARGE) for number in range(100)))
     asked: list[PodRequirements] = []
 
@@ -59,20 +59,20 @@ def test_each_line_is_asked_once_if_it_does_not_move() -> None:
     assert asked == [LARGE]
 
 
-def test_who_leaves_is_not_offered_anything() -> None:
+def test_removed_pod_is_not_offered() -> None:
     waiting = filled(("a", SMALL), ("b", SMALL))
     waiting.remove(key("a"))
     waiting.remove(key("a"))
     assert offered(waiting, 9) == ["b"]
 
 
-def test_who_asks_for_something_else_changes_the_line() -> None:
+def test_changed_requirements_move_the_pod_to_another_group() -> None:
     waiting = filled(("a", SMALL), ("b", SMALL))
     waiting.add(key("a"), LARGE)
     assert len(waiting) == 2
     assert offered(waiting, 8) == ["b"]
 
 
-def test_who_is_added_again_keeps_the_place() -> None:
+def test_pod_added_again_keeps_its_place() -> None:
     waiting = filled(("a", SMALL), ("b", SMALL), ("a", SMALL))
     assert offered(waiting, 1) == ["a"]

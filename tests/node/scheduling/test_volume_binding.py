@@ -1,4 +1,4 @@
-"""Pods with claims go where the volumes are, and wait for those that are not there."""
+"""Pods with claims run where their volumes are and wait for missing ones."""
 
 from __future__ import annotations
 
@@ -64,21 +64,21 @@ async def pod(rig: SchedulerRig, name: str, *claims: str, **spec: Any) -> None:
 
 
 async def ripen(rig: SchedulerRig) -> None:
-    """Wait until a pod is told that its volumes are not there."""
+    """Wait until the pod's condition reports missing volumes."""
     await rig.clock.advance(PATIENCE)
     await rig.settle()
 
 
-async def test_a_pod_goes_where_its_volume_is_however_full_the_node(two: SchedulerRig) -> None:
+async def test_volume_decides_even_if_its_node_is_fuller(two: SchedulerRig) -> None:
     await two.pod("first")  # a node takes turns: without its volume the next pod would go to b
-    assert await two.where("first") == "a"
+    assert await two.topologies("first") == "a"
     await volume(two, "there", "a")
     await claim(two, volumeName="there")
     await pod(two, "one", "data")
-    assert await two.where("one") == "a"
+    assert await two.topologies("one") == "a"
 
 
-async def test_where_the_volume_is_not_is_no_place(two: SchedulerRig) -> None:
+async def test_node_without_the_volume_is_filtered(two: SchedulerRig) -> None:
     await volume(two, "there", "a")
     await claim(two, volumeName="there")
     await two.client.patch(NODE, "a", MergePatch({"spec": {"unschedulable": True}}))
@@ -87,19 +87,19 @@ async def test_where_the_volume_is_not_is_no_place(two: SchedulerRig) -> None:
     assert await two.why("one") == f"0/2 nodes are available: 1 {CONFLICT}, 1 {taint}."
     await two.client.patch(NODE, "a", MergePatch({"spec": {"unschedulable": None}}))
     await two.settle()
-    assert await two.where("one") == "a"
+    assert await two.topologies("one") == "a"
 
 
-async def test_a_node_that_is_away_is_waited_for(two: SchedulerRig) -> None:
+async def test_pod_waits_for_the_node_of_its_volume(two: SchedulerRig) -> None:
     await volume(two, "there", "c")
     await claim(two, volumeName="there")
     await pod(two, "one", "data")
     assert await two.why("one") == f"0/2 nodes are available: 2 {CONFLICT}."
     await two.node("c", labels={HOSTNAME: "c"})
-    assert await two.where("one") == "c"
+    assert await two.topologies("one") == "c"
 
 
-async def test_all_volumes_must_be_near(two: SchedulerRig) -> None:
+async def test_node_must_reach_all_volumes(two: SchedulerRig) -> None:
     for name, node in (("x", "a"), ("y", "b")):
         await volume(two, name, node)
         await claim(two, name, volumeName=name)
@@ -107,31 +107,31 @@ async def test_all_volumes_must_be_near(two: SchedulerRig) -> None:
     assert await two.why("one") == f"0/2 nodes are available: 2 {CONFLICT}."
 
 
-async def test_a_claim_that_does_not_exist_is_named_and_waited_for(rig: SchedulerRig) -> None:
+async def test_missing_claim_is_named_and_awaited(rig: SchedulerRig) -> None:
     await rig.node(labels={HOSTNAME: "node-1"})
     await pod(rig, "one", "data")
     await ripen(rig)
     assert await rig.why("one") == '0/1 nodes are available: persistentvolumeclaim "data" not found.'
     await volume(rig, "there", "node-1")
     await claim(rig, volumeName="there")
-    assert await rig.where("one") == "node-1"
+    assert await rig.topologies("one") == "node-1"
 
 
-async def test_a_volume_that_is_being_made_decides_and_nothing_is_said_meanwhile(two: SchedulerRig) -> None:
+async def test_pod_waits_silently_while_its_volume_is_made(two: SchedulerRig) -> None:
     await pod(two, "one", "data")
     await claim(two)
     await volume(two, "there", "b")
     named = MergePatch({"spec": {"volumeName": "there"}})
     await two.client.patch(PERSISTENT_VOLUME_CLAIM, "data", named, "default")
     await two.settle()
-    assert await two.where("one") == "", "a node would find a claim that is not bound"
+    assert await two.topologies("one") == "", "a node would find a claim that is not bound"
     await bind(two, "data")
-    assert await two.where("one") == "b"
+    assert await two.topologies("one") == "b"
     assert [request for request in two.wire.requests if request.path.endswith("/status")] == []
     assert [reason for reason, _ in await two.events()] == ["Scheduled"]
 
 
-async def test_a_volume_that_does_not_come_is_said_to_be_missing(rig: SchedulerRig) -> None:
+async def test_unbound_claim_is_reported_after_a_delay(rig: SchedulerRig) -> None:
     await rig.node()
     await claim(rig)
     await pod(rig, "one", "data")
@@ -143,7 +143,7 @@ async def test_a_volume_that_does_not_come_is_said_to_be_missing(rig: SchedulerR
     assert len(rig.wire.requests) == writes
 
 
-async def test_a_volume_that_is_gone_is_named(rig: SchedulerRig) -> None:
+async def test_lost_volume_is_named(rig: SchedulerRig) -> None:
     await rig.node()
     await claim(rig, volumeName="gone")
     await pod(rig, "one", "data")
@@ -153,27 +153,27 @@ async def test_a_volume_that_is_gone_is_named(rig: SchedulerRig) -> None:
 
 
 @pytest.mark.parametrize("provisioner", ["example.com/disks", STORAGE["provisioner"]])
-async def test_who_makes_volumes_for_pods_that_are_bound_is_not_waited_for(rig: SchedulerRig, provisioner: str) -> None:
-    """Our own makes them at once, so its are waited for whatever the class says."""
-    later = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
-    await rig.client.create(STORAGE_CLASS, new(STORAGE_CLASS, "later", **later))
+async def test_wait_for_first_consumer_does_not_delay_binding(rig: SchedulerRig, provisioner: str) -> None:
+    """Our own provisioner binds at once, so its volumes are awaited whatever the binding mode of the class."""
+    wait_for_consumer = {"provisioner": provisioner, "volumeBindingMode": "WaitForFirstConsumer"}
+    await rig.client.create(STORAGE_CLASS, new(STORAGE_CLASS, "later", **wait_for_consumer))
     await rig.node()
     await claim(rig, storage_class="later")
     await pod(rig, "one", "data")
-    assert await rig.where("one") == ("node-1" if provisioner == "example.com/disks" else "")
+    assert await rig.topologies("one") == ("node-1" if provisioner == "example.com/disks" else "")
 
 
-async def test_a_machine_with_another_name_still_has_its_data(rig: SchedulerRig) -> None:
+async def test_renamed_node_still_has_its_volumes(rig: SchedulerRig) -> None:
     await rig.node("new", labels={HOSTNAME: "new"})
     await rig.node("old", labels={HOSTNAME: "old"}, ready="False")
-    rig.scheduler.instance, rig.scheduler.at_hand = "new", lambda volume: volume == "there"
+    rig.scheduler.instance, rig.scheduler.has_volume = "new", lambda volume: volume == "there"
     await volume(rig, "there", "old")
     await claim(rig, volumeName="there")
     await pod(rig, "one", "data")
-    assert await rig.where("one") == "new"
+    assert await rig.topologies("one") == "new"
 
 
-async def test_pods_without_claims_ask_nothing_more(rig: SchedulerRig) -> None:
+async def test_pods_without_claims_need_no_volume_lookup(rig: SchedulerRig) -> None:
     await rig.node()
     before = len(rig.wire.requests)
     await rig.pod("one")
@@ -181,7 +181,7 @@ async def test_pods_without_claims_ask_nothing_more(rig: SchedulerRig) -> None:
     assert sorted(paths) == ["binding", "events"]
 
 
-async def test_many_that_wait_for_volumes_are_looked_at_one_by_one(rig: SchedulerRig) -> None:
+async def test_claim_change_enqueues_only_its_own_pods(rig: SchedulerRig) -> None:
     await rig.node()
     for number in range(20):
         await pod(rig, f"pod-{number}", f"claim-{number}")

@@ -1,4 +1,4 @@
-"""An API to make volumes for."""
+"""An API server for volume tests."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ ME = (os.geteuid(), os.getegid())
 
 
 def read(directory: Path) -> dict[str, bytes]:
-    """What a container sees."""
+    """The visible files and their content."""
     found: dict[str, bytes] = {}
     for base, _, names in os.walk(directory, followlinks=True):
         for name in names:
@@ -21,24 +21,24 @@ def read(directory: Path) -> dict[str, bytes]:
     return found
 
 
-def test_files_are_there_with_their_modes(tmp_path: Path) -> None:
+def test_files_have_their_content_and_mode(tmp_path: Path) -> None:
     assert publish(tmp_path / "volume", {"a": File(b"1", 0o400), "deep/b": File(b"2", 0o644)}, *ME)
     assert read(tmp_path / "volume") == {"a": b"1", "deep/b": b"2"}
     assert (tmp_path / "volume/a").stat().st_mode & 0o777 == 0o400
 
 
-def test_an_update_replaces_all_of_them(tmp_path: Path) -> None:
+def test_update_replaces_all_files_at_once(tmp_path: Path) -> None:
     publish(tmp_path, {"a": File(b"1", 0o644), "gone/b": File(b"2", 0o644)}, *ME)
     handle = (tmp_path / "a").open("rb")
     assert publish(tmp_path, {"a": File(b"3", 0o644), "c": File(b"4", 0o644)}, *ME)
     assert read(tmp_path) == {"a": b"3", "c": b"4"}
     with handle:
         assert handle.read() == b"1", "who has read the old file goes on with it"
-    # The pointer, one version, and what points through it: nothing of the old version is left.
+    # The link, one version, and the visible names: the old version is deleted.
     assert len([path for path in tmp_path.iterdir() if path.name.startswith("..")]) == 2
 
 
-def test_what_has_not_changed_is_not_written(tmp_path: Path) -> None:
+def test_unchanged_files_are_not_written(tmp_path: Path) -> None:
     files = {"a": File(b"1", 0o600)}
     assert publish(tmp_path, files, *ME)
     assert not publish(tmp_path, files, *ME)

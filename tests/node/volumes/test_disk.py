@@ -23,7 +23,7 @@ def target(tmp_path: Path) -> Iterator[Path]:
 
 
 def traces(target: Path) -> list[str]:
-    """Where the machine knows of it. Others mount things meanwhile."""
+    """Mounts and loop devices of this target. Other tests mount at the same time."""
     mounted = Path("/proc/self/mountinfo").read_text().splitlines()
     loops = [file.read_text() for file in Path("/sys/block").glob("loop*/loop/backing_file")]
     return [line for line in (*mounted, *loops) if str(target) in line]
@@ -41,7 +41,7 @@ def test_a_disk_is_empty_and_has_its_size(make: Callable[[Path, int], None], tar
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_made_again_it_is_the_same(make: Callable[[Path, int], None], target: Path) -> None:
+def test_make_is_idempotent(make: Callable[[Path, int], None], target: Path) -> None:
     make(target, SIZE)
     (target / "file").write_text("kept")
     make(target, SIZE)
@@ -49,7 +49,7 @@ def test_made_again_it_is_the_same(make: Callable[[Path, int], None], target: Pa
 
 
 @pytest.mark.parametrize("make", KINDS)
-def test_nothing_of_it_is_left(make: Callable[[Path, int], None], target: Path) -> None:
+def test_remove_leaves_nothing(make: Callable[[Path, int], None], target: Path) -> None:
     make(target, SIZE)
     assert traces(target)
     disk.remove(target)

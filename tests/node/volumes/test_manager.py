@@ -45,7 +45,7 @@ def pod(*volumes: Object, uid: str = "1") -> Object:
 
 
 def mounted(below: Path) -> list[str]:
-    """What is mounted there; elsewhere others may be at work."""
+    """Mounts below a directory. Other tests mount elsewhere at the same time."""
     return [line for line in Path("/proc/self/mountinfo").read_text().splitlines() if str(below) in line]
 
 
@@ -61,14 +61,14 @@ async def test_an_empty_directory(volumes: VolumeManager, tmp_path: Path) -> Non
     assert path.stat().st_mode & 0o777 == 0o777
 
 
-async def test_what_is_mounted_inside_comes_after_what_is_around_it(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_outer_mounts_precede_inner_ones(volumes: VolumeManager, tmp_path: Path) -> None:
     prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
     paths = ["/a/b/c", "/z", "/a/b/"]
     mounts = prepared.mounts(mounting(*({"name": "scratch", "mountPath": path} for path in paths)), {})
     assert [mount.target for mount in mounts] == ["/z", "/a/b/", "/a/b/c"]
 
 
-async def test_a_path_may_depend_on_the_environment(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_sub_path_expr_expands_variables(volumes: VolumeManager, tmp_path: Path) -> None:
     prepared = await volumes.prepare(pod({"name": "scratch", "emptyDir": {}}), tmp_path / "pod", ME)
     mount = {"name": "scratch", "mountPath": "/s", "subPathExpr": "logs/$(NAME)"}
     (bind,) = prepared.mounts(mounting(mount), {"NAME": "me"})
@@ -78,13 +78,13 @@ async def test_a_path_may_depend_on_the_environment(volumes: VolumeManager, tmp_
         prepared.mounts(mounting(mount), {"OTHER": "you"})
 
 
-async def test_a_volume_that_is_not_there_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_unknown_volume_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
     prepared = await volumes.prepare(pod(), tmp_path / "pod", ME)
     with pytest.raises(VolumeFailure, match='there is no volume "scratch"'):
         prepared.mounts(mounting({"name": "scratch", "mountPath": "/s"}), {})
 
 
-async def test_configuration_follows_its_object(volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+async def test_config_map_volume_follows_its_object(volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
     await client.create(CONFIG_MAP, {**new(CONFIG_MAP, "config"), "data": {"key": "old"}}, "default")
     await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
     file = tmp_path / "pod/volumes/config/key"
@@ -97,8 +97,8 @@ async def test_configuration_follows_its_object(volumes: VolumeManager, client: 
     assert file.read_text() == "new", "what is gone from the API stays with who has it"
 
 
-async def test_what_a_pod_says_of_itself_follows_it(volumes: VolumeManager, tmp_path: Path) -> None:
-    """Its labels and annotations change, when it is claimed for example."""
+async def test_downward_api_volume_follows_the_pod(volumes: VolumeManager, tmp_path: Path) -> None:
+    """Labels and annotations of a pod change, for example when it is claimed."""
     labels = {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}
     plain = pod({"name": "own", "downwardAPI": {"items": [labels]}})
     await volumes.prepare(plain, tmp_path / "pod", ME)
@@ -110,22 +110,22 @@ async def test_what_a_pod_says_of_itself_follows_it(volumes: VolumeManager, tmp_
     assert file.read_text() == 'claim="mine"', "what was last known of it holds"
 
 
-async def test_what_was_never_there_is_not_refreshed(
+async def test_volume_that_was_not_prepared_is_not_refreshed(
     volumes: VolumeManager, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its pod says why it waits, and tries it again itself."""
+    """The worker of the pod reports the failure and retries."""
     with pytest.raises(VolumeFailure):
         await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
     await volumes.refresh()
     assert caplog.records == []
 
 
-async def test_configuration_that_is_missing_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_missing_config_map_is_named(volumes: VolumeManager, tmp_path: Path) -> None:
     with pytest.raises(VolumeFailure, match='configmap "config" not found'):
         await volumes.prepare(pod({"name": "config", "configMap": {"name": "config"}}), tmp_path / "pod", ME)
 
 
-async def test_a_token_is_renewed_before_it_ends(
+async def test_token_is_renewed_before_it_expires(
     volumes: VolumeManager, client: Client, tmp_path: Path, clock: ManualClock
 ) -> None:
     spec: Object = {"containers": [{"name": "main", "image": "example.com/image"}]}
@@ -143,14 +143,14 @@ async def test_a_token_is_renewed_before_it_ends(
     assert file.read_text() != first
 
 
-async def test_other_kinds_are_refused_by_name(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_unsupported_kinds_are_named(volumes: VolumeManager, tmp_path: Path) -> None:
     for volume in ({"name": "x", "nfs": {}}, {"name": "x", "hostPath": {"path": "/etc"}}):
         kind = next(key for key in volume if key != "name")
-        with pytest.raises(VolumeFailure, match=f'volume "x" is of a kind that is not available here: {kind}'):
+        with pytest.raises(VolumeFailure, match=f'volume "x" is of an unsupported kind: {kind}'):
             await volumes.prepare(pod(volume), tmp_path / "pod", ME)
 
 
-async def test_what_a_path_of_the_host_is_said_to_be(volumes: VolumeManager, tmp_path: Path) -> None:
+async def test_host_path_types_are_checked(volumes: VolumeManager, tmp_path: Path) -> None:
     volumes.host_paths = True
     (tmp_path / "file").touch()
     for kind, path, problem in (
@@ -190,7 +190,7 @@ class TestPersistent:
         }
         await client.create(PERSISTENT_VOLUME, new(PERSISTENT_VOLUME, "pv", spec=spec))
 
-    async def test_the_data_of_a_claim(
+    async def test_claim_is_mounted_and_marked_in_use(
         self, volumes: VolumeManager, client: Client, tmp_path: Path, usage: Usage
     ) -> None:
         path = tmp_path / "volumes/pv"
@@ -202,12 +202,16 @@ class TestPersistent:
         await volumes.release("1", tmp_path / "pod")
         assert usage.in_use == set()
 
-    async def test_data_that_is_on_another_node(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+    async def test_data_on_another_node_is_an_error(
+        self, volumes: VolumeManager, client: Client, tmp_path: Path
+    ) -> None:
         await self.make(client, tmp_path / "volumes/pv")
         with pytest.raises(VolumeFailure, match='the data of persistentvolumeclaim "data" is not here: on node far'):
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
 
-    async def test_one_pod_at_a_time(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+    async def test_claim_is_mounted_by_one_pod_at_a_time(
+        self, volumes: VolumeManager, client: Client, tmp_path: Path
+    ) -> None:
         path = tmp_path / "volumes/pv"
         path.mkdir(parents=True)
         await self.make(client, path)
@@ -215,7 +219,9 @@ class TestPersistent:
         with pytest.raises(VolumeFailure, match='persistent volume "pv" is mounted by pod default/pod-1'):
             await volumes.prepare(pod(self.CLAIMED, uid="2"), tmp_path / "two", Owner(ME.uid + 1, ME.gid + 1))
 
-    async def test_what_is_in_the_way_is_said(self, volumes: VolumeManager, client: Client, tmp_path: Path) -> None:
+    async def test_claim_that_cannot_be_mounted_is_an_error(
+        self, volumes: VolumeManager, client: Client, tmp_path: Path
+    ) -> None:
         with pytest.raises(VolumeFailure, match='persistentvolumeclaim "data" not found'):
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
         await self.make(client, Path("/etc"), "Pending")
@@ -223,7 +229,7 @@ class TestPersistent:
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
         status = MergePatch({"status": {"phase": "Bound"}})
         await client.patch(PERSISTENT_VOLUME_CLAIM, "data", status, "default", subresource="status")
-        with pytest.raises(VolumeFailure, match="is not one of this node"):
+        with pytest.raises(VolumeFailure, match="was not provisioned by this node"):
             await volumes.prepare(pod(self.CLAIMED), tmp_path / "pod", ME)
 
 

@@ -10,7 +10,7 @@ from sandpool.node.volumes.ownership import give
 pytestmark = pytest.mark.isolation
 
 
-def test_everything_in_it_is_given(tmp_path: Path) -> None:
+def test_whole_tree_changes_its_owner(tmp_path: Path) -> None:
     top = tmp_path / "top"
     (top / "deep" / "deeper").mkdir(parents=True)
     (top / "deep" / "file").write_text("x")
@@ -20,7 +20,7 @@ def test_everything_in_it_is_given(tmp_path: Path) -> None:
     assert not give(top, 1234, 1235)
 
 
-def test_links_are_given_and_not_followed(tmp_path: Path) -> None:
+def test_links_are_changed_and_not_followed(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("x")
@@ -33,7 +33,7 @@ def test_links_are_given_and_not_followed(tmp_path: Path) -> None:
     assert outside.stat().st_uid == (outside / "secret").stat().st_uid == os.geteuid()
 
 
-def test_the_top_may_not_be_a_link(tmp_path: Path) -> None:
+def test_top_must_not_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
     with pytest.raises(OSError, match=r"Not a directory|Too many"):

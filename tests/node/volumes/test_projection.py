@@ -97,17 +97,20 @@ async def test_the_files_of_a_volume(volume: Object, files: dict[str, File]) -> 
         ({"configMap": {"name": "config", "items": [{"key": "x", "path": "x"}]}}, 'configmap "config" has no key "x"'),
         ({"configMap": {"name": "config", "items": [{"key": "one", "path": "../x"}]}}, "is not a path inside a volume"),
         ({"configMap": {"name": "config", "items": [{"key": "one", "path": "/x"}]}}, "is not a path inside a volume"),
-        ({"projected": {"sources": [{"clusterTrustBundle": {}}]}}, "cannot have a clusterTrustBundle here"),
+        (
+            {"projected": {"sources": [{"clusterTrustBundle": {}}]}},
+            "projected volumes do not support clusterTrustBundle",
+        ),
         (
             {
                 "downwardAPI": {
                     "items": [{"path": "x", "resourceFieldRef": {"containerName": "other", "resource": "limits.cpu"}}]
                 }
             },
-            'there is no container "other"',
+            'unknown container "other"',
         ),
     ],
 )
-async def test_what_is_missing_is_said(volume: dict[str, Any], message: str) -> None:
+async def test_missing_sources_are_named(volume: dict[str, Any], message: str) -> None:
     with pytest.raises(VolumeFailure, match=message):
         await project(volume, sources())

@@ -75,7 +75,7 @@ async def test_there_is_a_default_class(client: Client, provisioner: Provisioner
     assert (await claim(client, "later"))["spec"]["storageClassName"] == CLASS
 
 
-async def test_data_goes_with_the_claim(client: Client, provisioner: Provisioner) -> None:
+async def test_data_is_deleted_with_the_claim(client: Client, provisioner: Provisioner) -> None:
     made = await claim(client)
     await bound(client)
     path = provisioner.directory / volume_name(made)
@@ -125,7 +125,7 @@ async def test_a_claim_of_the_same_name_gets_another_volume(client: Client, prov
         ("dataSource", {"kind": "PersistentVolumeClaim", "name": "other"}),
     ],
 )
-async def test_what_is_no_empty_directory_is_refused_by_name(
+async def test_unsupported_claim_fields_are_named(
     client: Client, provisioner: Provisioner, field: str, value: object
 ) -> None:
     made = await claim(client, "data", **{field: value})
@@ -139,7 +139,7 @@ async def test_what_is_no_empty_directory_is_refused_by_name(
     assert found["status"].get("phase") != "Bound"
 
 
-async def test_a_class_that_does_not_exist_is_named(client: Client, provisioner: Provisioner) -> None:
+async def test_missing_storage_class_is_named(client: Client, provisioner: Provisioner) -> None:
     await claim(client, storageClassName="fast")
 
     async def told() -> list[str]:
@@ -158,8 +158,8 @@ async def working(provisioner: Provisioner) -> AsyncIterator[None]:
         await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_the_data_of_another_node_is_left_to_it(client: Client, tmp_path: Path) -> None:
-    """Both make volumes for every claim. One is quicker, and has the data; the other must not end what it has."""
+async def test_volumes_of_other_nodes_are_left_alone(client: Client, tmp_path: Path) -> None:
+    """Both nodes provision every claim. The first has the data; the second must not delete it."""
     here, there = (Provisioner(client, SystemClock(), Random(1), tmp_path / name, name) for name in ("here", "there"))
     async with working(here):
         made = await claim(client)
@@ -172,7 +172,7 @@ async def test_the_data_of_another_node_is_left_to_it(client: Client, tmp_path: 
             return Key("default", "data") in there.claims and len(there.volumes) == 1
 
         await until(known)
-        await there._make(made)  # as if it had not seen that there is one
+        await there._create_volume(made)  # as if it had not seen that there is one
         assert list((tmp_path / "there").iterdir()) == []
         await client.delete(PERSISTENT_VOLUME_CLAIM, "data", "default")
 
@@ -188,7 +188,7 @@ async def test_the_data_of_another_node_is_left_to_it(client: Client, tmp_path: 
 
 
 @pytest.mark.parametrize("storage_class", ["", "fast"])
-async def test_claims_of_other_classes_are_not_ours(
+async def test_claims_of_other_classes_are_ignored(
     client: Client, provisioner: Provisioner, storage_class: str
 ) -> None:
     await claim(client, "other", storageClassName=storage_class)
@@ -198,7 +198,7 @@ async def test_claims_of_other_classes_are_not_ours(
     assert (await client.get(PERSISTENT_VOLUME_CLAIM, "other", "default"))["status"]["phase"] == "Pending"
 
 
-async def test_who_comes_back_finds_everything_in_order(client: Client, tmp_path: Path) -> None:
+async def test_restarted_provisioner_changes_nothing(client: Client, tmp_path: Path) -> None:
     def begin() -> tuple[Provisioner, asyncio.Task[None]]:
         provisioner = Provisioner(client, SystemClock(), Random(1), tmp_path / "volumes", "node")
         return provisioner, asyncio.create_task(provisioner.run())

@@ -125,3 +125,13 @@ def test_what_grants_nothing_new_is_not_checked(authorizer: RbacAuthorizer) -> N
     assert escalation(BOB, collected, authorizer, old) == []
     labelled = {**old, "metadata": {**old["metadata"], "labels": {"a": "b"}}}
     assert escalation(BOB, labelled, authorizer, old) != []
+
+
+def test_a_role_of_a_few_kilobytes_that_stands_for_billions_of_permissions_is_refused(
+    policy: Policy, authorizer: RbacAuthorizer
+) -> None:
+    words = [f"w{number}" for number in range(1000)]
+    policy.role("almost", {"verbs": words, "apiGroups": words, "resources": words, "resourceNames": words[:-1]})
+    policy.bind("almost", "user:bob")
+    large = {"verbs": words, "apiGroups": words, "resources": words, "resourceNames": words}
+    assert "more permissions than the server compares" in escalation(BOB, role(large), authorizer)[0]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.server.auth.rules import Rule, missing
+from sandpool.server.auth.rules import MOST_REPORTED, Rule, TooManyPermissions, missing
 from sandpool.server.request.request_info import RequestInfo
 
 
@@ -116,12 +120,65 @@ def allows(rules: list[Rule], asked: RequestInfo, name: str) -> bool:
 
 
 @given(some_rules, some_rules, requests, st.sampled_from(["n", "m", "other"]))
-def test_what_is_covered_cannot_allow_more(held: list[Rule], granted: list[Rule], asked: Any, name: str) -> None:
+def test_a_covered_rule_allows_no_more_than_the_held_rules(
+    held: list[Rule], granted: list[Rule], asked: Any, name: str
+) -> None:
     """The property escalation checks rest on: if nothing is missing, nothing new becomes possible."""
     if not missing(held, granted) and allows(granted, asked, name):
         assert allows(held, asked, name)
 
 
 @given(some_rules)
-def test_everybody_holds_what_they_hold(held: list[Rule]) -> None:
+def test_every_rule_set_covers_itself(held: list[Rule]) -> None:
     assert missing(held, held) == []
+
+
+@contextmanager
+def at_most(calls: int) -> Iterator[None]:
+    """Fail as soon as the block has made more function calls than this."""
+    made = 0
+
+    def count(frame: FrameType, event: str, arg: object) -> None:
+        nonlocal made
+        made += event == "call"
+        if made > calls:
+            sys.setprofile(None)
+            raise AssertionError(f"more than {calls} calls")
+
+    sys.setprofile(count)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+
+
+def many(prefix: str, count: int = 300) -> str:
+    return " ".join(f"{prefix}{number}" for number in range(count))
+
+
+def test_a_small_role_with_billions_of_permissions_is_refused_after_bounded_work() -> None:
+    held = [rule("get", "core", f"held{number}") for number in range(50)] + [rule("*", many("g"), many("r"), "only")]
+    granted = [rule(many("v"), many("g"), many("r"), many("n"))]
+    with at_most(calls=300_000), pytest.raises(TooManyPermissions):
+        missing([*held, rule("*", many("g"), many("r"), many("n", 299))], granted)
+
+
+def test_missing_permissions_are_reported_up_to_a_bound() -> None:
+    with at_most(calls=50_000):
+        lacking = missing([rule("get", "core", "pods")], [rule(many("v"), many("g"), many("r"))])
+    assert len(lacking) == MOST_REPORTED
+
+
+def test_a_held_rule_covers_a_large_one_without_enumerating_it() -> None:
+    large = rule(many("v", 1000), many("g", 1000), many("r", 1000), many("n", 1000))
+    with at_most(calls=10_000):
+        assert missing([rule("get", "core", "pods"), large], [large]) == []
+        assert missing([rule("*", "*", "*")], [large]) == []
+
+
+def test_a_request_is_checked_against_a_large_rule_in_a_few_steps() -> None:
+    large = rule(many("v", 1000), many("g", 1000), many("r", 1000), urls=many("/u", 1000))
+    with at_most(calls=20):
+        assert large.allows_some_name(ask("v999", "g999", "r999"))
+        assert not large.allows_some_name(ask("v999", "g999", "r1000"))
+        assert large.allows_some_name(RequestInfo("/u999", "v0"))

@@ -7,7 +7,7 @@ import orjson
 from sandpool.api.kinds import BUILT_IN
 from sandpool.api.schema import core
 from sandpool.server.kinds.strategies import KindStrategy
-from sandpool.server.openapi.v3 import document, index
+from sandpool.server.openapi.v3 import document, index, respond
 from sandpool.server.resources import Resource
 
 
@@ -97,3 +97,17 @@ def test_what_kubectl_explains_of_a_custom_kind(resources: list[Resource]) -> No
     assert spec["properties"]["parts"]["x-kubernetes-list-map-keys"] == ["name"]
     metadata = schema["properties"]["metadata"]
     assert metadata["allOf"] == [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}]
+
+
+def test_a_document_requested_by_its_hash_is_immutable(resources: list[Resource]) -> None:
+    url = index(resources)["paths"]["apis/example.com/v1"]["serverRelativeURL"]
+    hash = url.partition("?hash=")[2]
+    response = respond(resources, "apis/example.com/v1", hash)
+    assert response is not None
+    headers = dict(response.headers)
+    assert headers["ETag"] == f'"{hash}"'
+    assert "immutable" in headers["Cache-Control"]
+    plain = respond(resources, "apis/example.com/v1")
+    assert plain is not None
+    assert "Cache-Control" not in dict(plain.headers)
+    assert respond(resources, "apis/example.com/v9") is None

@@ -10,9 +10,6 @@ from sandpool.server.protobuf.wire import (
     BYTES,
     FIXED64,
     VARINT,
-    encode_bytes,
-    encode_double,
-    encode_varint,
     fields,
     signed,
     varint,
@@ -20,6 +17,29 @@ from sandpool.server.protobuf.wire import (
 
 NUMBERS = st.integers(1, (1 << 29) - 1)
 UNSIGNED = st.integers(0, (1 << 64) - 1)
+
+
+def encode_varint(number: int, value: int) -> bytes:
+    """A field holding an unsigned number."""
+    return _digits(number << 3 | VARINT) + _digits(value)
+
+
+def encode_double(number: int, value: float) -> bytes:
+    return _digits(number << 3 | FIXED64) + struct.pack("<d", value)
+
+
+def encode_bytes(number: int, value: bytes) -> bytes:
+    """A field holding text, bytes or another message."""
+    return _digits(number << 3 | BYTES) + _digits(len(value)) + value
+
+
+def _digits(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 @settings(deadline=None)

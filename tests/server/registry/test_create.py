@@ -3,15 +3,20 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
+import orjson
 import pytest
 
-from sandpool.api.kinds import CONFIG_MAP, NAMESPACE, POD
+from sandpool.api.kinds import CONFIG_MAP, DEPLOYMENT, NAMESPACE, POD
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, BadRequest, Invalid, NotFound
 from sandpool.kube.transport import Request
 from sandpool.server.api_server import ApiServer
+from sandpool.server.auth.groups import MASTERS
+from sandpool.server.request.messages import ServerRequest, User
 from sandpool.testing.objects import custom_type, definition, new, pod
 from tests.support.custom_kinds import install
+
+MASTER = User("admin", (MASTERS,))
 
 GADGET = custom_type("example.com", "Gadget")
 
@@ -124,3 +129,25 @@ async def test_nothing_is_created_where_anything_is_wrong(server: ApiServer, cli
     with pytest.raises(Invalid):
         await client.create(POD, pod("p", spec={"containers": []}), "default")
     assert server.store.revision == before
+
+
+async def test_a_workload_that_no_controller_runs_is_created_with_a_warning(server: ApiServer) -> None:
+    pods = {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "main", "image": "i"}]}}
+    workload = new(DEPLOYMENT, "web", spec={"selector": {"matchLabels": {"a": "b"}}, "template": pods})
+    for body, expected in ((workload, 1), (pod("p"), 0)):
+        type = DEPLOYMENT if expected else POD
+        request = ServerRequest(
+            "POST", type.path("default"), MASTER, body=orjson.dumps(body), headers={"content-type": "application/json"}
+        )
+        response = await server.handler.handle(request)
+        assert response.status == 201
+        warnings = [value for name, value in response.headers if name == "Warning"]
+        assert len(warnings) == expected
+        assert all("runs no controller for it: no pods will be created" in each for each in warnings)
+
+
+@pytest.mark.parametrize("path", ["", "/namespaces/default/sandboxes", "/namespaces/default/sandboxes/a"])
+async def test_a_v1alpha1_client_is_told_which_version_is_served(server: ApiServer, path: str) -> None:
+    request = ServerRequest("GET", f"/apis/agents.x-k8s.io/v1alpha1{path}", MASTER)
+    with pytest.raises(NotFound, match=r"v1alpha1 is no longer served; use agents\.x-k8s\.io/v1beta1"):
+        await server.handler.handle(request)

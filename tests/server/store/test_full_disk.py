@@ -16,24 +16,39 @@ from sandpool.kube.errors import InsufficientStorage
 from sandpool.server.api_server import ApiServer
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of its own, with room for little more than an empty server."""
+@contextlib.contextmanager
+def disk(directory: Path, size: str) -> Iterator[Path]:
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "sandpool-test", str(tmp_path)], capture_output=True, check=False
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "sandpool-test", str(directory)],
+        capture_output=True,
+        check=False,
     )
     if mounted.returncode != 0:
         pytest.skip("mounting a small file system needs root")
     try:
-        yield tmp_path
+        yield directory
     finally:
-        subprocess.run(["umount", str(tmp_path)], check=True)
+        subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
-async def fill(client: Client) -> int:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own, with room for little more than an empty server."""
+    with disk(tmp_path, "4m") as path:
+        yield path
+
+
+@pytest.fixture
+def larger_disk(tmp_path: Path) -> Iterator[Path]:
+    """Room for a reserve that is larger than the write-ahead log of a new server."""
+    with disk(tmp_path, "16m") as path:
+        yield path
+
+
+async def fill(client: Client, prefix: str = "n") -> int:
     """Create objects until the disk is full; returns how many there was room for."""
     for number in range(1000):
-        obj = {"metadata": {"name": f"n{number}"}, "data": {"k": "x" * 50_000}}
+        obj = {"metadata": {"name": f"{prefix}{number}"}, "data": {"k": "x" * 50_000}}
         try:
             await client.create(CONFIG_MAP, obj, "default")
         except InsufficientStorage as refused:
@@ -71,7 +86,7 @@ async def test_a_full_disk_refuses_writes_and_serves_reads(small_disk: Path) -> 
     await server.stop()
 
 
-async def test_a_disk_that_is_full_at_the_start_loses_nothing(small_disk: Path) -> None:
+async def test_a_server_starts_on_a_full_disk_and_loses_nothing(small_disk: Path) -> None:
     server = ApiServer(small_disk / "data")
     await server.start()
     stored = await fill(server.client())
@@ -83,4 +98,48 @@ async def test_a_disk_that_is_full_at_the_start_loses_nothing(small_disk: Path) 
     server = ApiServer(small_disk / "data")
     await server.start()
     assert await names(server.client()) == {f"n{number}" for number in range(stored)}
+    await server.stop()
+
+
+def fill_up(path: Path) -> None:
+    with contextlib.suppress(OSError), path.open("wb", buffering=0) as file:
+        while True:
+            file.write(os.urandom(4096))
+
+
+async def test_a_server_killed_on_a_full_disk_starts_again_and_deletes(larger_disk: Path) -> None:
+    data = larger_disk / "data"
+    server = ApiServer(data)
+    await server.start()
+    stored = await fill(server.client())
+    # What a killed server leaves: the write-ahead log is not in the database yet, its index is gone.
+    killed = {path.name: path.read_bytes() for path in data.iterdir() if not path.name.endswith("-shm")}
+    await server.stop()
+    for path in data.iterdir():
+        path.unlink()
+    for name, content in killed.items():
+        (data / name).write_bytes(content)
+    fill_up(larger_disk / "filler")
+
+    server = ApiServer(data)
+    await server.start()
+    client = server.client()
+    assert await names(client) == {f"n{number}" for number in range(stored)}
+    await fill(client, "more")
+    for name in await names(client):
+        await client.delete(CONFIG_MAP, name, "default")
+    assert await names(client) == set()
+    await client.create(CONFIG_MAP, {"metadata": {"name": "more"}, "data": {"k": "x" * 50_000}}, "default")
+    await server.stop()
+
+
+async def test_deletions_on_a_full_disk_use_the_reserve(larger_disk: Path) -> None:
+    server = ApiServer(larger_disk / "data")
+    await server.start()
+    client = server.client()
+    stored = await fill(client)
+    fill_up(larger_disk / "filler")
+    for number in range(stored):
+        await client.delete(CONFIG_MAP, f"n{number}", "default")
+    assert await names(client) == set()
     await server.stop()

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import sqlite3
 import threading
 import zlib
@@ -9,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from sandpool.server.store.journal import DATABASE, Batch, Journal, Row, StoreDamaged, StoreInUse, checksum
+from sandpool.server.store.journal import (
+    DATABASE,
+    RESERVE,
+    Batch,
+    Journal,
+    Row,
+    StoreDamaged,
+    StoreInUse,
+    checksum,
+)
 
 
 def row(id: int, value: bytes = b"{}", revision: int = 1) -> Row:
@@ -52,7 +62,7 @@ def reopen(directory: Path) -> list[Row]:
         journal.close()
 
 
-def test_what_was_committed_is_there_again(tmp_path: Path) -> None:
+def test_committed_rows_are_loaded_again(tmp_path: Path) -> None:
     filled(tmp_path)
     journal = Journal(tmp_path)
     assert [(r.id, r.value) for r in journal.load()] == [(1, b'{"n":1}'), (2, b'{"n":2}'), (3, b'{"n":3}')]
@@ -122,6 +132,140 @@ def test_a_truncated_database_is_found(tmp_path: Path, keep: int) -> None:
         reopen(tmp_path)
 
 
+def change(directory: Path, *statements: str) -> None:
+    with contextlib.closing(sqlite3.connect(directory / DATABASE)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "UPDATE objects SET name = 'other' WHERE id = 2",
+        "UPDATE objects SET namespace = 'kube-system' WHERE id = 2",
+        "UPDATE objects SET resource = 'secrets' WHERE id = 2",
+        "UPDATE objects SET revision = 1 WHERE id = 2",
+        "UPDATE objects SET id = 7 WHERE id = 2",
+        "UPDATE objects SET value = (SELECT value FROM objects WHERE id = 1) WHERE id = 2",
+    ],
+)
+def test_a_changed_column_is_found(tmp_path: Path, statement: str) -> None:
+    filled(tmp_path)
+    change(tmp_path, statement)
+    with pytest.raises(StoreDamaged, match="do not match their checksum"):
+        reopen(tmp_path)
+
+
+def test_a_key_that_is_there_twice_is_found(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    batch = Batch(revision=2, rows=2)
+    batch.add(Row(1, "pods", "default", "twin", 1, b"{}"))
+    batch.add(Row(2, "pods", "default", "twin", 2, b"{}"))
+    assert commit(journal, batch) is None
+    journal.close()
+    with pytest.raises(StoreDamaged, match="1 objects are there twice"):
+        reopen(tmp_path)
+
+
+def test_a_row_of_an_earlier_state_is_found(tmp_path: Path) -> None:
+    """A page that was not written, or came back: each row on it is sound by itself."""
+    filled(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        earlier = db.execute("SELECT * FROM objects WHERE id = 2").fetchone()
+    journal = Journal(tmp_path)
+    list(journal.load())
+    batch = Batch(revision=4, rows=3)
+    batch.add(row(2, b"new", 4))
+    assert commit(journal, batch) is None
+    journal.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        db.execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?, ?, ?, ?)", earlier)
+        db.commit()
+    with pytest.raises(StoreDamaged, match="rows of an earlier state"):
+        reopen(tmp_path)
+
+
+def test_a_lost_row_and_one_that_came_back_are_found_together(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        removed = db.execute("SELECT * FROM objects WHERE id = 2").fetchone()
+    journal = Journal(tmp_path)
+    list(journal.load())
+    batch = Batch(revision=4, rows=2)
+    batch.remove(2)
+    assert commit(journal, batch) is None
+    journal.close()
+    with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
+        db.execute("INSERT INTO objects VALUES (?, ?, ?, ?, ?, ?, ?)", removed)
+        db.execute("DELETE FROM objects WHERE id = 3")
+        db.commit()
+    with pytest.raises(StoreDamaged, match="rows of an earlier state"):
+        reopen(tmp_path)
+
+
+def test_swapped_pages_are_found(tmp_path: Path) -> None:
+    filled(tmp_path, 1000)
+    checkpoint(tmp_path)
+    path = tmp_path / DATABASE
+    content = path.read_bytes()
+    pages = [content[start : start + 4096] for start in range(0, len(content), 4096)]
+    for first in range(2, len(pages) - 1):
+        swapped = [*pages]
+        swapped[first], swapped[first + 1] = swapped[first + 1], swapped[first]
+        path.write_bytes(b"".join(swapped))
+        with pytest.raises(StoreDamaged):
+            reopen(tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_damage_anywhere_is_found_or_harmless(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    filled(tmp_path, 100)
+    before = reopen(tmp_path)
+    checkpoint(tmp_path)
+    path = tmp_path / DATABASE
+    content = bytearray(path.read_bytes())
+    for _ in range(rng.choice((1, 1, 8, 512))):
+        content[rng.randrange(len(content))] = rng.randrange(256)
+    path.write_bytes(bytes(content))
+    with contextlib.suppress(StoreDamaged):
+        assert reopen(tmp_path) == before
+
+
+def as_format_1(directory: Path) -> None:
+    """Turn the database into one of the version before: no digest, checksums of values only."""
+    with contextlib.closing(sqlite3.connect(directory / DATABASE)) as db:
+        for id, value in db.execute("SELECT id, value FROM objects").fetchall():
+            db.execute("UPDATE objects SET crc = ? WHERE id = ?", (zlib.crc32(value), id))
+        db.execute("ALTER TABLE meta DROP COLUMN digest")
+        db.execute("UPDATE meta SET format = 1")
+        db.commit()
+
+
+def test_a_database_of_the_version_before_opens_and_is_checked_from_then_on(tmp_path: Path) -> None:
+    filled(tmp_path)
+    as_format_1(tmp_path)
+    journal = Journal(tmp_path)
+    assert [r.id for r in journal.load()] == [1, 2, 3]
+    batch = Batch(revision=4, rows=3)
+    batch.add(row(1, b"new", 4))
+    assert commit(journal, batch) is None
+    journal.close()
+    assert [(r.id, r.value) for r in reopen(tmp_path)] == [(1, b"new"), (2, b'{"n":2}'), (3, b'{"n":3}')]
+    change(tmp_path, "UPDATE objects SET name = 'other' WHERE id = 2")
+    with pytest.raises(StoreDamaged, match="rows of an earlier state"):
+        reopen(tmp_path)
+
+
+def test_damage_in_a_database_of_the_version_before_is_found(tmp_path: Path) -> None:
+    filled(tmp_path)
+    as_format_1(tmp_path)
+    change(tmp_path, "UPDATE objects SET value = x'7b7d' WHERE id = 2")
+    with pytest.raises(StoreDamaged, match="do not match their checksum"):
+        reopen(tmp_path)
+
+
 def killed_copy(directory: Path, commits: int) -> Path:
     """The state a killed server leaves: nothing checkpointed, the write-ahead log still there."""
     journal = Journal(directory)
@@ -156,7 +300,7 @@ def test_a_removed_write_ahead_log_is_found(tmp_path: Path) -> None:
         reopen(copy)
 
 
-def test_garbage_is_not_a_database(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / DATABASE).write_bytes(b"not a database at all" * 1000)
     with pytest.raises(StoreDamaged, match="file is not a database"):
         reopen(tmp_path)
@@ -167,17 +311,17 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
     with contextlib.closing(sqlite3.connect(tmp_path / DATABASE)) as db:
         db.execute("UPDATE meta SET format = 99")
         db.commit()
-    with pytest.raises(StoreDamaged, match="has format 99; this version of sandpool reads format 1"):
+    with pytest.raises(StoreDamaged, match="has format 99; this version of sandpool reads format 2"):
         reopen(tmp_path)
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_files(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
     journal = Journal(tmp_path)
     batch = Batch(revision=1, rows=1)
     batch.add(row(1))
     assert commit(journal, batch) is None
     assert {path.name: oct(path.stat().st_mode & 0o077) for path in tmp_path.iterdir()} == dict.fromkeys(
-        ("lock", "head", DATABASE, DATABASE + "-wal", DATABASE + "-shm"), "0o0"
+        ("lock", "head", RESERVE, DATABASE, DATABASE + "-wal", DATABASE + "-shm"), "0o0"
     )
     journal.close()

@@ -135,10 +135,10 @@ class Town:
         for directory in node.iterdir():
             if directory.name != _IMAGES:
                 found[f"files in {directory.name}"] = sum(1 for _ in directory.rglob("*"))
-        yard = NetworkNamespace(node / "network" / "router")
+        router = NetworkNamespace(node / "network" / "router")
         if self.server.process.running:
-            found["interfaces"] = len(yard.call(socket.if_nameindex))
-            found["rules"] = len(yard.call(_ruleset).split())
+            found["interfaces"] = len(router.call(socket.if_nameindex))
+            found["rules"] = len(router.call(_ruleset).split())
         return found
 
     def _children(self, mark: bytes) -> list[int]:

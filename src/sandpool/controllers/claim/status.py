@@ -14,6 +14,7 @@ from sandpool.api.conditions import (
     TRUE,
     Condition,
     find_condition,
+    observe_generation,
     remove_condition,
     set_condition,
 )
@@ -55,7 +56,7 @@ def next_status(
     before = ClaimStatus.of(claim)
     if error is not None and error.status is Status.UNTOUCHED and before.sandbox_name:
         return before
-    conditions = _with_finished(before.conditions, sandbox, timestamp(now), expired=expired)
+    conditions = _with_finished(before.conditions, claim, sandbox, timestamp(now), expired=expired)
     conditions = _with_ready(conditions, claim, sandbox, error, timestamp(now), expired=expired)
     if sandbox is not None:
         name, pod_ips = sandbox.name, sandbox.status.pod_ips
@@ -69,7 +70,8 @@ def next_status(
 def marked_expired(claim: ClaimView, status: ClaimStatus, now: datetime) -> ClaimStatus:
     """The status, saying that the claim has expired."""
     reason, message = texts.CLAIM_EXPIRED
-    conditions = _ready(status.conditions, claim, reason, message, timestamp(now))
+    conditions = observe_generation(status.conditions, (FINISHED,), claim.generation)
+    conditions = _ready(conditions, claim, reason, message, timestamp(now))
     return ClaimStatus(_in_order(conditions), status.sandbox_name, status.pod_ips)
 
 
@@ -84,15 +86,17 @@ def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
 
 
 def _with_finished(
-    conditions: list[Condition], sandbox: SandboxView | None, now: str, *, expired: bool
+    conditions: list[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
 ) -> list[Condition]:
-    """Finished is the sandbox's, whole. It outlives the sandbox of a claim that has expired, as the reason why."""
+    """Copy the Finished condition of the sandbox, at the generation of the claim. It outlives the sandbox of a claim
+    that has expired, as the reason why."""
     if sandbox is None:
-        return conditions if expired else remove_condition(conditions, FINISHED)
+        kept = observe_generation(conditions, (FINISHED,), claim.generation)
+        return kept if expired else remove_condition(conditions, FINISHED)
     finished = sandbox.status.condition(FINISHED)
     if finished is None:
         return remove_condition(conditions, FINISHED)
-    return _copied(conditions, finished, finished.get("observedGeneration") or 0, now)
+    return _copied(conditions, finished, claim.generation, now)
 
 
 def _with_ready(

@@ -26,11 +26,18 @@ from sandpool.api.views import PodView, SandboxView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import SandboxOptions
 from sandpool.controllers.own_writes import OwnWriteFilter
-from sandpool.controllers.sandbox.deferral import Waiting
 from sandpool.controllers.sandbox.expiry import ExpiryPlan
-from sandpool.controllers.sandbox.plan import Children, Conclusion, Observed, Performed, conclude, plan
+from sandpool.controllers.sandbox.plan import (
+    ChildrenPlan,
+    Observed,
+    PendingWrites,
+    PerformResult,
+    StatusPlan,
+    compute_status,
+    plan,
+)
 from sandpool.controllers.sandbox.volumes import volume_claim_names
-from sandpool.controllers.sandbox.waking import Waking
+from sandpool.controllers.sandbox.watches import SandboxWatches
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
 from sandpool.engine.background import BackgroundGate, ParkingQueue
 from sandpool.engine.cache.store import Key
@@ -46,10 +53,10 @@ from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 # Beginning anew more often than this would mean that something appears and vanishes all the time: that is an error.
 _ATTEMPTS: Final = 2
 
-_NOTHING_WAITS: Final = Waiting()
+_NONE_PENDING: Final = PendingWrites()
 
 
-def is_waited_for(sandbox: SandboxView | None) -> bool:
+def is_foreground(sandbox: SandboxView | None) -> bool:
     """Whether somebody may be waiting for a sandbox. Nobody waits for those that are kept warm, and whoever was given
     one of them has it; unless it was not ready yet, or is not ready again."""
     if sandbox is None:
@@ -71,7 +78,7 @@ class SandboxController:
         clock: Clock,
         random: Random,
         *,
-        settings: SandboxOptions | None = None,
+        options: SandboxOptions | None = None,
         workers: int = 100,
         observer: ReconcileObserver | None = None,
         queue_metrics: QueueMetrics[Key] | None = None,
@@ -81,10 +88,11 @@ class SandboxController:
         self.caches = caches
         self.recorder = recorder
         self.clock = clock
-        self.settings = settings or SandboxOptions()
+        self.options = options or SandboxOptions()
         self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = tracing or NoTracing()
-        gate = gate if gate is not None else BackgroundGate(clock)
+        if gate is None:
+            gate = BackgroundGate(clock)
         self.controller: Controller[Key] = Controller(
             "sandbox",
             self.reconcile,
@@ -96,50 +104,50 @@ class SandboxController:
             per_second=RECONCILES_PER_SECOND,
         )
         # What the last pass over a sandbox put off; one that put off nothing is not here.
-        self._waiting: dict[Key, Waiting] = {}
+        self._pending: dict[Key, PendingWrites] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
-        self._echoes = OwnWriteFilter(self.controller.enqueue, self._has_work)
-        Waking(caches, self._echoes.wake, self._wake_later)
+        self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
+        SandboxWatches(caches, self._own_writes.wake, self._enqueue_later)
 
-    def _wake_later(self, key: Key) -> None:
+    def _enqueue_later(self, key: Key) -> None:
         """Something of the pod has changed that is told if it lasts, counted from now and not from the next pass."""
-        waiting = self._waiting.get(key, _NOTHING_WAITS)
+        waiting = self._pending.get(key, _NONE_PENDING)
         if waiting.status is None:
-            self._waiting[key] = replace(waiting, status=self.clock.now())
-        self.controller.enqueue_after(key, self.settings.status_delay.total_seconds())
+            self._pending[key] = replace(waiting, status=self.clock.now())
+        self.controller.enqueue_after(key, self.options.status_delay.total_seconds())
 
     # --- a pass ------------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        with self._echoes.reconciling(key):
+        with self._own_writes.reconciling(key):
             return await self._pass(key)
 
     def _is_background(self, key: Key) -> bool:
-        return not is_waited_for(self.caches.sandboxes.get(key))
+        return not is_foreground(self.caches.sandboxes.get(key))
 
     async def _pass(self, key: Key) -> Result:
         for attempts_left in reversed(range(_ATTEMPTS)):
             sandbox = self.caches.sandboxes.get(key)
-            if sandbox is None or sandbox.deleting or (sandbox := await self._traced(sandbox)) is None:
+            if sandbox is None or sandbox.deleting or (sandbox := await self._with_trace(sandbox)) is None:
                 break
             observed = self._observe(sandbox)
-            match plan(observed, self.settings, self.clock.now()):
-                case Conclusion() as conclusion:
-                    return await self._finish(sandbox, conclusion)
+            match plan(observed, self.options, self.clock.now()):
+                case StatusPlan() as status_plan:
+                    return await self._finish(sandbox, status_plan)
                 case ExpiryPlan() as expiry:
                     return await self._expire(sandbox, expiry)
-                case Children() as children:
+                case ChildrenPlan() as children:
                     try:
-                        performed = await self._perform(sandbox, children, can_begin_anew=attempts_left > 0)
-                    except _Unseen:
+                        result = await self._perform(sandbox, children, may_replan=attempts_left > 0)
+                    except _StaleCache:
                         continue
-                    conclusion = conclude(observed, children, performed, self.settings, self.clock.now())
-                    return await self._finish(sandbox, conclusion)
-        self._waiting.pop(key, None)
+                    status_plan = compute_status(observed, children, result, self.options, self.clock.now())
+                    return await self._finish(sandbox, status_plan)
+        self._pending.pop(key, None)
         self._owner_check.forget(key)
         return DONE
 
-    async def _traced(self, sandbox: SandboxView) -> SandboxView | None:
+    async def _with_trace(self, sandbox: SandboxView) -> SandboxView | None:
         """The sandbox with a trace to which all passes over it belong: this one's, if nobody who asked for the sandbox
         has begun one. None if it has gone."""
         context = self.tracing.context()
@@ -158,44 +166,44 @@ class SandboxController:
             tracked_pod=caches.pods.get(Key(namespace, sandbox.pod_name)),
             service=caches.services.get(key_of(sandbox)),
             volume_claims={name: claim for name, claim in claims.items() if claim is not None},
-            waiting=self._waiting.get(key_of(sandbox), _NOTHING_WAITS),
+            waiting=self._pending.get(key_of(sandbox), _NONE_PENDING),
         )
 
     def _has_work(self, key: Key) -> bool:
         """Whether a pass would write, or remember, anything else than the last one did."""
         sandbox = self.caches.sandboxes.get(key)
         if sandbox is None or sandbox.deleting:
-            return key in self._waiting
+            return key in self._pending
         observed, now = self._observe(sandbox), self.clock.now()
-        match plan(observed, self.settings, now):
+        match plan(observed, self.options, now):
             case ExpiryPlan(children, itself, body):
                 return any((children, itself, body))
-            case Conclusion(body):
+            case StatusPlan(body):
                 return body is not None
-            case Children(volumes, pod, service) as children:
+            case ChildrenPlan(volumes, pod, service) as children:
                 if any((volumes.writes, pod.repair, pod.write, service and service.write)):
                     return True
-                conclusion = conclude(observed, children, Performed(pod.pod), self.settings, now)
-                return conclusion.status_patch is not None or conclusion.waiting != observed.waiting
+                status_plan = compute_status(observed, children, PerformResult(pod.pod), self.options, now)
+                return status_plan.status_patch is not None or status_plan.waiting != observed.waiting
 
     # --- performing --------------------------------------------------------------------------------------------------
 
-    async def _perform(self, sandbox: SandboxView, children: Children, *, can_begin_anew: bool) -> Performed:
+    async def _perform(self, sandbox: SandboxView, children: ChildrenPlan, *, may_replan: bool) -> PerformResult:
         namespace = sandbox.namespace
         if children.creates and not await self._owner_check.may_create_for(sandbox):
-            raise _Unseen
-        refresh = children.pod.refresh if can_begin_anew else ""
+            raise _StaleCache
+        refresh = children.pod.refresh if may_replan else ""
         if refresh and await self.writer.refresh(POD, refresh, namespace):
-            raise _Unseen
+            raise _StaleCache
         service = children.service.write if children.service is not None else None
         with self.tracing.span("reconcilePVCs"):
-            volumes = await self._step(namespace, children.volumes.writes, can_begin_anew)
+            volumes = await self._step(namespace, children.volumes.writes, may_replan)
         with self.tracing.span("reconcilePod") as span:
-            pod = await self._step(namespace, (children.pod.repair, children.pod.write), can_begin_anew)
+            pod = await self._step(namespace, (children.pod.repair, children.pod.write), may_replan)
             if span.recording:
-                _tell_of_pod(span, children.pod.pod, self._pod_after(sandbox, children))
-        services = await self._step(namespace, (service,), can_begin_anew)
-        return Performed(
+                _record_pod(span, children.pod.pod, self._pod_after(sandbox, children))
+        services = await self._step(namespace, (service,), may_replan)
+        return PerformResult(
             self._pod_after(sandbox, children),
             volumes.message,
             pod.message,
@@ -203,27 +211,27 @@ class SandboxController:
             retry_after=max(each.retry_after for each in (volumes, pod, services)),
         )
 
-    async def _step(self, namespace: str, writes: tuple[Write | None, ...], can_begin_anew: bool) -> _Failure:
+    async def _step(self, namespace: str, writes: tuple[Write | None, ...], may_replan: bool) -> _StepResult:
         """Do the writes of one step until one fails. Other steps go on."""
         for write in writes:
             try:
                 if write is not None:
                     await self.writer.perform(write, namespace)
             except AlreadyExists as error:
-                if can_begin_anew:
-                    raise _Unseen from error
-                return _Failure(error.message)
+                if may_replan:
+                    raise _StaleCache from error
+                return _StepResult(error.message)
             except Conflict as error:
-                if can_begin_anew and isinstance(write, Patch):
+                if may_replan and isinstance(write, Patch):
                     await self.writer.refresh(write.type, write.name, namespace)
-                    raise _Unseen from error
-                return _Failure(error.message)
+                    raise _StaleCache from error
+                return _StepResult(error.message)
             except (ApiError, ConnectionError, TimeoutError) as error:
                 asked = error.retry_after if isinstance(error, ApiError) else None
-                return _Failure(str(error) or type(error).__name__, asked or 0.0)
-        return _WENT_WELL
+                return _StepResult(str(error) or type(error).__name__, asked or 0.0)
+        return _STEP_DONE
 
-    def _pod_after(self, sandbox: SandboxView, children: Children) -> PodView | None:
+    def _pod_after(self, sandbox: SandboxView, children: ChildrenPlan) -> PodView | None:
         """The pod after the writes: the cache has the answers. A pod that is gone after all is not there."""
         pod, write = children.pod.pod, children.pod.write
         if pod is None:
@@ -233,23 +241,23 @@ class SandboxController:
         now = self.caches.pods.get(key_of(pod))
         return now if now is not None and now.uid == pod.uid else None
 
-    async def _finish(self, sandbox: SandboxView, conclusion: Conclusion) -> Result:
-        if conclusion.status_patch is not None:
-            await self._say(sandbox, conclusion.status_patch)
+    async def _finish(self, sandbox: SandboxView, status_plan: StatusPlan) -> Result:
+        if status_plan.status_patch is not None:
+            await self._write_status(sandbox, status_plan.status_patch)
         # Only now: what could not be said has waited long enough, and is not to wait from the beginning.
         key = key_of(sandbox)
-        if conclusion.waiting == _NOTHING_WAITS:
-            self._waiting.pop(key, None)
+        if status_plan.waiting == _NONE_PENDING:
+            self._pending.pop(key, None)
         else:
-            self._waiting[key] = conclusion.waiting
-        if conclusion.event is not None:
-            self.recorder.event(_reference(sandbox), conclusion.event)
-        if conclusion.errors:
-            raise ReconcileIncomplete("; ".join(conclusion.errors), retry_after=conclusion.retry_after)
-        return Result(_seconds(conclusion.requeue_after))
+            self._pending[key] = status_plan.waiting
+        if status_plan.event is not None:
+            self.recorder.event(_reference(sandbox), status_plan.event)
+        if status_plan.errors:
+            raise ReconcileIncomplete("; ".join(status_plan.errors), retry_after=status_plan.retry_after)
+        return Result(_seconds(status_plan.requeue_after))
 
     async def _expire(self, sandbox: SandboxView, expiry: ExpiryPlan) -> Result:
-        self._waiting.pop(key_of(sandbox), None)
+        self._pending.pop(key_of(sandbox), None)
         failures = [await self._step(sandbox.namespace, (child,), False) for child in expiry.children]
         errors = [each.message for each in failures if each.message]
         if expiry.sandbox is not None:
@@ -257,10 +265,10 @@ class SandboxController:
         elif errors:
             raise ReconcileIncomplete("; ".join(errors), retry_after=max(each.retry_after for each in failures))
         elif expiry.status_patch is not None:
-            await self._say(sandbox, expiry.status_patch)
+            await self._write_status(sandbox, expiry.status_patch)
         return DONE
 
-    async def _say(self, sandbox: SandboxView, status: Object) -> None:
+    async def _write_status(self, sandbox: SandboxView, status: Object) -> None:
         """Write the status. A patch of it cannot be made for one UID only, and one for a version would fail whenever
         somebody has changed a label. So if it has hit a sandbox made again under the name, that one is looked at."""
         patch = Patch(SANDBOX, sandbox.name, status, "status")
@@ -269,23 +277,23 @@ class SandboxController:
             self.controller.enqueue(key_of(sandbox))
 
 
-def _tell_of_pod(span: Span, before: PodView | None, after: PodView | None) -> None:
+def _record_pod(span: Span, before: PodView | None, after: PodView | None) -> None:
     if after is not None:
         event = "NewPodStatusObserved" if before is None else "ExistingPodStatusObserved"
         span.event(event, {"pod.Name": after.name, "pod.Phase": after.phase})
 
 
-class _Failure(NamedTuple):
+class _StepResult(NamedTuple):
     """What went wrong in a step, nothing if that is empty, and how many seconds the API asked us to wait."""
 
     message: str = ""
     retry_after: float = 0.0
 
 
-_WENT_WELL: Final = _Failure()
+_STEP_DONE: Final = _StepResult()
 
 
-class _Unseen(Exception):
+class _StaleCache(Exception):
     """Something is there that the plan did not know of. It is in the cache now: plan again."""
 
 

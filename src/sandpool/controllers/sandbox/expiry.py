@@ -11,7 +11,17 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sandpool.api.conditions import FALSE, POD_SCHEDULED, READY, SANDBOX_EXPIRED, remove_condition, set_condition
+from sandpool.api.conditions import (
+    FALSE,
+    FINISHED,
+    POD_SCHEDULED,
+    READY,
+    SANDBOX_EXPIRED,
+    SUSPENDED,
+    observe_generation,
+    remove_condition,
+    set_condition,
+)
 from sandpool.api.kinds import POD, SANDBOX, SERVICE
 from sandpool.api.resource import Object
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
@@ -19,7 +29,7 @@ from sandpool.controllers.sandbox.status import status_patch
 from sandpool.controllers.writer import Delete
 
 #: The second pass follows at once.
-AT_ONCE: Final = timedelta(milliseconds=1)
+IMMEDIATELY: Final = timedelta(milliseconds=1)
 #: Not earlier than this before looking at the clock again.
 _SHORTEST_WAIT: Final = timedelta(seconds=2)
 
@@ -34,11 +44,11 @@ class ExpiryPlan:
     status_patch: Object | None
 
 
-def expired(sandbox: SandboxView, now: datetime) -> bool:
+def has_expired(sandbox: SandboxView, now: datetime) -> bool:
     return sandbox.shutdown_time is not None and now >= sandbox.shutdown_time
 
 
-def marked(sandbox: SandboxView) -> bool:
+def is_marked_expired(sandbox: SandboxView) -> bool:
     """Whether everybody has been told."""
     return sandbox.status.reason(READY) == SANDBOX_EXPIRED[0]
 
@@ -48,9 +58,11 @@ def time_to_expiry(sandbox: SandboxView, now: datetime) -> timedelta | None:
     return None if sandbox.shutdown_time is None else max(sandbox.shutdown_time - now, _SHORTEST_WAIT)
 
 
-def mark(sandbox: SandboxView, status: SandboxStatus, now: str) -> SandboxStatus:
-    """A status that says so. Whether the pod had finished, and whether it was suspended, is still worth knowing."""
+def mark_expired(sandbox: SandboxView, status: SandboxStatus, now: str) -> SandboxStatus:
+    """The status with Ready=False because of expiry. Suspended and Finished keep what they show of the time before,
+    at the generation that was observed now."""
     conditions = remove_condition(status.conditions, POD_SCHEDULED)
+    conditions = observe_generation(conditions, (SUSPENDED, FINISHED), sandbox.generation)
     conditions = set_condition(
         conditions, READY, FALSE, *SANDBOX_EXPIRED, observed_generation=sandbox.generation, now=now
     )
@@ -66,5 +78,5 @@ def plan_expiry(
         children.append(Delete(SERVICE, service.name, service.uid))
     if sandbox.deleted_on_expiry:
         return ExpiryPlan(tuple(children), Delete(SANDBOX, sandbox.name, sandbox.uid), None)
-    told = mark(sandbox, sandbox.status, now)
+    told = mark_expired(sandbox, sandbox.status, now)
     return ExpiryPlan(tuple(children), None, status_patch(sandbox.status, SandboxStatus(conditions=told.conditions)))

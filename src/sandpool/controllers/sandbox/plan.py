@@ -1,8 +1,13 @@
-"""What a sandbox needs now: the steps in their order, and what is concluded from them.
+"""Decides what a sandbox needs: the steps for its children, and the status that follows from them.
 
-A pass decides twice. ``plan`` says what to write for the children; whoever performs it reports in ``Performed`` what
-came of it; ``conclude`` says what the status becomes, since that depends on both. Steps are independent: trouble with
-the volumes keeps nobody from looking after the pod, and all errors are shown together.
+A reconcile decides twice. ``plan`` returns the writes for the children. The controller performs them and reports the
+results in ``PerformResult``. ``compute_status`` then returns the status, which depends on both. Steps are independent:
+an error of the volumes does not keep the controller from handling the pod, and the status shows all errors together.
+
+Some writes may be delayed, so that several changes become one request. The delay counts from the moment at which the
+write was first needed; finding the need again does not extend it, or a busy object would never be written. Only that
+moment is remembered, and the write is computed from the state at the end of the delay. A restart forgets the moment,
+so the write is delayed once more and nothing is lost.
 """
 
 from __future__ import annotations
@@ -17,14 +22,40 @@ from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView, VolumeClaimView
 from sandpool.controllers.options import SandboxOptions
-from sandpool.controllers.sandbox.conditions import Findings
-from sandpool.controllers.sandbox.deferral import Waiting, time_left, write_behind_window
-from sandpool.controllers.sandbox.expiry import AT_ONCE, ExpiryPlan, expired, mark, marked, plan_expiry, time_to_expiry
+from sandpool.controllers.sandbox.expiry import (
+    IMMEDIATELY,
+    ExpiryPlan,
+    has_expired,
+    is_marked_expired,
+    mark_expired,
+    plan_expiry,
+    time_to_expiry,
+)
 from sandpool.controllers.sandbox.pod import PodPlan, owned_pods, plan_pod
 from sandpool.controllers.sandbox.service import ServicePlan, plan_service
-from sandpool.controllers.sandbox.status import status, status_patch, urgent
+from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status, status_patch
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes
 from sandpool.controllers.writer import Create
+
+#: However long somebody asks for, pods get their labels after this long: network policies select by them.
+LONGEST_WRITE_BEHIND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class PendingWrites:
+    """What is remembered of one sandbox between passes: since when its pod's metadata and its own status wait."""
+
+    pod: datetime | None = None
+    status: datetime | None = None
+
+
+def remaining_delay(since: datetime | None, window: timedelta, now: datetime) -> timedelta:
+    """How long a write may still wait that has been needed ``since`` then, or only now if that is None. Zero: do it."""
+    return max(timedelta(0), (since or now) + window - now)
+
+
+def write_behind_window(asked_for: timedelta) -> timedelta:
+    return min(asked_for, LONGEST_WRITE_BEHIND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +67,11 @@ class Observed:
     tracked_pod: PodView | None = None  # of the name sandbox.pod_name
     service: ServiceView | None = None  # of the sandbox's name
     volume_claims: Mapping[str, VolumeClaimView] = field(default_factory=dict)  # by name
-    waiting: Waiting = field(default_factory=Waiting)  # as the last pass concluded
+    waiting: PendingWrites = field(default_factory=PendingWrites)  # as the last pass concluded
 
 
 @dataclass(frozen=True, slots=True)
-class Children:
+class ChildrenPlan:
     """The steps for a sandbox that is to live, in their order: volumes, pod, Service."""
 
     volumes: VolumesPlan
@@ -56,7 +87,7 @@ class Children:
 
 
 @dataclass(frozen=True, slots=True)
-class Performed:
+class PerformResult:
     """What came of the steps: the pod as the API answered, or else as it was planned, and what went wrong."""
 
     pod: PodView | None = None
@@ -67,76 +98,76 @@ class Performed:
 
 
 @dataclass(frozen=True, slots=True)
-class Conclusion:
+class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
     event: Happening | None = None
     errors: tuple[str, ...] = ()  # to be tried again with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
     requeue_after: timedelta | None = None
-    waiting: Waiting = field(default_factory=Waiting)  # to be observed by the next pass
+    waiting: PendingWrites = field(default_factory=PendingWrites)  # to be observed by the next pass
 
 
-def plan(observed: Observed, settings: SandboxOptions, now: datetime) -> Children | ExpiryPlan | Conclusion:
+def plan(observed: Observed, options: SandboxOptions, now: datetime) -> ChildrenPlan | ExpiryPlan | StatusPlan:
     """What to write for the children. A Conclusion means that there is nothing to do for them in this pass."""
     sandbox = observed.sandbox
     if sandbox.deleting:
         # What it owns goes with it; that is the garbage collector's work.
-        return Conclusion()
-    if not expired(sandbox, now):
-        return _plan_children(observed, settings, now)
-    if not marked(sandbox):
+        return StatusPlan()
+    if not has_expired(sandbox, now):
+        return _plan_children(observed, options, now)
+    if not is_marked_expired(sandbox):
         return _expire(sandbox, sandbox.status, now)
     owned = owned_pods(sandbox, observed.pods, observed.tracked_pod)
     return plan_expiry(sandbox, owned, observed.service, timestamp(now))
 
 
-def conclude(
-    observed: Observed, children: Children, performed: Performed, settings: SandboxOptions, now: datetime
-) -> Conclusion:
+def compute_status(
+    observed: Observed, children: ChildrenPlan, result: PerformResult, options: SandboxOptions, now: datetime
+) -> StatusPlan:
     """What follows from the steps. ``now`` is when they were done; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
-    findings = _findings(children, performed)
-    after = status(sandbox, findings, timestamp(now), settings.cluster_domain)
-    event = _event(sandbox, findings)
-    if expired(sandbox, now):
-        return replace(
-            _expire(sandbox, after, now), event=event, errors=findings.errors, retry_after=performed.retry_after
-        )
-    body, status_waits = _status_write(observed, after, settings, now)
+    state = _children_state(children, result)
+    after = status(sandbox, state, timestamp(now), options.cluster_domain)
+    event = _event(sandbox, state)
+    if has_expired(sandbox, now):
+        return replace(_expire(sandbox, after, now), event=event, errors=state.errors, retry_after=result.retry_after)
+    body, status_waits = _status_write(observed, after, options, now)
     waits = (time_to_expiry(sandbox, now), children.pod_waits, status_waits)
-    return Conclusion(
+    return StatusPlan(
         status_patch=body,
         event=event,
-        errors=findings.errors,
-        retry_after=performed.retry_after,
+        errors=state.errors,
+        retry_after=result.retry_after,
         requeue_after=min((wait for wait in waits if wait is not None), default=None),
-        waiting=Waiting(
-            pod=_pod_waiting_since(observed, children, findings, now),
+        waiting=PendingWrites(
+            pod=_pod_waiting_since(observed, children, state, now),
             status=(observed.waiting.status or now) if status_waits is not None else None,
         ),
     )
 
 
-def _plan_children(observed: Observed, settings: SandboxOptions, now: datetime) -> Children:
+def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -> ChildrenPlan:
     sandbox = observed.sandbox
     volumes = plan_volumes(sandbox, observed.volume_claims)
     pod = plan_pod(sandbox, observed.pods, observed.tracked_pod)
     # With two pods it is not known which of them a Service would lead to.
     service = None if pod.count else plan_service(sandbox, observed.service)
     if pod.write is None or not pod.deferrable:
-        return Children(volumes, pod, service)
-    left = time_left(observed.waiting.pod, write_behind_window(settings.write_behind), now)
-    return Children(volumes, replace(pod, write=None), service, left) if left else Children(volumes, pod, service)
+        return ChildrenPlan(volumes, pod, service)
+    left = remaining_delay(observed.waiting.pod, write_behind_window(options.write_behind), now)
+    return (
+        ChildrenPlan(volumes, replace(pod, write=None), service, left) if left else ChildrenPlan(volumes, pod, service)
+    )
 
 
-def _findings(children: Children, performed: Performed) -> Findings:
+def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenState:
     """A step ends with its first failure, and its writes come before what was found to be wrong."""
     pod, service = children.pod, children.service
-    volumes_error = performed.volumes_error or children.volumes.error
-    pod_error = performed.pod_error or pod.error
-    service_error = performed.service_error or (service.error if service is not None else "")
-    return Findings(
-        pod=performed.pod,
+    volumes_error = result.volumes_error or children.volumes.error
+    pod_error = result.pod_error or pod.error
+    service_error = result.service_error or (service.error if service is not None else "")
+    return ChildrenState(
+        pod=result.pod,
         pod_error=pod_error,
         pod_count=pod.count,
         service=service.kept if service is not None and not service_error else None,
@@ -144,32 +175,34 @@ def _findings(children: Children, performed: Performed) -> Findings:
     )
 
 
-def _event(sandbox: SandboxView, findings: Findings) -> Happening | None:
+def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
     """Told once, until the condition has said something else."""
-    if not findings.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
+    if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None
-    return multiple_pods(multiple_pods_message(findings.pod_count))
+    return multiple_pods(multiple_pods_message(state.pod_count))
 
 
 def _status_write(
-    observed: Observed, after: SandboxStatus, settings: SandboxOptions, now: datetime
+    observed: Observed, after: SandboxStatus, options: SandboxOptions, now: datetime
 ) -> tuple[Object | None, timedelta | None]:
     """The patch to be done now, or how long it may still wait."""
     before = observed.sandbox.status
     body = status_patch(before, after)
-    if body is None or urgent(before, after):
+    if body is None or is_urgent(before, after):
         return body, None
-    left = time_left(observed.waiting.status, settings.status_delay, now)
+    left = remaining_delay(observed.waiting.status, options.status_delay, now)
     return (None, left) if left else (body, None)
 
 
-def _pod_waiting_since(observed: Observed, children: Children, findings: Findings, now: datetime) -> datetime | None:
+def _pod_waiting_since(
+    observed: Observed, children: ChildrenPlan, state: ChildrenState, now: datetime
+) -> datetime | None:
     if children.pod_waits is not None:
         return observed.waiting.pod or now
     # A pass that failed may not have come to the pod: what waited goes on waiting.
-    return observed.waiting.pod if findings.errors else None
+    return observed.waiting.pod if state.errors else None
 
 
-def _expire(sandbox: SandboxView, before: SandboxStatus, now: datetime) -> Conclusion:
-    after = mark(sandbox, before, timestamp(now))
-    return Conclusion(status_patch=status_patch(sandbox.status, after), requeue_after=AT_ONCE)
+def _expire(sandbox: SandboxView, before: SandboxStatus, now: datetime) -> StatusPlan:
+    after = mark_expired(sandbox, before, timestamp(now))
+    return StatusPlan(status_patch=status_patch(sandbox.status, after), requeue_after=IMMEDIATELY)

@@ -50,13 +50,13 @@ class TemplateController:
             per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)
-        self._echoes = OwnWriteFilter(self.controller.enqueue, self._has_work)
+        self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
         caches.templates.subscribe(self._template_changed, on_change_of=_template_reads)
         caches.network_policies.subscribe(self._policy_changed, on_change_of=_policy_reads)
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
-            self._echoes.wake(key)
+            self._own_writes.wake(key)
         else:
             self._owner_check.forget(key)
 
@@ -64,10 +64,10 @@ class TemplateController:
         """A policy concerns the template for whose policy its name is reserved, whoever made it."""
         template = Key(key.namespace, key.name.removesuffix(_SUFFIX))
         if template != key and template in self.caches.templates:
-            self._echoes.wake(template)
+            self._own_writes.wake(template)
 
     async def reconcile(self, key: Key) -> Result:
-        with self._echoes.reconciling(key):
+        with self._own_writes.reconciling(key):
             return await self._pass(key)
 
     async def _pass(self, key: Key) -> Result:

@@ -3,18 +3,40 @@
 A pool owns its members by controller reference; the label is only how they are found. A sandbox that was claimed has
 another owner from that moment on and is none of the pool's business any more, whatever its labels say. A sandbox with
 the pool's label and no owner at all is an orphan, left behind by a former pool of the same name.
+
+The Sandbox a pool creates.
+
+What becomes of sandboxes that carry the pool's label and belong to nobody.
+
+Those the template would make today are taken in as far as there is room, and the rest is deleted: nobody else would
+ever look after them. Without a template there is nothing to compare them with, and they are left alone.
+
+Which members are no longer what their template describes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
 from dataclasses import dataclass
+from typing import Final
 
 from sandpool.api.kinds import SANDBOX, SANDBOX_WARM_POOL
-from sandpool.api.labels import LAUNCH_TYPE, LAUNCH_WARM, WARM_POOL
+from sandpool.api.labels import (
+    CREATED_BY,
+    CREATED_BY_CONTROLLER,
+    LAUNCH_TYPE,
+    LAUNCH_WARM,
+    POD_TEMPLATE_HASH,
+    SAFE_TO_EVICT,
+    TEMPLATE_HASH,
+    TEMPLATE_REF_HASH,
+    WARM_POOL,
+)
 from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
-from sandpool.api.views import SandboxView, WarmPoolView, adopted_by
+from sandpool.api.views import SandboxView, WarmPoolView, adopted_by, controller_reference
+from sandpool.controllers.revision import TemplateRevision, new_sandbox
+from sandpool.controllers.warmpool.scaling import least_useful
 from sandpool.controllers.writer import Delete, Patch
 
 
@@ -70,3 +92,93 @@ def _patch(sandbox: SandboxView, metadata: Object) -> Patch:
     """Of the sandbox as it was seen, else the API refuses."""
     precondition = {"uid": sandbox.uid, "resourceVersion": sandbox.resource_version}
     return Patch(SANDBOX, sandbox.name, {"metadata": {**precondition, **metadata}})
+
+
+_EVICTABLE: Final = {SAFE_TO_EVICT: "true"}
+
+
+def new_member(pool: WarmPoolView, revision: TemplateRevision, name: str, *, enable_eviction: bool) -> Object:
+    """A member with a name made up by the caller (``names.generate_name`` with the prefix ``<pool>-``).
+
+    ``enable_eviction`` lets the cluster autoscaler remove the pod, which nobody uses yet, unless the template says
+    anything about that itself. It is said in the metadata of the Sandbox, from where it reaches the pod as long as a
+    pool owns it: what a claim has to take back is then no change of the spec.
+    """
+    own = {
+        WARM_POOL: name_hash(pool.name),
+        POD_TEMPLATE_HASH: revision.pod_template_hash,
+        TEMPLATE_HASH: revision.hash,
+    }
+    said = (revision.spec["podTemplate"].get("metadata") or {}).get("annotations") or {}
+    return new_sandbox(
+        revision,
+        namespace=pool.namespace,
+        name=name,
+        owner=controller_reference(SANDBOX_WARM_POOL, pool),
+        labels={**own, LAUNCH_TYPE: LAUNCH_WARM, CREATED_BY: CREATED_BY_CONTROLLER},
+        annotations=_EVICTABLE if enable_eviction and SAFE_TO_EVICT not in said else None,
+        pod_labels=own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Orphans:
+    adopt: tuple[SandboxView, ...] = ()
+    discard: tuple[SandboxView, ...] = ()
+
+
+def plan_orphans(
+    orphans: Iterable[SandboxView],
+    comparison: RevisionComparison | None,
+    *,
+    missing: int,
+    terminating: int,
+    expectations_met: bool,
+) -> Orphans:
+    """``missing``: how many more members there should be. As many as are terminating have to wait for that; and all
+    have to wait until it is certain how many there are (``expectations_met``)."""
+    if comparison is None:
+        return Orphans()
+    fitting: list[SandboxView] = []
+    foreign: list[SandboxView] = []
+    for orphan in orphans:
+        (foreign if comparison.is_foreign(orphan) else fitting).append(orphan)
+    if not expectations_met:
+        return Orphans(discard=tuple(foreign))
+    best_last = least_useful(fitting, len(fitting))
+    too_many = best_last[: max(0, len(fitting) - max(0, missing))]
+    adopted = best_last[max(0, len(fitting) - max(0, missing - terminating)) :]
+    return Orphans(adopt=tuple(adopted), discard=(*foreign, *too_many))
+
+
+class RevisionComparison:
+    """Compares sandboxes with one blueprint, each former blueprint once.
+
+    An own member carries the hash of what it was made from, and we wrote it. Equal hashes mean the same; different ones
+    mean nothing yet, because a label of the pod template changes the hash and is no reason to replace anybody. So they
+    are compared by meaning, and the members that carry the same former hash need no comparison of their own.
+    """
+
+    def __init__(self, revision: TemplateRevision) -> None:
+        self.revision = revision
+        self._verdicts: dict[str, bool] = {revision.hash: False}  # by the hash a sandbox was made from
+
+    def is_outdated(self, sandbox: SandboxView) -> bool:
+        """Whether a member should be replaced."""
+        if self._of_another_template(sandbox):
+            return True
+        made_from = sandbox.labels.get(TEMPLATE_HASH, "")
+        if not made_from:
+            return not self.revision.matches(sandbox)
+        verdict = self._verdicts.get(made_from)
+        if verdict is None:
+            verdict = self._verdicts[made_from] = not self.revision.matches(sandbox)
+        return verdict
+
+    def is_foreign(self, orphan: SandboxView) -> bool:
+        """Whether an orphan is not what the template would make. Anybody may have written its labels, so its hash is
+        not believed."""
+        return self._of_another_template(orphan) or not self.revision.matches(orphan)
+
+    def _of_another_template(self, sandbox: SandboxView) -> bool:
+        return sandbox.labels.get(TEMPLATE_REF_HASH) != self.revision.ref_hash

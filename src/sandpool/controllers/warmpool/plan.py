@@ -3,6 +3,10 @@
 The steps, each in a file of its own: who the members are, which of them are stale, which are stuck, which orphans to
 take in, then to give some up or to create some, and what to say about all that. What a plan deletes still takes up room
 in the same pass; replacements come when it is gone.
+
+Which members to give up and how many to create, by the pool's strategy.
+
+What is remembered of a pool from one pass to the next, and forgotten with the pool.
 """
 
 from __future__ import annotations
@@ -13,22 +17,32 @@ from datetime import datetime
 from typing import Final
 
 from sandpool.api import events
+from sandpool.api.conditions import PROGRESSING, UNSCHEDULABLE, find_condition
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_WARM_POOL
 from sandpool.api.views import PodView, SandboxView, WarmPoolView
 from sandpool.api.warmpool import RECREATE, ROLLING_UPDATE
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision
-from sandpool.controllers.warmpool.breaker import Breaker
-from sandpool.controllers.warmpool.hold import Patience
-from sandpool.controllers.warmpool.members import adoption, deletion, repair, sort_members
-from sandpool.controllers.warmpool.memory import Memory
-from sandpool.controllers.warmpool.orphans import vet
-from sandpool.controllers.warmpool.readiness import assess
-from sandpool.controllers.warmpool.resize import resize
-from sandpool.controllers.warmpool.rollout import Bounds
-from sandpool.controllers.warmpool.staleness import Staleness
-from sandpool.controllers.warmpool.status import Census, Circumstances, status_of, status_patch
+from sandpool.controllers.warmpool.members import (
+    RevisionComparison,
+    adoption,
+    deletion,
+    plan_orphans,
+    repair,
+    sort_members,
+)
+from sandpool.controllers.warmpool.readiness import Progress, assess_readiness
+from sandpool.controllers.warmpool.rollout import RolloutBounds, step
+from sandpool.controllers.warmpool.scaling import (
+    CreationBreaker,
+    CreationOutcome,
+    RefillDelay,
+    RefillState,
+    least_useful,
+    refill,
+)
+from sandpool.controllers.warmpool.status import MemberCounts, StatusInputs, next_status, status_patch
 from sandpool.controllers.writer import Delete, Patch
 
 # Members of many pools that were created together run out of grace together. Their pools wake up apart, each later by
@@ -37,7 +51,7 @@ _JITTER: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Observed:
     """What a pass looks at."""
 
     pool: WarmPoolView
@@ -46,9 +60,9 @@ class Seen:
     pod_of: Callable[[SandboxView], PodView | None]
     now: datetime
     pending_deletions: Set[str] = frozenset()  # UIDs of members that we deleted and have not seen go
-    settled: bool = True  # nothing we created or deleted has yet to be seen
-    chance: float = 0.0  # a random number from 0 to 1
-    made: Mapping[str, datetime] = field(default_factory=dict)  # when this process made members, by UID
+    expectations_met: bool = True  # nothing we created or deleted has yet to be seen
+    jitter: float = 0.0  # a random number from 0 to 1
+    created_at: Mapping[str, datetime] = field(default_factory=dict)  # when this process made members, by UID
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +70,7 @@ class Plan:
     """What to write. Creations are expected before deletions are: both were decided on one view of the pool, and once
     a deletion is outstanding the books allow no creation."""
 
-    memory: Memory
+    state: PoolState
     patches: tuple[Patch, ...] = ()  # of members: labels put right, orphans adopted
     discard: tuple[Delete, ...] = ()  # of orphans, which nobody keeps books of
     delete: tuple[Delete, ...] = ()  # of members; each is expected before it is asked for
@@ -66,50 +80,54 @@ class Plan:
     requeue: float | None = None  # seconds after which to look again if nothing happens before
 
 
-def plan(seen: Seen, settings: WarmPoolOptions, memory: Memory) -> Plan:
-    pool = seen.pool
+def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan:
+    pool = observed.pool
     if pool.deleting:
-        return Plan(memory)
+        return Plan(state)
 
-    staleness = None if seen.revision is None else Staleness(seen.revision)
-    members = sort_members(pool, seen.sandboxes, seen.pending_deletions)
-    outdated = {member.uid for member in members.owned if staleness is not None and staleness.is_stale(member)}
+    comparison = None if observed.revision is None else RevisionComparison(observed.revision)
+    members = sort_members(pool, observed.sandboxes, observed.pending_deletions)
+    outdated = {member.uid for member in members.owned if comparison is not None and comparison.is_outdated(member)}
     replaced = [member for member in members.owned if pool.strategy == RECREATE and member.uid in outdated]
     others = [member for member in members.owned if pool.strategy != RECREATE or member.uid not in outdated]
-    readiness = assess(others, seen.pod_of, seen.now, settings.readiness_grace_period, seen.made)
+    readiness = assess_readiness(
+        others, observed.pod_of, observed.now, options.readiness_grace_period, observed.created_at
+    )
     terminating = members.terminating + len(replaced) + len(readiness.stuck)
-    orphans = vet(
+    orphans = plan_orphans(
         members.orphans,
-        staleness,
+        comparison,
         missing=pool.replicas - len(readiness.kept),
         terminating=terminating,
-        settled=seen.settled,
+        expectations_met=observed.expectations_met,
     )
 
     active = (*readiness.kept, *orphans.adopt)
-    census = _count(active, outdated if staleness is not None else None, readiness.unschedulable)
-    memory = _remember(memory, seen, settings, census, [each for each in readiness.stuck if each.uid not in outdated])
+    counts = _count(active, outdated if comparison is not None else None, readiness.unschedulable)
+    state = _update_state(
+        state, observed, options, counts, [each for each in readiness.stuck if each.uid not in outdated]
+    )
     resized = resize(
         pool,
         active,
         outdated=outdated,
         terminating=terminating,
-        has_template=staleness is not None,
-        settled=seen.settled,
-        supply=memory.supply,
-        now=seen.now,
-        settings=settings,
+        has_template=comparison is not None,
+        expectations_met=observed.expectations_met,
+        refill_state=state.refill_state,
+        now=observed.now,
+        options=options,
     )
-    status, status_wait = _status(seen, settings, memory, census)
-    wake = None if readiness.wake is None else readiness.wake * (1 + _JITTER * seen.chance)
-    recheck = settings.unschedulable_recheck_interval if census.unschedulable else None
+    status, status_wait = _status(observed, options, state, counts)
+    wake = None if readiness.wake is None else readiness.wake * (1 + _JITTER * observed.jitter)
+    recheck = options.unschedulable_recheck_interval if counts.unschedulable else None
     repairs = (repair(member, pool) for member in readiness.kept)
     return Plan(
-        memory=replace(
-            memory,
-            supply=resized.supply,
-            has_warned=census.unschedulable > 0,
-            status_written=memory.status_written if status is None else seen.now,
+        state=replace(
+            state,
+            refill_state=resized.refill_state,
+            has_warned=counts.unschedulable > 0,
+            status_written=state.status_written if status is None else observed.now,
         ),
         patches=(
             *(patch for patch in repairs if patch is not None),
@@ -119,15 +137,15 @@ def plan(seen: Seen, settings: WarmPoolOptions, memory: Memory) -> Plan:
         delete=tuple(deletion(member) for member in (*replaced, *readiness.stuck, *resized.delete)),
         create=resized.create,
         status=status,
-        events=_news(pool, census, memory, settings),
+        events=_events(pool, counts, state, options),
         requeue=min((wait for wait in (wake, recheck, resized.wait, status_wait) if wait is not None), default=None),
     )
 
 
-def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulable: int) -> Census:
+def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulable: int) -> MemberCounts:
     """``outdated`` None: there is no template, so nobody is of the current one."""
     current = [] if outdated is None else [member for member in active if member.uid not in outdated]
-    return Census(
+    return MemberCounts(
         members=len(active),
         ready=sum(member.ready for member in active),
         current=len(current),
@@ -136,58 +154,128 @@ def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulab
     )
 
 
-def _remember(
-    memory: Memory, seen: Seen, settings: WarmPoolOptions, census: Census, stuck: Sequence[SandboxView]
-) -> Memory:
+def _update_state(
+    state: PoolState, observed: Observed, options: WarmPoolOptions, counts: MemberCounts, stuck: Sequence[SandboxView]
+) -> PoolState:
     """The memory with what this pass sees, before anything is decided."""
-    pool = seen.pool
-    patience = Patience.of(settings.replenish_delay, pool.replicas)
-    hold = memory.supply.hold.observe(census.members, pool.replicas, seen.now, patience)
-    memory = replace(memory, supply=replace(memory.supply, hold=hold))
-    if seen.revision is None:
-        return memory
-    good = census.current_ready if _is_replacing(pool) else census.ready
-    target = seen.revision.hash
-    progress = memory.progress.observe(target, good=good, desired=pool.replicas, stuck=len(stuck))
-    supply = memory.supply
-    if memory.progress.target not in ("", target):
+    pool = observed.pool
+    delay_policy = RefillDelay.of(options.replenish_delay, pool.replicas)
+    hold = state.refill_state.hold.observe(counts.members, pool.replicas, observed.now, delay_policy)
+    state = replace(state, refill_state=replace(state.refill_state, hold=hold))
+    if observed.revision is None:
+        return state
+    good = counts.current_ready if _is_replacing(pool) else counts.ready
+    target = observed.revision.hash
+    progress = state.progress.observe(target, good=good, desired=pool.replicas, stuck=len(stuck))
+    refill_state = state.refill_state
+    if state.progress.target not in ("", target):
         # Whatever kept creation from succeeding may have been the template.
-        supply = replace(supply, breaker=Breaker())
-    return replace(memory, progress=progress, supply=supply)
+        refill_state = replace(refill_state, breaker=CreationBreaker())
+    return replace(state, progress=progress, refill_state=refill_state)
 
 
-def _status(seen: Seen, settings: WarmPoolOptions, memory: Memory, census: Census) -> tuple[Patch | None, float | None]:
+def _status(
+    observed: Observed, options: WarmPoolOptions, state: PoolState, counts: MemberCounts
+) -> tuple[Patch | None, float | None]:
     """The patch of the status, or how long to wait with it: a burst of claims changes the counts many times a second,
     and nobody reads them that often."""
-    pool = seen.pool
-    circumstances = Circumstances(
+    pool = observed.pool
+    inputs = StatusInputs(
         replaces=_is_replacing(pool),
-        has_template=seen.revision is not None,
-        breaker=memory.supply.breaker,
-        has_stalled=memory.progress.has_stalled,
-        grace=settings.readiness_grace_period,
-        needed=pool.replicas - Bounds.of(pool).unavailable,
+        has_template=observed.revision is not None,
+        breaker=state.refill_state.breaker,
+        has_stalled=state.progress.has_stalled,
+        grace=options.readiness_grace_period,
+        needed=pool.replicas - RolloutBounds.of(pool).unavailable,
     )
-    body = status_patch(pool.status, status_of(pool, census, circumstances, seen.now))
+    body = status_patch(pool.status, next_status(pool, counts, inputs, observed.now))
     if body is None:
         return None, None
-    if memory.status_written is not None:
-        wait = settings.status_interval - (seen.now - memory.status_written).total_seconds()
-        if 0 < wait <= settings.status_interval:
+    if state.status_written is not None:
+        wait = options.status_interval - (observed.now - state.status_written).total_seconds()
+        if 0 < wait <= options.status_interval:
             return None, wait
     return Patch(SANDBOX_WARM_POOL, pool.name, body, "status"), None
 
 
-def _news(pool: WarmPoolView, census: Census, memory: Memory, settings: WarmPoolOptions) -> tuple[Happening, ...]:
+def _events(
+    pool: WarmPoolView, counts: MemberCounts, state: PoolState, options: WarmPoolOptions
+) -> tuple[Happening, ...]:
     """The pool is held up by members that find no node, or no longer is; said once each time."""
-    if (census.unschedulable > 0) is memory.has_warned:
+    if (counts.unschedulable > 0) is state.has_warned:
         return ()
-    if memory.has_warned:
+    if state.has_warned:
         return (events.warm_pool_progressing(),)
-    grace = settings.readiness_grace_period
-    return (events.warm_pool_not_progressing(census.unschedulable, pool.replicas, grace),)
+    grace = options.readiness_grace_period
+    return (events.warm_pool_not_progressing(counts.unschedulable, pool.replicas, grace),)
 
 
 def _is_replacing(pool: WarmPoolView) -> bool:
     """Whether outdated members are replaced; otherwise they are as good as any."""
     return pool.strategy in (RECREATE, ROLLING_UPDATE)
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    refill_state: RefillState
+    delete: tuple[SandboxView, ...]
+    create: int
+    wait: float | None
+
+
+def resize(
+    pool: WarmPoolView,
+    members: Sequence[SandboxView],
+    *,
+    outdated: Set[str],
+    terminating: int,
+    has_template: bool,
+    expectations_met: bool,
+    refill_state: RefillState,
+    now: datetime,
+    options: WarmPoolOptions,
+) -> Resize:
+    """``members`` are those that are there to stay, ``outdated`` the UIDs among them that are of a former template."""
+    population = len(members) + terminating
+    old = [member for member in members if member.uid in outdated]
+    if pool.strategy == ROLLING_UPDATE and old:
+        current = [member for member in members if member.uid not in outdated]
+        rollout = step(pool.replicas, RolloutBounds.of(pool), old, current, limit=options.max_batch_size)
+        removed = rollout.delete
+        missing = min(pool.replicas - len(current), rollout.ceiling - population)
+    else:
+        removed = tuple(least_useful(members, min(len(members) - pool.replicas, options.max_batch_size)))
+        missing = pool.replicas - population
+    refilled = refill(
+        missing if has_template else 0,
+        expectations_met=expectations_met,
+        refill_state=refill_state,
+        now=now,
+        options=options,
+    )
+    if not removed:
+        return Resize(refilled.refill_state, (), refilled.create, refilled.wait)
+    if not expectations_met:
+        return Resize(refill_state, (), 0, options.expectations_recheck_interval)
+    # Nobody claimed these, so their going is no reason to wait with the refill.
+    hold = refilled.refill_state.hold.changed(-len(removed))
+    return Resize(replace(refilled.refill_state, hold=hold), removed, refilled.create, refilled.wait)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolState:
+    refill_state: RefillState = field(default_factory=RefillState)
+    progress: Progress = field(default_factory=Progress)
+    has_warned: bool = False  # about members that are unschedulable
+    status_written: datetime | None = None
+
+    @classmethod
+    def restored(cls, pool: WarmPoolView) -> PoolState:
+        """The memory of a process that sees the pool for the first time. What its predecessor had to say is in the
+        pool's status, and is not said again."""
+        condition = find_condition(pool.status.conditions, PROGRESSING)
+        has_warned = condition is not None and condition["reason"] == UNSCHEDULABLE
+        return cls(progress=Progress.restored(pool.status), has_warned=has_warned)
+
+    def attempted(self, attempt: CreationOutcome, now: datetime) -> PoolState:
+        return replace(self, refill_state=self.refill_state.attempted(attempt, now))

@@ -11,6 +11,12 @@ never comes back.
 When a member was created is what the API's clock says, and the rest is what ours says. If the two differ by more than
 the grace period, every new member would be late from the start and be replaced at once, on and on. So a member made by
 this process is not older than it remembers.
+
+Whether a pool is getting where it should: what lets automation tell a failed template from a slow one.
+
+There is no deadline of its own. The evidence is a member of the current template that did not become ready within its
+grace period; the pool has stalled then, and stays so although that member is replaced, until more members are good than
+before, or all are, or the template changes.
 """
 
 from __future__ import annotations
@@ -21,8 +27,18 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from sandpool.api.conditions import FALSE, FINISHED, POD_SCHEDULED, READY, TRUE, UNSCHEDULABLE
-from sandpool.api.views import PodView, SandboxView, parse_time
+from sandpool.api.conditions import (
+    FALSE,
+    FINISHED,
+    POD_SCHEDULED,
+    PROGRESS_DEADLINE_EXCEEDED,
+    PROGRESSING,
+    READY,
+    TRUE,
+    UNSCHEDULABLE,
+    find_condition,
+)
+from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, parse_time
 
 # A wake-up at the very end of the grace period might find it not quite over.
 _WAKE_MARGIN: Final = 2.0
@@ -36,14 +52,14 @@ class Readiness:
     wake: float | None  # seconds until the next member runs out of grace
 
 
-def assess(
+def assess_readiness(
     members: Iterable[SandboxView],
     pod_of: Callable[[SandboxView], PodView | None],
     now: datetime,
     grace: float,
-    made: Mapping[str, datetime] = MappingProxyType({}),
+    created_at: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Readiness:
-    """``made`` is when this process made members, by UID."""
+    """``created_at`` is when this process made members, by UID."""
     kept: list[SandboxView] = []
     stuck: list[SandboxView] = []
     unschedulable = 0
@@ -53,7 +69,7 @@ def assess(
         if since is None:
             kept.append(member)
             continue
-        remaining = grace - (now - max(since, made.get(member.uid, since))).total_seconds()
+        remaining = grace - (now - max(since, created_at.get(member.uid, since))).total_seconds()
         if remaining >= 0:
             wake = min(remaining + _WAKE_MARGIN, wake or float("inf"))
             kept.append(member)
@@ -93,3 +109,25 @@ def _has_found_a_node(member: SandboxView, pod: PodView | None) -> bool:
         return False
     scheduled = member.status.condition(POD_SCHEDULED)
     return scheduled is not None and (scheduled["status"], scheduled["reason"]) == (FALSE, UNSCHEDULABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    target: str = ""  # the hash of the blueprint; empty if none was seen yet
+    good: int = 0  # how many members were as they should be
+    has_stalled: bool = False
+
+    @classmethod
+    def restored(cls, status: WarmPoolStatus) -> Progress:
+        """What a predecessor of this process left in the pool's status."""
+        condition = find_condition(status.conditions, PROGRESSING)
+        has_stalled = condition is not None and condition["reason"] == PROGRESS_DEADLINE_EXCEEDED
+        return cls(has_stalled=has_stalled)
+
+    def observe(self, target: str, *, good: int, desired: int, stuck: int) -> Progress:
+        """``stuck``: members of the current template that ran out of grace."""
+        if good >= desired or (target == self.target and good > self.good):
+            has_stalled = False
+        else:
+            has_stalled = stuck > 0 or (self.target in ("", target) and self.has_stalled)
+        return Progress(target, good, has_stalled)

@@ -19,21 +19,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from sandpool.api.views import SandboxView, WarmPoolView
-from sandpool.controllers.warmpool.shrink import surplus
+from sandpool.controllers.warmpool.scaling import least_useful
 
 DEFAULT_MAX_UNAVAILABLE: Final = "25%"
 DEFAULT_MAX_SURGE: Final = "25%"
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class RolloutBounds:
     """How many members a rollout may add and do without."""
 
     surge: int
     unavailable: int
 
     @classmethod
-    def of(cls, pool: WarmPoolView) -> Bounds:
+    def of(cls, pool: WarmPoolView) -> RolloutBounds:
         surge = amount(DEFAULT_MAX_SURGE if pool.max_surge is None else pool.max_surge, pool.replicas, round_up=True)
         unavailable = amount(
             DEFAULT_MAX_UNAVAILABLE if pool.max_unavailable is None else pool.max_unavailable,
@@ -60,7 +60,7 @@ class Rollout:
 
 
 def step(
-    desired: int, bounds: Bounds, outdated: Iterable[SandboxView], current: Iterable[SandboxView], *, limit: int
+    desired: int, bounds: RolloutBounds, outdated: Iterable[SandboxView], current: Iterable[SandboxView], *, limit: int
 ) -> Rollout:
     """The next step. ``limit`` bounds how many members one step deletes."""
     outdated = tuple(outdated)
@@ -70,13 +70,13 @@ def step(
     # Those that are not ready count on both sides: they might recover, so they are among what is kept for claims; and
     # they are the first to go, so a ready one goes only if enough ready ones are left.
     expendable = max(0, len(outdated) + current_ready - needed)
-    goners = surplus(outdated, min(expendable, limit))
-    remaining = len(outdated) - len(goners)
+    removed = least_useful(outdated, min(expendable, limit))
+    remaining = len(outdated) - len(removed)
     ceiling = desired + bounds.surge if remaining else desired
-    gone = {member.uid for member in goners}
+    gone = {member.uid for member in removed}
     kept = [member for member in (*outdated, *current) if member.uid not in gone]
     # Only after the pool was made smaller. Outdated ones are kept no longer than current ones that are as ready.
-    excess = min(len(kept) - ceiling, limit - len(goners))
+    excess = min(len(kept) - ceiling, limit - len(removed))
     uids = {member.uid for member in outdated}
-    goners += surplus(kept, excess, lambda member: member.uid in uids)
-    return Rollout(tuple(goners), ceiling)
+    removed += least_useful(kept, excess, lambda member: member.uid in uids)
+    return Rollout(tuple(removed), ceiling)

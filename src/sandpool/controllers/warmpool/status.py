@@ -14,7 +14,7 @@ from sandpool.api.names import name_hash
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import WarmPoolStatus, WarmPoolView
-from sandpool.controllers.warmpool.breaker import Breaker
+from sandpool.controllers.warmpool.scaling import CreationBreaker
 
 _WIRE_NAMES: Final = {
     "replicas": "replicas",
@@ -29,7 +29,7 @@ assert _WIRE_NAMES.keys() == {field.name for field in fields(WarmPoolStatus)}
 
 
 @dataclass(frozen=True, slots=True)
-class Census:
+class MemberCounts:
     """The members, counted."""
 
     members: int = 0
@@ -44,41 +44,41 @@ class Census:
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
+class StatusInputs:
     """What else a pool's conditions tell about."""
 
     replaces: bool  # outdated members are replaced, not handed out until they are gone
     has_template: bool
-    breaker: Breaker
+    breaker: CreationBreaker
     has_stalled: bool
     grace: float  # seconds a member has to become ready
     needed: int  # ready members without which the pool is not available
 
 
-class _Finding(NamedTuple):
+class _ConditionValue(NamedTuple):
     status: str
     reason: str
     message: str
 
 
-def status_of(pool: WarmPoolView, census: Census, circumstances: Circumstances, now: datetime) -> WarmPoolStatus:
+def next_status(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs, now: datetime) -> WarmPoolStatus:
     status = WarmPoolStatus(
-        replicas=census.members,
-        ready_replicas=census.ready,
-        updated_replicas=census.current,
-        updated_ready_replicas=census.current_ready,
+        replicas=counts.members,
+        ready_replicas=counts.ready,
+        updated_replicas=counts.current,
+        updated_ready_replicas=counts.current_ready,
         selector=f"{WARM_POOL}={name_hash(pool.name)}",
         observed_generation=pool.generation,
         conditions=pool.status.conditions,
     )
-    for type, finding in (
-        (conditions.PROGRESSING, _progressing(pool, census, circumstances)),
-        (conditions.AVAILABLE, _available(pool, census, circumstances.needed)),
+    for type, value in (
+        (conditions.PROGRESSING, _progressing(pool, counts, inputs)),
+        (conditions.AVAILABLE, _available(pool, counts, inputs.needed)),
     ):
         known = set_condition(
             status.conditions,
             type,
-            *finding,
+            *value,
             observed_generation=pool.generation,
             now=timestamp(now),
         )
@@ -97,44 +97,46 @@ def _differs(name: str, old: WarmPoolStatus, new: WarmPoolStatus) -> bool:
     return bool(getattr(old, name) != getattr(new, name))
 
 
-def _progressing(pool: WarmPoolView, census: Census, circumstances: Circumstances) -> _Finding:
+def _progressing(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs) -> _ConditionValue:
     """The first that applies. False are those that do not pass by waiting."""
-    grace = go_duration(circumstances.grace)
-    breaker = circumstances.breaker
-    if not circumstances.has_template:
-        return _Finding(FALSE, conditions.TEMPLATE_NOT_FOUND, conditions.template_not_found_message(pool.template))
-    if breaker.is_open and census.members < pool.replicas:
+    grace = go_duration(inputs.grace)
+    breaker = inputs.breaker
+    if not inputs.has_template:
+        return _ConditionValue(
+            FALSE, conditions.TEMPLATE_NOT_FOUND, conditions.template_not_found_message(pool.template)
+        )
+    if breaker.is_open and counts.members < pool.replicas:
         message = (
             f"creating sandboxes failed {_times(breaker.failures)}, "
             f"pausing for {go_duration(breaker.pause)}: {breaker.error}"
         )
-        return _Finding(FALSE, conditions.CREATION_FAILING, message)
-    if census.unschedulable:
-        share = f"{census.unschedulable}/{pool.replicas}"
+        return _ConditionValue(FALSE, conditions.CREATION_FAILING, message)
+    if counts.unschedulable:
+        share = f"{counts.unschedulable}/{pool.replicas}"
         message = f"{share} sandboxes are unschedulable past the {grace} readiness grace period"
-        return _Finding(FALSE, conditions.UNSCHEDULABLE, message)
-    is_replacing = circumstances.replaces and census.outdated > 0
-    if circumstances.has_stalled:
+        return _ConditionValue(FALSE, conditions.UNSCHEDULABLE, message)
+    is_replacing = inputs.replaces and counts.outdated > 0
+    if inputs.has_stalled:
         message = f'sandboxes of template "{pool.template}" do not become ready within {grace}'
         if is_replacing:
-            message += f"; the rollout is stopped and {_count(census.outdated)} of the former template kept"
-        return _Finding(FALSE, conditions.PROGRESS_DEADLINE_EXCEEDED, message)
+            message += f"; the rollout is stopped and {_count(counts.outdated)} of the former template kept"
+        return _ConditionValue(FALSE, conditions.PROGRESS_DEADLINE_EXCEEDED, message)
     if is_replacing:
-        message = f"{census.current_ready} of {pool.replicas} sandboxes are ready and of the current template"
-        return _Finding(TRUE, conditions.ROLLING_OUT, message)
-    if census.ready < pool.replicas:
-        return _Finding(TRUE, conditions.REPLENISHING, f"{census.ready} of {pool.replicas} sandboxes are ready")
-    if census.outdated:
-        message = f"{_count(census.outdated)} of the former template will be handed out before being replaced"
-        return _Finding(TRUE, conditions.OUTDATED_IN_USE, message)
-    return _Finding(TRUE, conditions.COMPLETE, "all sandboxes are ready and of the current template")
+        message = f"{counts.current_ready} of {pool.replicas} sandboxes are ready and of the current template"
+        return _ConditionValue(TRUE, conditions.ROLLING_OUT, message)
+    if counts.ready < pool.replicas:
+        return _ConditionValue(TRUE, conditions.REPLENISHING, f"{counts.ready} of {pool.replicas} sandboxes are ready")
+    if counts.outdated:
+        message = f"{_count(counts.outdated)} of the former template will be handed out before being replaced"
+        return _ConditionValue(TRUE, conditions.OUTDATED_IN_USE, message)
+    return _ConditionValue(TRUE, conditions.COMPLETE, "all sandboxes are ready and of the current template")
 
 
-def _available(pool: WarmPoolView, census: Census, needed: int) -> _Finding:
+def _available(pool: WarmPoolView, counts: MemberCounts, needed: int) -> _ConditionValue:
     share = f"{needed} of {pool.replicas} sandboxes are ready"
-    if census.ready >= needed:
-        return _Finding(TRUE, conditions.ENOUGH_READY, f"at least {share}")
-    return _Finding(FALSE, conditions.TOO_FEW_READY, f"fewer than {share}")
+    if counts.ready >= needed:
+        return _ConditionValue(TRUE, conditions.ENOUGH_READY, f"at least {share}")
+    return _ConditionValue(FALSE, conditions.TOO_FEW_READY, f"fewer than {share}")
 
 
 def _count(number: int) -> str:

@@ -1,1 +1,1 @@
-"""The node's own HTTPS API, through which an API server in another process reaches into pods: what a kubelet has."""
+"""The node's own HTTPS API, as a kubelet has it, through which an API server in another process reaches its pods."""

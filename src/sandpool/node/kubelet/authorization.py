@@ -1,8 +1,7 @@
-"""Who may come in: whoever the API says may, known by a certificate of the cluster's authority.
+"""Authenticates and authorizes clients of the node's own API.
 
-That the certificate is genuine the TLS handshake has established. What its holder may do is not for a node to decide:
-it asks the API, as every kubelet does, whether this is somebody who may use ``nodes/proxy`` of this node. Without an
-answer nobody gets in.
+The TLS handshake verifies the client's certificate. What its holder may do is decided by the API, as for every kubelet:
+a SubjectAccessReview for ``nodes/proxy`` of this node. Without an answer the request is rejected.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from sandpool.server.auth.rbac import Decision
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
 
-#: Seconds for which an answer is remembered, and with it how long somebody gets in who may no longer.
+#: Seconds for which a decision is cached, and so for which a revoked permission still works.
 REMEMBERED: Final = 10.0
 
 Verb = Literal["get", "create"]
-_NOT_AS_ANOTHER: Final = "nobody acts as somebody else here"
+_NOT_AS_ANOTHER: Final = "impersonation is not supported here"
 
 
 class CertificateAuthenticator:
-    """A client is who its certificate says; one without has shown nothing, whatever it may send."""
+    """Authenticates clients by their certificate alone. Tokens and other headers are ignored."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
@@ -42,7 +41,7 @@ class CertificateAuthenticator:
 
 
 class NoImpersonation:
-    """Everybody acts as themselves."""
+    """Rejects impersonation."""
 
     def authorize(self, user: User, info: RequestInfo) -> Decision:
         return Decision(False, _NOT_AS_ANOTHER)
@@ -52,16 +51,16 @@ class NoImpersonation:
 
 
 class NodeAuthorizer:
-    """Asks the API, and remembers what it said for a moment."""
+    """Asks the API and caches its answers for a moment."""
 
     def __init__(self, client: Client, clock: Clock, node: str) -> None:
         self.client = client
         self.clock = clock
         self.node = node
-        self._answers: dict[tuple[object, ...], tuple[bool, float]] = {}  # and until when they are good
+        self._answers: dict[tuple[object, ...], tuple[bool, float]] = {}  # decision, and when it expires
 
     async def require(self, user: User, verb: Verb) -> None:
-        """Raises ``Forbidden``, or ``ServiceUnavailable`` if the API cannot be asked."""
+        """Raises ``Forbidden``, or ``ServiceUnavailable`` if the API cannot be reached."""
         key = (user.name, user.groups, tuple(sorted(user.extra.items())), verb)
         now = self.clock.monotonic()
         allowed, until = self._answers.get(key, (False, now))
@@ -87,6 +86,6 @@ class NodeAuthorizer:
         try:
             answer = await self.client.create(SUBJECT_ACCESS_REVIEW, review)
         except (ApiError, OSError) as error:
-            raise ServiceUnavailable(f"the node could not ask the API who may come in: {error}") from error
+            raise ServiceUnavailable(f"the node could not create a SubjectAccessReview: {error}") from error
         status = answer.get("status") or {}
         return status.get("allowed") is True and status.get("denied") is not True

@@ -1,4 +1,4 @@
-"""What can be asked of the node: the paths under which kube-apiserver looks for a pod at its kubelet."""
+"""Routes of the node's own API: the paths under which kube-apiserver looks for a pod at its kubelet."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ FindPod = Callable[[str, str], Object | None]
 
 
 class KubeletHandler:
-    """Whoever may look at logs may ``get``. Whoever gets further in must be allowed to ``create``, also if they come
-    with a GET, as a WebSocket does: to be allowed to look is not to be allowed to execute."""
+    """Logs require the verb ``get``. Exec, attach and port-forward require ``create``, even as a GET request, which is
+    how a WebSocket starts: permission to read must not include permission to execute."""
 
     def __init__(self, access: NodeAuthorizer, find: FindPod, pod_access: PodAccess, clock: Clock) -> None:
         self.access = access
@@ -39,7 +39,7 @@ class KubeletHandler:
         segments = [unquote(segment) for segment in request.path.split("/")[1:]]
         if segments == ["healthz"]:
             return _text(200, "ok")
-        if request.user == ANONYMOUS:  # other paths that HTTP servers of ours answer to everybody
+        if request.user == ANONYMOUS:  # paths that our HTTP server serves without authentication
             raise NotFound(_NO_SUCH_PATH)
         if segments[0] == "containerLogs":
             return await self._logs(request, segments[1:])
@@ -49,7 +49,7 @@ class KubeletHandler:
         return self._converse(request, segments)
 
     async def _logs(self, request: ServerRequest, segments: list[str]) -> Response:
-        """Refusals are words, which kube-apiserver makes a Status of."""
+        """Errors are plain text, which kube-apiserver wraps in a Status."""
         try:
             await self.access.require(request.user, "get")
             if request.method != "GET":

@@ -1,4 +1,4 @@
-"""The server of the node's own API: its port, its certificate, and who it lets in."""
+"""The server of the node's own API: its port, its certificate and its client authority."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from sandpool.api.kinds import CONFIG_MAP
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
+from sandpool.kube.errors import ApiError
 from sandpool.kube.pod_access import PodAccess
-from sandpool.node.kubelet.authority import NoAuthority, client_authority
 from sandpool.node.kubelet.authorization import CertificateAuthenticator, NodeAuthorizer, NoImpersonation
 from sandpool.node.kubelet.handler import FindPod, KubeletHandler
 from sandpool.node.registration import KubeletEndpoint
@@ -26,30 +27,37 @@ from sandpool.server.serving.pki import Authority, Identity, server_tls
 
 _log = logging.getLogger(__name__)
 
+# Published by every kube-apiserver that authenticates clients by certificates.
+_NAMESPACE: Final = "kube-system"
+_CONFIG_MAP: Final = "extension-apiserver-authentication"
+_KEY: Final = "client-ca-file"
 #: Where a kubelet listens.
 PORT: Final = 10250
-#: Addresses to listen on that are none by which anybody is found.
+#: Wildcard addresses, which clients cannot connect to.
 EVERYWHERE: Final = ("", "0.0.0.0", "::")
 
 
 class KubeletError(Exception):
-    """It cannot serve; the message says why, and what to do."""
+    """It cannot serve. The message gives the reason and what to do."""
+
+
+class NoAuthority(Exception):
+    """No client can be authenticated. The message gives the reason and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class KubeletOptions:
-    """``address`` is the one we listen on, ``found_at`` the one that the API server is told."""
+    """``address`` is the one to listen on, ``found_at`` the one reported to the API server."""
 
     address: str = ""  # all
     port: int = PORT  # 0: any
     found_at: str = "127.0.0.1"
-    client_ca: Path | None = None  # None: what the API server has published
-    identity: Identity | None = None  # None: one of our own making
+    client_ca: Path | None = None  # None: the CA that the API server publishes
+    identity: Identity | None = None  # None: a self-made one
 
 
 class Kubelet:
-    """``start`` says where it is found; None if it lets nobody in, because it cannot know anybody. Raises
-    ``KubeletError``."""
+    """``start`` returns the endpoint, or None if no client could be authenticated. Raises ``KubeletError``."""
 
     def __init__(
         self,
@@ -74,10 +82,13 @@ class Kubelet:
         try:
             authority = await client_authority(self.client, settings.client_ca)
         except NoAuthority as error:
-            _log.warning("exec, attach, port-forward and logs do not reach this node: %s (or --client-ca-file)", error)
+            _log.warning(
+                "exec, attach, port-forward and logs are not available on this node: %s (or set --client-ca-file)",
+                error,
+            )
             return None
         except OSError as error:
-            raise KubeletError(f"the authority of clients cannot be read: {error}") from error
+            raise KubeletError(f"cannot read the client CA: {error}") from error
         identity = settings.identity
         if identity is None:
             identity = await asyncio.to_thread(self._own_identity)
@@ -100,7 +111,7 @@ class Kubelet:
         return KubeletEndpoint(settings.found_at, front.port, _fingerprint(identity))
 
     async def stop(self) -> None:
-        """Conversations end at once: what they are with ends too."""
+        """Open streams end at once: the pods behind them end too."""
         if self._front is not None:
             await self._front.stop(grace=1.0)
 
@@ -109,25 +120,41 @@ class Kubelet:
         return Authority(self.directory, self.clock).kubelet(self.node, names)
 
 
+async def client_authority(client: Client, file: Path | None) -> str:
+    """Return the CA of clients as PEM, from a file or from what the API server publishes. Raises ``NoAuthority``, or
+    ``OSError`` if the file cannot be read."""
+    if file is not None:
+        return await asyncio.to_thread(file.read_text)
+    place = f"{_KEY} in ConfigMap {_NAMESPACE}/{_CONFIG_MAP}"
+    try:
+        found = await client.get(CONFIG_MAP, _CONFIG_MAP, _NAMESPACE)
+    except (ApiError, OSError) as error:
+        raise NoAuthority(f"{place} cannot be read: {error}") from error
+    authority: str = (found.get("data") or {}).get(_KEY) or ""
+    if not authority:
+        raise NoAuthority(f"there is no {place}: the API server does not authenticate clients by certificates")
+    return authority
+
+
 def local_address_toward(host: str, port: int, listening: str = "") -> str:
-    """The address of this machine from which it reaches another, and by which that one probably reaches it; one that
-    somebody has who listens on a wildcard."""
+    """Return the address of this machine from which it reaches ``host``, and by which ``host`` probably reaches it.
+    ``listening`` is a wildcard address that selects the family."""
     wanted = {"0.0.0.0": socket.AF_INET, "::": socket.AF_INET6}.get(listening, socket.AF_UNSPEC)
     for family, kind, protocol, _, address in socket.getaddrinfo(host, port, wanted, socket.SOCK_DGRAM):
         with socket.socket(family, kind, protocol) as probe:
             try:
-                probe.connect(address)  # of a datagram socket: nothing is sent
+                probe.connect(address)  # a datagram socket sends nothing
             except OSError:
                 continue
             return str(probe.getsockname()[0])
-    raise OSError(f"there is no way to {host}")
+    raise OSError(f"no route to {host}")
 
 
 def _tls(identity: Identity, authority: str) -> ssl.SSLContext:
     try:
         return server_tls(identity, authority)
     except (OSError, ValueError) as error:  # and SSLError
-        files = f"{identity.certificate}, {identity.key} or the authority of clients"
+        files = f"{identity.certificate}, {identity.key} or the client CA"
         raise KubeletError(f"{files} cannot be used: {error}") from error
 
 

@@ -1,12 +1,12 @@
-"""What an OCI runtime is given instead of arguments: a bundle on the stage.
+"""OCI bundles for crun, runc and gVisor.
 
-The runtime finds a root in which everything is mounted, and cgroups that this process is in already; what is left to it
-is namespaces, the map of users, capabilities and the seccomp filter. crun can be told to leave cgroups alone, so that
-it does not matter that it refuses hybrid hierarchies. runc cannot, and gVisor is another kernel: what they need beyond
-this is in ``runc`` and ``gvisor``.
+The runtime finds a root file system in which everything is mounted, and this process is already in the container's
+cgroups. Namespaces, ID mappings, capabilities and the seccomp filter are left to the runtime. crun has an option to
+ignore cgroups, which also avoids its refusal of hybrid hierarchies. runc has none, and gVisor is another kernel: see
+``runc`` and ``gvisor`` for what they need in addition.
 
-Such a runtime has to be root when it starts. Unlike bwrap's, its user namespace must therefore have a root: that is the
-container's user if it is 0, and otherwise one of the pod's own that nothing else is mapped to.
+An OCI runtime has to be root when it starts. Unlike bwrap's, its user namespace must therefore map a root: the
+container's user if that is 0, and otherwise a host user of the pod's own to which nothing else is mapped.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSan
 from sandpool.node.runtimes.seccomp import profile
 
 BUNDLE: Final = "/bundle"
-#: Where the runtime keeps what it knows of the container.
+#: The state directory of the runtime.
 STATE: Final = "/state"
-# How the runtime knows the container. Each has a state directory of its own, so any name will do.
+# The name of the container. Each container has a state directory of its own, so the name need not be unique.
 NAME: Final = "sandbox"
-#: Where the roots of pods whose containers are not root are on the host: beyond what anybody allocates.
+#: The first host UID of roots of containers that run as another user: above all ranges that are allocated.
 ROOTS: Final = 1 << 30
 _SHARED_MEMORY: Final = 64 << 20
 _MASKED: Final = ("acpi", "asound", "interrupts", "kcore", "keys", "latency_stats", "sched_debug", "scsi", "timer_list")
-# Read now: when it is needed the host's files are out of reach.
+# Read at import: when it is needed, the host's files are out of reach.
 _PROFILE: Final = profile()
 _READ_ONLY: Final = ("bus", "fs", "irq", "sys", "sysrq-trigger")
-# The runtime waits for the container and ends as it does; what it complains about itself is in a log of its own. The
-# status is written as bwrap writes it.
+# The runtime waits for the container and exits with its code; its own errors are in its log. The status file has the
+# format of bwrap's.
 _SCRIPT: Final = """
 {program} --root {state} --log /log --cgroup-manager=disabled run --bundle {bundle} {name}
 code=$?
@@ -47,14 +47,14 @@ def crun_script(program: str) -> str:
 
 
 def write_bundle(config: dict[str, Any]) -> None:
-    # crun looks for cgroups before it hears that they are none of its business.
+    # crun looks for cgroups before it reads the option to ignore them.
     for directory in (BUNDLE, STATE, CGROUPS):
         os.makedirs(directory, 0o700, exist_ok=True)
     with open(f"{BUNDLE}/config.json", "w") as file:
         json.dump(config, file)
 
 
-def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[str, Any]:
+def oci_config(pod: PodSandbox, spec: ContainerSpec, rootfs: Rootfs) -> dict[str, Any]:
     namespaces = ["pid", "ipc", "uts", "mount", "cgroup", "user", *(["network"] if pod.netns is None else [])]
     return {
         "ociVersion": "1.0.2",
@@ -73,7 +73,7 @@ def oci_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[str,
                 {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
             ],
         },
-        "mounts": _mounts(stage),
+        "mounts": _mounts(rootfs),
         "linux": {
             "namespaces": [{"type": type} for type in namespaces],
             "uidMappings": _mappings(spec.uid, pod.host_uid),
@@ -92,7 +92,7 @@ def _mappings(inside: int, outside: int) -> list[dict[str, int]]:
     return mappings
 
 
-def _mounts(stage: Rootfs) -> list[dict[str, Any]]:
+def _mounts(rootfs: Rootfs) -> list[dict[str, Any]]:
     mounts: list[dict[str, Any]] = [
         {"destination": "/proc", "type": "proc", "source": "proc", "options": ["nosuid", "noexec", "nodev"]},
         {
@@ -108,10 +108,10 @@ def _mounts(stage: Rootfs) -> list[dict[str, Any]]:
             "options": ["nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620"],
         },
     ]
-    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in stage.in_dev):
+    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in rootfs.in_dev):
         options = ["nosuid", "noexec", "nodev", "mode=1777", f"size={_SHARED_MEMORY}"]
         mounts.append({"destination": "/dev/shm", "type": "tmpfs", "source": "shm", "options": options})
-    for staged, mount in stage.in_dev:
+    for staged, mount in rootfs.in_dev:
         is_read_only = isinstance(mount, DataFile) or (isinstance(mount, Bind) and mount.read_only)
         options = ["bind", "nosuid", "nodev", "ro" if is_read_only else "rw"]
         mounts.append({"destination": mount.target, "type": "bind", "source": staged, "options": options})

@@ -1,4 +1,4 @@
-"""The agent's side of a socket through which processes are ordered: from the launcher, or from a porter."""
+"""The agent's side of a socket to the launcher or an exec agent, through which it requests processes."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _KINDS: Final = {kind.__name__: kind for kind in (NoSuchCommand, NotExecutable)}
 
 
 class Child:
-    """A process that was ordered. ``ended`` gives its wait status, or None if who has started it is gone and nobody can
-    know; ``pidfd`` is readable when it has ended, either way."""
+    """A started process. ``ended`` is its wait status, or None if the process that started it is gone and the status is
+    lost. ``pidfd`` is readable once it has ended, in either case."""
 
     def __init__(self, pid: int, pidfd: int) -> None:
         self.pid = pid
@@ -33,15 +33,15 @@ class Child:
             self.pidfd = -1
 
 
-class _Waiting(NamedTuple):
+class _PendingRequest(NamedTuple):
     process: asyncio.Future[Child]
     since: float
 
 
 class ProcessChannel:
-    """``on_end`` is called when the other side is gone; to close this one then is up to the caller. ``on_idle`` is
-    called when the last of what was ordered has ended, or could not be ordered. ``unwanted`` gets every process that
-    is started after who asked for it has gone."""
+    """``on_end`` is called when the other side is gone; the callback closes this channel. ``on_idle`` is called when
+    the last requested process has ended or failed to start. ``unwanted`` gets every process that is started after its
+    caller was cancelled."""
 
     def __init__(
         self,
@@ -56,8 +56,8 @@ class ProcessChannel:
         self._unwanted = unwanted
         self._numbers = count(1)
         self._closed = False
-        # By order: who waits for the process, or has waited and gone, and the processes whose end is not known.
-        self._waiting: dict[int, _Waiting] = {}
+        # By request number: requests without a reply, whether the caller still waits or not, and running processes.
+        self._waiting: dict[int, _PendingRequest] = {}
         self._children: dict[int, Child] = {}
         self._loop = asyncio.get_running_loop()
         connection.setblocking(False)
@@ -65,28 +65,29 @@ class ProcessChannel:
 
     @property
     def pending(self) -> int:
-        """How many were ordered that have not ended."""
+        """The number of requested processes that have not ended."""
         return len(self._waiting) + len(self._children)
 
     @property
     def unanswered_since(self) -> float:
-        """When the first was ordered of those that were not begun; infinity if there are none."""
+        """The time of the oldest request without a reply; infinity if there is none."""
         return next((waiting.since for waiting in self._waiting.values()), math.inf)
 
-    async def order(
+    async def submit(
         self,
         data: bytes,
         descriptors: Sequence[int],
         now: float = 0.0,
         on_sent: Callable[[], object] = lambda: None,
     ) -> Child:
-        """``now`` is only kept for ``unanswered_since``; ``on_sent`` is called when the descriptors are needed no more,
-        which is long before there is a process. Raises ``NoSuchCommand`` if there is no such program,
-        ``RuntimeFailure`` if anything else is in the way, and ConnectionError if the order was not delivered and never
-        will be."""
+        """Request a process and wait until it is started.
+
+        ``now`` is for ``unanswered_since``. ``on_sent`` is called when the descriptors are no longer needed, long
+        before the process exists. Raises ``NoSuchCommand`` if the program does not exist, ``RuntimeFailure`` for any
+        other failure, and ConnectionError if the request was not delivered and never will be."""
         number = next(self._numbers)
         waiting: asyncio.Future[Child] = self._loop.create_future()
-        self._waiting[number] = _Waiting(waiting, now)
+        self._waiting[number] = _PendingRequest(waiting, now)
         try:
             while not self._sent(number, data, descriptors):
                 await self._room(waiting)
@@ -100,11 +101,11 @@ class ProcessChannel:
             return await waiting
         except asyncio.CancelledError:
             if waiting.done() and not waiting.cancelled() and waiting.exception() is None:
-                self._unwanted(waiting.result())  # who asked was told of it in the moment in which they went
+                self._unwanted(waiting.result())  # started in the moment in which the caller was cancelled
             raise
 
     def close(self, why: str, ended: int | None) -> None:
-        """Who waits is told why in vain; of processes that have not ended this is the end as far as anybody knows."""
+        """Fail pending requests with ``why``, and report ``ended`` as the wait status of running processes."""
         if self._closed:
             return
         self._closed = True
@@ -123,12 +124,12 @@ class ProcessChannel:
     def _sent(self, number: int, data: bytes, descriptors: Sequence[int]) -> bool:
         try:
             send_request(self.connection, number, data, descriptors)
-        except BlockingIOError:  # many at once: it takes one after the other
+        except BlockingIOError:  # the socket buffer is full
             return False
         return True
 
     async def _room(self, waiting: asyncio.Future[Child]) -> None:
-        """Wait until something can be sent. Raises ConnectionError if it was closed instead."""
+        """Wait until the socket is writable. Raises ConnectionError if the channel is closed instead."""
         room = asyncio.ensure_future(writable(self.connection.fileno()))
         try:
             await asyncio.wait((room, waiting), return_when=asyncio.FIRST_COMPLETED)
@@ -150,7 +151,7 @@ class ProcessChannel:
             self._on_end()
 
     def _answered(self, answer: dict[str, Any], pidfd: int = -1) -> None:
-        number = answer["order"]
+        number = answer["request"]
         if "ended" in answer:
             child = self._children.pop(number)
             if not child.ended.done():

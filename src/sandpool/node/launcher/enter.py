@@ -1,10 +1,10 @@
-"""From a forked child of the launcher to the porter of a container that runs, confined as the container is.
+"""Turns a forked child of the launcher into the exec agent of a running container, confined as the container is.
 
-To enter the namespaces of a container is the easy part, and alone it is a hole: such a process keeps root's
-capabilities, has no seccomp filter, is in no cgroup of the container's and can be seen from inside while it still is
-what it was. So in this order: into the cgroups; undumpable, so that nobody in the container can look into it; into the
-namespaces; become the container's user; drop every capability for good; no new privileges; the filter. Commands are
-its children and have all of this from it; what they execute is the first thing in the container that can be looked at.
+Entering the namespaces of a container is the easy part, and alone it is a hole: such a process keeps root's
+capabilities, has no seccomp filter, is not in the container's cgroups and can be inspected from inside. The sequence is
+therefore: join the cgroups; become undumpable, so that no process in the container can inspect it; enter the
+namespaces; become the container's user; drop every capability; set no_new_privs; load the filter. Commands are its
+children and inherit all of this. The first thing in the container that can be inspected is the program they execute.
 """
 
 from __future__ import annotations
@@ -29,52 +29,52 @@ _NAMESPACES: Final = (
     | syscalls.CLONE_NEWIPC
     | syscalls.CLONE_NEWCGROUP
 )
-# What a porter has open besides standard input, output and error. None of it is there for a command.
+# Descriptors of an exec agent besides standard input, output and error. Commands do not inherit them.
 _AGENT, _NOWHERE = 3, 4
 
 
 class EnterRequest(NamedTuple):
     pid: int  # of a process of the container, on the host
-    cgroup: str  # its path in the unified hierarchy, by which the process is known to be the container's
-    since: int  # when the process began, by which it is known where there are no cgroups; otherwise 0
+    cgroup: str  # its path in the unified hierarchy, which identifies the process as the container's
+    since: int  # start time of the process, which identifies it where there are no cgroups; otherwise 0
     join_files: list[str]
     uid: int  # inside
     gid: int
     nofile: int
-    stdio: list[int]  # one: the socket through which it is given errands
+    stdio: list[int]  # one: the socket for requests
     filter: bytes
 
 
-def become_exec_agent(order: EnterRequest, report: int) -> None:
-    """Does not return. ``report`` is closed when it is inside."""
-    target = os.pidfd_open(order.pid)
-    if not (start_time(order.pid) == order.since if order.since else belongs(order.pid, order.cgroup)):
-        raise ProcessLookupError("the container does not run")
-    enter_cgroups(order.join_files)
-    limit_resources(order.nofile)
+def become_exec_agent(request: EnterRequest, report: int) -> None:
+    """Enter the container and serve requests; does not return. ``report`` is closed once inside."""
+    target = os.pidfd_open(request.pid)
+    if not (start_time(request.pid) == request.since if request.since else belongs(request.pid, request.cgroup)):
+        raise ProcessLookupError("the container is not running")
+    enter_cgroups(request.join_files)
+    limit_resources(request.nofile)
     syscalls.hide()
     if not is_unprivileged():
         os.setgroups([])
     os.umask(0o022)
     nowhere = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
-    _import_nothing()
+    _disable_imports()
     syscalls.setns(target, _NAMESPACES)
-    arrange([nowhere, nowhere, nowhere, order.stdio[0], nowhere], report)
+    arrange([nowhere, nowhere, nowhere, request.stdio[0], nowhere], report)
     for descriptor in (_AGENT, _NOWHERE):
         os.set_inheritable(descriptor, False)
-    os.setresgid(order.gid, order.gid, order.gid)
-    os.setresuid(order.uid, order.uid, order.uid)
-    syscalls.hide()  # who changes users can be looked into again, if the machine is set up to allow that
+    os.setresgid(request.gid, request.gid, request.gid)
+    os.setresuid(request.uid, request.uid, request.uid)
+    syscalls.hide()  # again: a change of user makes a process dumpable if the machine is configured so
     syscalls.drop_capabilities()
     syscalls.no_new_privileges()
-    syscalls.filter_system_calls(order.filter)
+    syscalls.filter_system_calls(request.filter)
     os.close(report)
     ExecAgent(socket.socket(fileno=_AGENT), _NOWHERE).serve()
     os._exit(0)
 
 
-def _import_nothing() -> None:
-    """From here on: the files are the container's, and what it has in the place of a module is not to be trusted."""
+def _disable_imports() -> None:
+    """Disable imports: from now on the files are the container's, and its modules are not to be trusted."""
     sys.meta_path.clear()
     sys.path.clear()
 

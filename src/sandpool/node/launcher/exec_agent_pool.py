@@ -1,12 +1,12 @@
-"""The agent's side of porters: who lets the next command into a container.
+"""The node agent's side of exec agents: chooses the one that starts the next command in a container.
 
-The first command of a container brings a porter with it, which stays for a while in case there are more. While it is
-busy with one that it cannot start, others do not wait for it for long: another porter is sent in, as it is when one has
-many that run. Of those that have nothing to do one stays, and no more than a few in all: a porter takes memory, which
-its container is charged for, and is one of the processes that the container may have.
+The first command of a container starts an exec agent, which stays for a while for further commands. If it is stuck
+starting a command or runs many, another exec agent is started for the next command. Of idle ones, one per container and
+a few in all are kept: an exec agent takes memory, which its container is charged for, and counts as one of the
+container's processes.
 
-Whoever is in a container can stop commands before they have begun, and their porter with them, for good. For each of
-these the agent and the launcher keep something open. So where a few are stuck for long, nobody else is sent in.
+Processes in a container can stop a command before it has begun, and its exec agent with it, forever. Each such command
+costs the node agent and the launcher open descriptors, so a container with several stuck exec agents gets no more.
 """
 
 from __future__ import annotations
@@ -26,155 +26,157 @@ from sandpool.node.launcher.enter import EnterRequest
 from sandpool.node.launcher.exec_agent import ExecRequest
 from sandpool.node.runtimes.runtime import RuntimeFailure
 
-# Seconds for which a porter stays that has nothing to do, and how many of those there may be.
-STAY: Final = 30.0
-MOST: Final = 16
-# Seconds after which an errand that was not begun is taken to be stuck.
-_STUCK: Final = 0.1
-#: Seconds after which it is taken to be stuck for good, and how many porters of one container may be.
-LOST: Final = 10.0
-MOST_LOST: Final = 8
-#: Commands that one porter has at a time: so many are not heard of while it is stuck.
-CROWD: Final = 24
+# Seconds for which an idle exec agent stays, and the maximum number of idle ones.
+IDLE_SECONDS: Final = 30.0
+MAX_IDLE: Final = 16
+# Seconds without a reply after which an exec agent counts as busy.
+_BUSY_SECONDS: Final = 0.1
+#: Seconds without a reply after which an exec agent counts as stuck, and the maximum of stuck ones per container.
+STUCK_SECONDS: Final = 10.0
+MAX_STUCK: Final = 8
+#: Commands that one exec agent runs at a time: the ends of so many are not reported while it is stuck.
+MAX_COMMANDS: Final = 24
 
 
 class ExecAgentConnection:
-    """One that is in its container, or on its way there. ``on_rest`` is called when it has nothing more to do, and
-    ``on_end`` once, when it is gone or sent away."""
+    """The connection to an exec agent that runs or is being started. ``on_idle`` is called when it becomes idle, and
+    ``on_end`` once, when it is gone or dismissed."""
 
     def __init__(
         self,
         launcher: LauncherClient,
-        entry: EnterRequest,
-        on_rest: Callable[[ExecAgentConnection], None],
+        enter_request: EnterRequest,
+        on_idle: Callable[[ExecAgentConnection], None],
         on_end: Callable[[ExecAgentConnection], None],
     ) -> None:
-        # Where a container is no cgroup, nobody would end the porter with it.
-        self.may_stay = not entry.since
+        # Without a cgroup, the exec agent would not end with its container.
+        self.may_idle = not enter_request.since
         self._on_end = on_end
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._exchange = ProcessChannel(ours, self._lost, lambda: on_rest(self), _kill)
-        self._left = False
-        self._coming = asyncio.create_task(self._come(launcher, entry, theirs), name="porter on its way")
+        self._channel = ProcessChannel(ours, self._lost, lambda: on_idle(self), _kill)
+        self._dismissed = False
+        self._starting = asyncio.create_task(
+            self._start(launcher, enter_request, theirs), name="start of an exec agent"
+        )
 
     @property
     def is_idle(self) -> bool:
-        return self._exchange.pending == 0
+        return self._channel.pending == 0
 
     def is_free(self, now: float) -> bool:
-        """Whether it would take another errand at once."""
-        return self._exchange.pending < CROWD and now - self._exchange.unanswered_since <= _STUCK
+        """Whether it would start another command at once."""
+        return self._channel.pending < MAX_COMMANDS and now - self._channel.unanswered_since <= _BUSY_SECONDS
 
-    def is_lost(self, now: float) -> bool:
-        """Whether there is no hope that it will take another errand."""
-        return now - self._exchange.unanswered_since > LOST
+    def is_stuck(self, now: float) -> bool:
+        """Whether it will probably never start another command."""
+        return now - self._channel.unanswered_since > STUCK_SECONDS
 
     async def run(self, request: ExecRequest, stdio: list[int], now: float) -> Child:
-        """Raises as ``Exchange.order`` does."""
-        return await self._exchange.order(request.encode(), stdio, now)
+        """Raises as ``ProcessChannel.submit`` does."""
+        return await self._channel.submit(request.encode(), stdio, now)
 
-    def leave(self, why: str = "nobody is let in any more", ended: int | None = None) -> None:
-        """What it has started lives on. ``ended`` is how that has ended, if it has."""
-        if not self._left:
-            self._left = True
-            self._exchange.close(why, ended)
+    def dismiss(self, why: str = "the exec agent was dismissed", ended: int | None = None) -> None:
+        """Dismiss the exec agent. Its commands keep running; ``ended`` is their wait status if they were killed."""
+        if not self._dismissed:
+            self._dismissed = True
+            self._channel.close(why, ended)
             self._on_end(self)
 
     def _lost(self) -> None:
-        """Nobody ends a porter but who ends everything in its container."""
-        self.leave("the container does not run", signal.SIGKILL)
+        """The exec agent is gone: it only ends when everything in its container is killed."""
+        self.dismiss("the container is not running", signal.SIGKILL)
 
-    async def _come(self, launcher: LauncherClient, entry: EnterRequest, theirs: socket.socket) -> None:
+    async def _start(self, launcher: LauncherClient, enter_request: EnterRequest, theirs: socket.socket) -> None:
         with theirs:
             try:
-                # As long as we have their end as well, nobody hears that they are gone.
-                child = await launcher.launch(entry._replace(stdio=[theirs.fileno()]), theirs.close)
+                # Close our copy of their end: while it is open, this side does not see the exec agent end.
+                child = await launcher.launch(enter_request._replace(stdio=[theirs.fileno()]), theirs.close)
             except RuntimeFailure as error:
-                self.leave(str(error))
+                self.dismiss(str(error))
             else:
                 child.close()
 
 
 class ExecAgentPool:
-    """Those of many containers, each known by whatever stands for it."""
+    """The exec agents of many containers. Any object can stand for a container."""
 
     def __init__(self, launcher: LauncherClient, clock: Clock) -> None:
         self.launcher = launcher
         self.clock = clock
-        self._inside: dict[object, list[ExecAgentConnection]] = {}
-        # Those of them that have nothing to do, and since when; the longest first.
-        self._resting: dict[ExecAgentConnection, float] = {}
-        self._ageing: asyncio.Task[None] | None = None
+        self._agents: dict[object, list[ExecAgentConnection]] = {}
+        # The idle ones and since when, the longest idle first.
+        self._idle: dict[ExecAgentConnection, float] = {}
+        self._expiring: asyncio.Task[None] | None = None
 
     async def send(
-        self, container: object, request: ExecRequest, stdio: list[int], entry: Callable[[], EnterRequest]
+        self, container: object, request: ExecRequest, stdio: list[int], enter_request: Callable[[], EnterRequest]
     ) -> Child:
-        """Have a command executed. ``entry`` says how to get in, if nobody is there. Raises ``NoSuchCommand``, and
-        ``RuntimeFailure`` if anything else is in the way."""
+        """Start a command. ``enter_request`` makes the request for a new exec agent, if one is needed. Raises
+        ``NoSuchCommand``, and ``RuntimeFailure`` for any other failure."""
         while True:
-            agent = self._free(container) or self._enter(container, entry())
-            self._resting.pop(agent, None)
+            agent = self._free(container) or self._enter(container, enter_request())
+            self._idle.pop(agent, None)
             try:
                 return await agent.run(request, stdio, self.clock.monotonic())
-            except ConnectionError:  # it is gone, and has not got this
-                agent.leave()
+            except ConnectionError:  # it is gone and did not get the request
+                agent.dismiss()
 
     def dismiss(self, container: object) -> None:
-        """Everything in it was killed."""
-        for agent in list(self._inside.get(container, ())):
-            agent.leave(ended=signal.SIGKILL)
+        """Dismiss the exec agents of a container in which everything was killed."""
+        for agent in list(self._agents.get(container, ())):
+            agent.dismiss(ended=signal.SIGKILL)
 
     def close(self) -> None:
-        """What was started lives on."""
-        for agent in [agent for inside in self._inside.values() for agent in inside]:
-            agent.leave()
-        if self._ageing is not None:
-            self._ageing.cancel()
+        """Dismiss all exec agents. Their commands keep running."""
+        for agent in [agent for inside in self._agents.values() for agent in inside]:
+            agent.dismiss()
+        if self._expiring is not None:
+            self._expiring.cancel()
 
     def _free(self, container: object) -> ExecAgentConnection | None:
         now = self.clock.monotonic()
-        return next((agent for agent in self._inside.get(container, ()) if agent.is_free(now)), None)
+        return next((agent for agent in self._agents.get(container, ()) if agent.is_free(now)), None)
 
-    def _enter(self, container: object, entry: EnterRequest) -> ExecAgentConnection:
+    def _enter(self, container: object, enter_request: EnterRequest) -> ExecAgentConnection:
         now = self.clock.monotonic()
-        if sum(agent.is_lost(now) for agent in self._inside.get(container, ())) >= MOST_LOST:
-            raise RuntimeFailure("commands do not begin in the container any more: something in it stops them")
+        if sum(agent.is_stuck(now) for agent in self._agents.get(container, ())) >= MAX_STUCK:
+            raise RuntimeFailure("commands do not start in the container any more: a process in it stops them")
         agent = ExecAgentConnection(
-            self.launcher, entry, partial(self._rest, container), partial(self._forget, container)
+            self.launcher, enter_request, partial(self._became_idle, container), partial(self._forget, container)
         )
-        self._inside.setdefault(container, []).append(agent)
+        self._agents.setdefault(container, []).append(agent)
         return agent
 
     def _forget(self, container: object, agent: ExecAgentConnection) -> None:
-        inside = self._inside[container]
+        inside = self._agents[container]
         inside.remove(agent)
         if not inside:
-            del self._inside[container]
-        self._resting.pop(agent, None)
+            del self._agents[container]
+        self._idle.pop(agent, None)
 
-    def _rest(self, container: object, agent: ExecAgentConnection) -> None:
-        others = [other for other in self._inside[container] if other is not agent]
-        if not agent.may_stay or any(other.is_idle for other in others):
-            agent.leave()
+    def _became_idle(self, container: object, agent: ExecAgentConnection) -> None:
+        others = [other for other in self._agents[container] if other is not agent]
+        if not agent.may_idle or any(other.is_idle for other in others):
+            agent.dismiss()
             return
-        self._resting[agent] = self.clock.monotonic()
-        if len(self._resting) > MOST:
-            next(iter(self._resting)).leave()
-        if self._ageing is None:
-            self._ageing = asyncio.create_task(self._age(), name="resting porters")
+        self._idle[agent] = self.clock.monotonic()
+        if len(self._idle) > MAX_IDLE:
+            next(iter(self._idle)).dismiss()
+        if self._expiring is None:
+            self._expiring = asyncio.create_task(self._expire_idle(), name="idle exec agents")
 
-    async def _age(self) -> None:
-        while self._resting:
-            agent, since = next(iter(self._resting.items()))
-            if (left := since + STAY - self.clock.monotonic()) > 0:
+    async def _expire_idle(self) -> None:
+        while self._idle:
+            agent, since = next(iter(self._idle.items()))
+            if (left := since + IDLE_SECONDS - self.clock.monotonic()) > 0:
                 await self.clock.sleep(left)
             else:
-                agent.leave()
-        self._ageing = None
+                agent.dismiss()
+        self._expiring = None
 
 
 def _kill(child: Child) -> None:
-    """A command goes when who asked for it goes."""
+    """Kill a command whose caller was cancelled."""
     with suppress(ProcessLookupError):
         signal.pidfd_send_signal(child.pidfd, signal.SIGKILL)
     child.close()

@@ -1,16 +1,15 @@
-"""Containers with a kernel of their own: what gVisor's runsc is given.
+"""The configuration of gVisor's runsc.
 
-The program of such a container makes its system calls to gVisor's kernel, which is a process without privileges that
-makes few of its own to the host's. Everything else is as for other OCI runtimes (``bundle``): a root in which
-everything is mounted, cgroups that runsc is in already and does not touch, a user namespace that maps what the kernel
-is allowed to be.
+A program in such a container makes its system calls to gVisor's kernel, an unprivileged process that makes few system
+calls of its own. Everything else is as for other OCI runtimes (``bundle``): a root file system in which everything is
+mounted, cgroups that runsc has already joined and does not touch, and a user namespace for gVisor's kernel.
 
-**Files.** gVisor could keep what is written to itself. It is told not to: then what is mounted bounds what can be
-written, and other containers of the pod and the node see it.
+**Files.** gVisor could keep written files to itself. That is switched off: the sizes of the mounts then limit writes,
+and the node and other containers of the pod see the files.
 
-**Network.** gVisor's own network stack would take the pod's addresses away for one of its containers, and hide the
-sockets from the node, which connects to them from within the pod's namespace. So sockets are those of the host's
-kernel, in that namespace and under its rules.
+**Network.** gVisor's own network stack would take the pod's addresses for one of its containers, and hide its sockets
+from the node, which connects from inside the pod's namespace. Sockets are therefore those of the host's kernel, in that
+namespace and under its rules.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from sandpool.node.launcher.root_directory import restrict_mount
 from sandpool.node.launcher.rootfs import SANDBOX, Rootfs
 from sandpool.node.runtimes.runtime import ContainerSpec, PodSandbox
 
-#: What runsc calls what it knows of the container.
+#: The state file of runsc.
 STATE_FILE: Final = f"{STATE}/{NAME}_sandbox:{NAME}.state"
 _LOG: Final = "/log"
 _OPTIONS: Final = (
@@ -37,9 +36,9 @@ _OPTIONS: Final = (
     "--file-access=shared",
     "--oci-seccomp",
 )
-# What runsc exits with if it has failed itself, having said why on standard error and in its log.
+# The exit code of runsc for an error of its own, which is on standard error and in its log.
 _FAILED: Final = 128
-# The watcher comes first: commands are in the same cgroup and look like it.
+# The shell records itself as the watcher first: commands are in the same cgroup and look like it.
 _SCRIPT: Final = """
 echo "{{ \\"watcher\\": $$ }}" >&3
 {command} 3>&-
@@ -57,14 +56,14 @@ def gvisor_script(program: str, platform: str, pod: PodSandbox) -> str:
     return _SCRIPT.format(command=command, failed=_FAILED, log=_LOG)
 
 
-def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[str, Any]:
-    config = oci_config(pod, spec, stage)
+def gvisor_config(pod: PodSandbox, spec: ContainerSpec, rootfs: Rootfs) -> dict[str, Any]:
+    config = oci_config(pod, spec, rootfs)
     config["process"]["terminal"] = spec.tty
     if (most := spec.limits.pids) is not None:
-        # Where a cgroup refuses a process to another program, gVisor's kernel breaks down.
+        # gVisor's kernel crashes where the cgroup refuses it a process, so it enforces the limit itself.
         config["process"]["rlimits"].append({"type": "RLIMIT_NPROC", "soft": most, "hard": most})
     if spec.read_only_root:
-        # To gVisor it is one with what is mounted in it, which may be written to.
+        # gVisor would make the volumes mounted in it read-only, too.
         restrict_mount(SANDBOX, read_only=True)
         config["root"]["readonly"] = False
     config["mounts"].append(_temporary(spec))
@@ -73,14 +72,14 @@ def gvisor_config(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> dict[s
 
 
 def _refusals(profile: dict[str, Any]) -> dict[str, Any]:
-    """What is refused by name. gVisor knows no answer but EPERM, which is the wrong one for calls that a program tries
-    before it falls back to others (clone3 for one); there, its kernel may say itself what it has."""
+    """The rules that refuse calls by name. gVisor can only return EPERM, which is wrong for calls that a program tries
+    before it falls back to others (such as clone3); gVisor's kernel answers those itself."""
     rules = [rule for rule in profile["syscalls"] if rule.get("errnoRet") == errno.EPERM]
     return {**profile, "defaultAction": "SCMP_ACT_ALLOW", "defaultErrnoRet": None, "syscalls": rules}
 
 
 def _temporary(spec: ContainerSpec) -> dict[str, Any]:
-    """gVisor would otherwise put a directory of its own there, in memory and without a limit."""
+    """A mount for /tmp. gVisor would otherwise mount a tmpfs without a size limit there."""
     path = f"{SANDBOX}/tmp"
     if stat.S_ISDIR(os.lstat(path).st_mode if os.path.lexists(path) else 0):
         return {"destination": "/tmp", "type": "bind", "source": path, "options": ["rbind", "rw"]}
@@ -89,5 +88,5 @@ def _temporary(spec: ContainerSpec) -> dict[str, Any]:
 
 
 def runsc(program: str, *arguments: str) -> list[str]:
-    """A call about a container that runs."""
+    """The arguments of a call of runsc about a running container."""
     return [program, f"--root={STATE}", "--log=/dev/null", *arguments]

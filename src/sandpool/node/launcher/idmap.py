@@ -1,4 +1,4 @@
-"""Whose the files of an image are, as a sandbox is shown them."""
+"""User namespaces for ID-mapped mounts: who owns the files of an image, as a sandbox sees them."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ _EVERY_ID: Final = (1 << 32) - 2
 
 
 def user_namespace(uid: int, host_uid: int, gid: int, host_gid: int) -> int:
-    """A user namespace that exists for its mappings only: what belongs to ``uid`` is shown as ``host_uid``'s, and what
-    belongs to others as theirs."""
+    """Return a user namespace that exists for its mappings only: files of ``uid`` appear as files of ``host_uid``, all
+    others as they are."""
     ready, held = os.pipe(), os.pipe()
     child = os.fork()
     if child == 0:
@@ -38,7 +38,7 @@ def user_namespace(uid: int, host_uid: int, gid: int, host_gid: int) -> int:
 
 
 def id_map(inside: int, outside: int) -> str:
-    """``inside`` becomes ``outside``; others stay what they are. Whoever is ``outside`` itself is nobody."""
+    """Map ``inside`` to ``outside`` and all other IDs to themselves. Files of ``outside`` appear as unmapped."""
     lines = [f"{inside} {outside} 1"]
     start = 0
     for taken in (*sorted({inside, outside}), _EVERY_ID):

@@ -1,8 +1,8 @@
-"""How orders and answers are passed between the agent and those who carry them out, with their descriptors.
+"""Messages between the agent and the launcher or an exec agent, with file descriptors.
 
-An order is a message with a number and the order as JSON, or, if that is long, the number alone and a file in memory as
-the first descriptor. Answers are JSON: ``{"order", "pid"}`` with a descriptor of the process when it was executed, or
-``{"order", "error", "kind"}``; and, once it has ended, ``{"order", "ended": wait status}``.
+A request is a message with a number and JSON, or, if that is long, the number alone and a memfd with the JSON as the
+first descriptor. Replies are JSON: ``{"request", "pid"}`` with a pidfd when the process was started, or ``{"request",
+"error", "kind"}``; and, once it has ended, ``{"request", "ended": wait status}``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
-# In either direction; orders themselves may be longer.
-LONGEST: Final = 16384
-_MOST_DESCRIPTORS: Final = 5
-# Of what went wrong, in characters: so much is written at once, and not in pieces between which others write.
-_MOST: Final = 500
+# Bytes of a message in either direction; the JSON of a request may be longer.
+MAX_MESSAGE_BYTES: Final = 16384
+_MAX_DESCRIPTORS: Final = 5
+# Characters of an error: short enough to be written to a pipe atomically.
+_MAX_ERROR: Final = 500
 
 
 class ReceivedRequest(NamedTuple):
-    """An order. Closing its descriptors is up to who receives it."""
+    """A request. The receiver closes its descriptors."""
 
     number: int
     data: bytes
@@ -31,9 +31,9 @@ class ReceivedRequest(NamedTuple):
 
 
 def send_request(connection: socket.socket, number: int, data: bytes, descriptors: Sequence[int]) -> None:
-    """Raises BlockingIOError if it has to be tried again."""
+    """Send a request. Raises BlockingIOError if the socket buffer is full."""
     message = b"%d %s" % (number, data)
-    if len(message) <= LONGEST:
+    if len(message) <= MAX_MESSAGE_BYTES:
         socket.send_fds(connection, [message], descriptors)
         return
     memory = memfd(data)
@@ -44,10 +44,10 @@ def send_request(connection: socket.socket, number: int, data: bytes, descriptor
 
 
 def receive_request(connection: socket.socket) -> ReceivedRequest | None:
-    """None if there will be no more, because the agent is gone, in whatever way."""
+    """Receive a request; None if the agent is gone."""
     try:
-        message, descriptors = receive(connection, _MOST_DESCRIPTORS)
-    except ConnectionResetError:  # it has left answers behind that it had not read
+        message, descriptors = receive(connection, _MAX_DESCRIPTORS)
+    except ConnectionResetError:  # the agent had not read all replies
         return None
     if not message:
         return None
@@ -60,11 +60,11 @@ def receive_request(connection: socket.socket) -> ReceivedRequest | None:
 
 
 def receive(connection: socket.socket, most: int) -> tuple[bytes, list[int]]:
-    """A message and up to so many descriptors, which nothing that is executed inherits. (``socket.recv_fds`` takes a
-    flag for that, and forgets it.)"""
+    """Receive a message and at most ``most`` descriptors, which are close-on-exec. (``socket.recv_fds`` has a flag for
+    that and ignores it.)"""
     found = array("i")
     room = socket.CMSG_LEN(most * found.itemsize)
-    message, ancillary, _, _ = connection.recvmsg(LONGEST, room, socket.MSG_CMSG_CLOEXEC)
+    message, ancillary, _, _ = connection.recvmsg(MAX_MESSAGE_BYTES, room, socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:
         if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
             found.frombytes(data[: len(data) // found.itemsize * found.itemsize])
@@ -72,20 +72,20 @@ def receive(connection: socket.socket, most: int) -> tuple[bytes, list[int]]:
 
 
 def answer(connection: socket.socket, what: dict[str, Any], *descriptors: int) -> None:
-    with suppress(BrokenPipeError, ConnectionResetError):  # the next order will not come, and that is the end
+    with suppress(BrokenPipeError, ConnectionResetError):  # the agent is gone; receiving the next request reports it
         socket.send_fds(connection, [json.dumps(what).encode()], descriptors)
 
 
 def error_reply(error: BaseException) -> dict[str, str]:
-    """What went wrong, as an answer says it."""
+    """The fields of a reply that report an error."""
     text = " ".join(str(part) for part in error.args if part is not None) if error.args else str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return {"error": text[:_MOST], "kind": type(error).__name__}
+    return {"error": text[:_MAX_ERROR], "kind": type(error).__name__}
 
 
 def memfd(content: bytes) -> int:
-    """A file that is nowhere else."""
+    """Return a descriptor of an anonymous file in memory with this content."""
     descriptor = os.memfd_create("sandpool")
     view = memoryview(content)
     while view:

@@ -1,4 +1,4 @@
-"""What the launcher can be asked for, as it is written. How it is sent is in ``messages``."""
+"""JSON encoding of the requests to the launcher. ``messages`` sends them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _VERBS: Final[dict[str, type[Any]]] = {
 }
 
 
-def encode(order: LaunchRequest) -> bytes:
-    """Everything but the descriptors and the filter, which the launcher has."""
-    data: dict[str, Any] = order._asdict() | {"verb": type(order).__name__}
+def encode(request: LaunchRequest) -> bytes:
+    """Encode a request without its descriptors, which are sent separately, and its filter, which the launcher has."""
+    data: dict[str, Any] = request._asdict() | {"verb": type(request).__name__}
     del data["stdio"], data["filter"]
-    if isinstance(order, ContainerRequest):
-        data |= {"pod": pod_to_json(order.pod), "spec": spec_to_json(order.spec), "programs": str(order.programs)}
+    if isinstance(request, ContainerRequest):
+        data |= {"pod": pod_to_json(request.pod), "spec": spec_to_json(request.spec), "programs": str(request.programs)}
     return json.dumps(data).encode()
 
 
@@ -44,5 +44,5 @@ def decode(data: bytes, stdio: list[int], filter: bytes) -> LaunchRequest:
     if kind is ContainerRequest:
         pod, spec = pod_from_json(fields["pod"]), spec_from_json(fields["spec"])
         fields |= {"pod": pod, "spec": spec, "programs": Path(fields["programs"])}
-    order: LaunchRequest = kind(**fields)
-    return order
+    request: LaunchRequest = kind(**fields)
+    return request

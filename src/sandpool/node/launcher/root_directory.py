@@ -1,4 +1,4 @@
-"""The root of a container that is being put together: every path in it is looked up without leaving it."""
+"""The root directory of a container while it is being built: paths in it are resolved without leaving it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandpool.node.runtimes.runtime import NoSuchCommand, RuntimeFailure
 
 
 class Root:
-    """At the directory ``path``. What is made in it belongs to ``uid`` and ``gid``."""
+    """The root directory at ``path``. Files made in it belong to ``uid`` and ``gid``."""
 
     def __init__(self, path: str, uid: int, gid: int) -> None:
         self.descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -24,7 +24,7 @@ class Root:
         os.close(self.descriptor)
 
     def place(self, target: str, *, directory: bool) -> int:
-        """Open a mount point in the container, made if it is not there with the directories that lead to it."""
+        """Open a mount point in the container; make it and its parent directories if needed."""
         at = "/"
         parts = PurePosixPath("/", target).parts[1:]
         if ".." in parts:
@@ -40,7 +40,7 @@ class Root:
         return point
 
     def write(self, path: str, content: bytes, mode: int) -> None:
-        """Put a file of the sandbox's own in the place of whatever is there."""
+        """Write a file owned by the sandbox, replacing any existing file."""
         directory, name = path.rsplit("/", 1)
         parent = self.place(directory, directory=True)
         with suppress(FileNotFoundError):
@@ -68,7 +68,7 @@ class Root:
         return True
 
     def check_program(self, program: str, cwd: str, path: str) -> None:
-        """Raise ``NoSuchCommand`` if it is not there. Whether it can be executed is found out by trying."""
+        """Raise ``NoSuchCommand`` if the program does not exist. Whether it is executable shows when it is executed."""
         if "/" in program:
             found, why = [PurePosixPath(cwd, program)], "no such file or directory"
         else:
@@ -92,8 +92,8 @@ class Root:
 
 
 def make_below(top: int, path: str, uid: int, gid: int) -> None:
-    """Make a directory below another, in which somebody else may be at work, with those that lead to it. A link that
-    leads out of it is an error."""
+    """Make a directory and its parents below ``top``, in which other processes may change files at the same time. A
+    link that leads out of ``top`` is an error."""
     at = ""
     for part in PurePosixPath(path).parts:
         above = syscalls.open_within(top, at or ".", resolve=syscalls.RESOLVE_BENEATH)

@@ -1,20 +1,20 @@
-"""The file system a container is going to see, put together in a mount namespace that nobody else has.
+"""Builds the root file system of a container in a mount namespace of its own.
 
-It is built by root, on a *stage*: a tmpfs in which are the container's root (``/sandbox``) with everything mounted in
-its place, the bwrap program, and the little of the host that program needs. Then the stage becomes the root of this
-process and the host's file system is gone from it. What bwrap later shows the container is ``/sandbox``; what the
-process that watches over the container can reach is the stage. Because nothing of this is mounted on the host, nothing
-of it has to be unmounted, ever: it goes with the last process in it. And because the host's mounts are not held either,
-they can go while the container runs.
+Root builds it in a *staging* tmpfs, which has the container's root (``/sandbox``) with everything mounted in its place,
+the bwrap program, and the few files of the host that bwrap needs. Then the staging tmpfs becomes the root of this
+process, and the host's file system is detached from it. bwrap later shows the container ``/sandbox``; the process that
+watches the container can reach the staging tmpfs only. Nothing is mounted on the host, so nothing has to be unmounted:
+the mounts go with the last process in them. The host's mounts are not held either, so they can be unmounted while the
+container runs.
 
-**Links.** Layers of images and volumes hold what others have written, symbolic links to anywhere included, and root
-would follow them. Every path in the container is therefore looked up with the container's root as the root
-(``syscalls.open_within``), and every mount point is made that way before bwrap starts; bwrap finds all of them and
-makes none. (To have bwrap make them is what CVE-2026-87766 is about.)
+**Links.** Image layers and volumes are written by others and may have symbolic links to anywhere, which root would
+follow. Every path in the container is therefore resolved with the container's root as the root directory
+(``syscalls.open_within``), and every mount point is made that way before bwrap starts. bwrap finds all of them and
+makes none. (bwrap's own way to make them has CVE-2026-87766.)
 
-**Owners.** A container has one user, which is ``PodSandbox.host_uid`` on the host. Files of an image belong to whom the
-image says; those of the container's user are shown as the sandbox's (an ID-mapped mount), so that a container that is
-root can change what is root's in its own copy.
+**Owners.** A container has one user, which is ``PodSandbox.host_uid`` on the host. Files of an image keep their owners,
+except that those of the container's user appear as the sandbox's (an ID-mapped mount): a container that runs as root
+can change root's files in its own copy.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SANDBOX: Final = "/sandbox"
 PROGRAMS: Final = "/programs"
 CGROUPS: Final = "/sys/fs/cgroup"
 
-# Any directory that everybody may enter. It is covered only in the namespace made here.
-_STAGE: Final = "/tmp"
-_STAGE_SIZE: Final = 16 << 20
+# Any world-accessible directory will do. The staging tmpfs covers it in the new mount namespace only.
+_STAGING: Final = "/tmp"
+_STAGING_SIZE: Final = 16 << 20
 _MERGED: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-# Of the machine's /etc: what programs need to find libraries, certificates and names of protocols. Nothing in it says
-# anything about the machine or its users.
+# Files of the machine's /etc that programs need to find libraries, certificates and protocol names. None of them
+# identifies the machine or its users.
 _ETC: Final = (
     "alternatives", "ca-certificates", "ca-certificates.conf", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
     "mime.types", "pki", "protocols", "services", "ssl",
@@ -58,15 +58,15 @@ _WORLD: Final = ("tmp", "var/tmp")
 
 
 class Rootfs:
-    """Use once, in a process that was forked for one container: it changes what the process has as root."""
+    """Used once, in a process forked for one container: it changes the root of the process."""
 
     def __init__(self, pod: PodSandbox, spec: ContainerSpec, programs: Path, cgroup: Path | None = None) -> None:
         self.pod = pod
         self.spec = spec
         self.programs = programs
-        # Shown, read-only, to who insists on finding one.
+        # Mounted read-only for a runtime that needs to see a cgroup.
         self.cgroup = cgroup
-        # What is mounted by bwrap itself, because it is in the /dev that bwrap makes: staged path, mount.
+        # Mounts below /dev, which the runtime makes and mounts itself: path in the staging tmpfs, mount.
         self.in_dev: list[tuple[str, Bind | Tmpfs | DataFile]] = []
         self._opened: dict[str, int] = {}
         self._staged = 0
@@ -75,8 +75,10 @@ class Rootfs:
         syscalls.unshare(syscalls.CLONE_NEWNS)
         syscalls.mount("none", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
         self._open_sources()
-        syscalls.mount("stage", _STAGE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"size={_STAGE_SIZE},mode=755")
-        os.chdir(_STAGE)
+        syscalls.mount(
+            "staging", _STAGING, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, f"size={_STAGING_SIZE},mode=755"
+        )
+        os.chdir(_STAGING)
         self._provide_bwrap()
         os.mkdir(SANDBOX[1:])
         root = self.spec.root
@@ -88,18 +90,18 @@ class Rootfs:
         self._write_names()
         for mount in self.spec.mounts:
             self._mount(mount)
-        # A working directory that is not there is made, as every container runtime does.
+        # A missing working directory is made, as by every container runtime.
         for directory in ("/proc", "/dev", self.spec.cwd):
             os.close(self.root.place(directory, directory=True))
         self._leave_host()
 
     def check(self) -> None:
-        """Raise if the program is not there."""
+        """Raise ``NoSuchCommand`` if the program does not exist."""
         self.root = self._open_root(SANDBOX)
         self.root.check_program(self.spec.argv[0], self.spec.cwd, self.spec.env.get("PATH", os.defpath))
 
     def _open_sources(self) -> None:
-        """Before the stage covers what may be beneath it."""
+        """Open all sources before the staging tmpfs covers any of them."""
         spec = self.spec
         wanted = ["/usr", "/proc", "/dev", str(self.programs), *([] if self.cgroup is None else [str(self.cgroup)])]
         if isinstance(spec.root, HostToolchain):
@@ -120,7 +122,7 @@ class Rootfs:
     def _provide_bwrap(self) -> None:
         for name in ("tmp", "proc", "dev", PROGRAMS[1:]):
             os.mkdir(name)
-        # Who is not root must not uncover what others have mounted over, so that comes along.
+        # Without root, a bind mount must include the mounts below: the kernel forbids uncovering what they cover.
         self._bind(self._opened["/proc"], "proc", deep=is_unprivileged())
         self._bind(self._opened["/dev"], "dev", deep=is_unprivileged())
         self._bind(self._opened[str(self.programs)], PROGRAMS[1:], read_only=True)
@@ -130,7 +132,7 @@ class Rootfs:
         self._provide_usr("")
 
     def _provide_usr(self, within: str) -> None:
-        """The host's programs, where they are expected: /usr, and /bin and the like as the host has them."""
+        """Mount the host's programs at their usual places: /usr, and /bin and the like as on the host."""
         os.mkdir(f"{within}usr")
         self._bind(self._opened["/usr"], f"{within}usr", read_only=True)
         for name in _MERGED:
@@ -171,13 +173,13 @@ class Rootfs:
             self._bind(self._opened[str(spec.scratch.directory)], "scratch")
         os.mkdir("scratch/upper")
         os.mkdir("scratch/work")
-        # The root of an overlay is that of its upper directory.
+        # The root directory of an overlay has the owner and mode of its upper directory.
         top = os.stat("layers/0")
         if not is_unprivileged():
             os.chown("scratch/upper", top.st_uid, top.st_gid)
         os.chmod("scratch/upper", stat.S_IMODE(top.st_mode))
-        lower = ":".join(f"{_STAGE}/layers/{index}" for index in range(len(root.layers)))
-        options = f"lowerdir={lower},upperdir={_STAGE}/scratch/upper,workdir={_STAGE}/scratch/work"
+        lower = ":".join(f"{_STAGING}/layers/{index}" for index in range(len(root.layers)))
+        options = f"lowerdir={lower},upperdir={_STAGING}/scratch/upper,workdir={_STAGING}/scratch/work"
         options += ",userxattr" if is_unprivileged() else ""
         syscalls.mount("overlay", base, "overlay", syscalls.MS_NOSUID | syscalls.MS_NODEV, options)
 
@@ -186,14 +188,14 @@ class Rootfs:
         for index in range(len(root.layers)):
             os.mkdir(f"layers/{index}")
         if is_unprivileged():
-            # Nobody's files but our own can be the container's; those of an image are, if we have unpacked it.
+            # Without root there is no ID mapping: the files belong to this user, who has unpacked the image.
             for index, layer in enumerate(root.layers):
-                self._bind(self._opened[str(layer)], f"{_STAGE}/layers/{index}")
+                self._bind(self._opened[str(layer)], f"{_STAGING}/layers/{index}")
             return
         spec, pod = self.spec, self.pod
         owners = user_namespace(spec.uid, pod.host_uid, spec.gid, pod.host_gid)
         for index, layer in enumerate(root.layers):
-            self._bind_mapped(self._opened[str(layer)], f"{_STAGE}/layers/{index}", owners)
+            self._bind_mapped(self._opened[str(layer)], f"{_STAGING}/layers/{index}", owners)
         os.close(owners)
 
     def _write_users(self) -> None:
@@ -244,7 +246,7 @@ class Rootfs:
                     "tmpfs", path, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, self._tmpfs_options(mount)
                 )
             case DataFile():
-                path = os.readlink(path_of(self._stage_file(mount))).removeprefix(f"{_STAGE}/")
+                path = os.readlink(path_of(self._stage_file(mount))).removeprefix(f"{_STAGING}/")
         return f"/{path}"
 
     def _tmpfs_options(self, mount: Tmpfs) -> str:
@@ -270,7 +272,7 @@ class Rootfs:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
 
     def _next(self, *, directory: bool) -> str:
-        """A fresh mount point on the stage."""
+        """A new mount point in the staging tmpfs."""
         self._staged += 1
         path = f"mount-{self._staged}"
         if directory:
@@ -297,4 +299,4 @@ class Rootfs:
         self.root.close()
         for descriptor in self._opened.values():
             os.close(descriptor)
-        syscalls.change_root(_STAGE)
+        syscalls.change_root(_STAGING)

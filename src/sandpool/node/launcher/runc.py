@@ -1,14 +1,14 @@
-"""Containers that runc makes: how it is kept from our cgroups, and from staying.
+"""Runs runc so that it leaves the cgroups alone and exits once the container runs.
 
-**Cgroups.** runc makes cgroups for its container wherever it finds hierarchies, and fails where it finds none. It can
-be told that it need not succeed (``--rootless``), as long as it is to set no limits and is given no path. So it finds,
-where it looks for the unified hierarchy, a cgroup that cannot be written to (``Stage.cgroup``), gives up, and the
-container stays in the cgroups that this process is in already.
+**Cgroups.** runc makes cgroups for its container in every hierarchy it finds, and fails where it finds none. The option
+``--rootless`` makes that failure acceptable, as long as runc has no limits to set and no cgroup path. At the place of
+the unified hierarchy it therefore finds a cgroup that it cannot write to (``Rootfs.cgroup``), gives up, and the
+container stays in the cgroups of this process.
 
-**Watching.** crun waits for its container. runc could, but is written in Go: its nine threads would count as processes
-of the container, it would break down when it needs one more and the container has used up what it may have, and it
-would copy all that the container writes. So it is told to go when the container runs. This process, a fork of the
-launcher's, inherits the container then, waits for it and writes down how it ended.
+**Watching.** crun waits for its container. runc could, too, but it is written in Go: its nine threads would count as
+processes of the container, it would crash when it needs one more at the container's limit, and it would copy all output
+of the container. It is therefore run detached. This process, a fork of the launcher, inherits the container, waits for
+it and writes its exit code.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _FAILED: Final = 1
 
 
 def run_and_watch(program: str, status: int, report: int) -> NoReturn:
-    """``report`` is closed when runc is executed. What that complains about is on standard error."""
+    """Run runc, then wait for the container; does not return. ``report`` is closed when runc was executed, which writes
+    its errors to standard error."""
     syscalls.adopt_orphans()
     runc = os.fork()
     if runc == 0:
@@ -37,7 +38,7 @@ def run_and_watch(program: str, status: int, report: int) -> NoReturn:
     _, ended = os.waitpid(runc, 0)
     if ended != 0:
         os._exit(_FAILED)
-    _, ended = os.wait()  # all that runc has left
+    _, ended = os.wait()  # for the container, the one process that runc leaves
     code = os.WEXITSTATUS(ended) if os.WIFEXITED(ended) else 128 + os.WTERMSIG(ended)
     os.write(status, json.dumps({"exit-code": code}).encode() + b"\n")
     os._exit(code)

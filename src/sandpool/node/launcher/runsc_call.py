@@ -1,8 +1,8 @@
-"""From a forked child of the launcher to a call of the program that confines a container: for containers that nobody
-can be put into from outside, because their kernel is not the host's.
+"""Turns a forked child of the launcher into a call of runsc about a running gVisor container.
 
-The call is made where the program was started, on the container's stage, as root, and in the container's cgroups: it
-goes when the container goes. Nothing of it is in the container.
+The host cannot put a process into such a container, because it has another kernel. The call is made in the mount
+namespace in which runsc was started, as root and in the container's cgroups, so it ends with the container. No part of
+it is inside the container.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from sandpool.node.runtimes.runtime import NoSuchCommand
 
 
 class RunscCallRequest(NamedTuple):
-    """``process`` is what shall be executed, as an OCI runtime is told it; it is the file after the last of ``stdio``.
-    Empty if nothing is executed."""
+    """``process`` is the command to execute, in the format of OCI runtimes; it is passed as the descriptor after the
+    last of ``stdio``. Empty if no command is executed."""
 
     pid: int  # of the container's watcher, on the host
-    cgroup: str  # by which that is known to be the container's
+    cgroup: str  # identifies the watcher as the container's
     join_files: list[str]
-    argv: list[str]  # of the program that confines
+    argv: list[str]  # of runsc
     process: dict[str, Any]
     stdio: list[int]
-    filter: bytes  # not used: the program that confines has its own
+    filter: bytes  # unused: runsc has its own
 
 
-def become_runsc_call(order: RunscCallRequest, report: int) -> None:
-    """Does not return. ``report`` is closed when the program that confines is executed."""
-    target = os.pidfd_open(order.pid)
-    if not belongs(order.pid, order.cgroup):
-        raise ProcessLookupError("the container does not run")
-    enter_cgroups(order.join_files)
+def become_runsc_call(request: RunscCallRequest, report: int) -> None:
+    """Execute runsc; does not return. ``report`` is closed by the execution."""
+    target = os.pidfd_open(request.pid)
+    if not belongs(request.pid, request.cgroup):
+        raise ProcessLookupError("the container is not running")
+    enter_cgroups(request.join_files)
     os.setsid()
     os.umask(0o022)
     limit_resources()
     syscalls.setns(target, syscalls.CLONE_NEWNS | syscalls.CLONE_NEWNET)
-    descriptors = list(order.stdio)
-    if order.process:
-        _check(order.process)
-        if order.process["terminal"]:
-            take_terminal(order.stdio[0])
-        descriptors.append(memfd(json.dumps(order.process).encode()))
+    descriptors = list(request.stdio)
+    if request.process:
+        _check(request.process)
+        if request.process["terminal"]:
+            take_terminal(request.stdio[0])
+        descriptors.append(memfd(json.dumps(request.process).encode()))
     arrange(descriptors, report)
-    os.execve(order.argv[0], order.argv, {})
+    os.execve(request.argv[0], request.argv, {})
 
 
 def _check(process: dict[str, Any]) -> None:
-    """What runsc would only complain about to whoever reads its standard error."""
+    """Check what runsc would report on the standard error of the command only."""
     root = Root(SANDBOX, 0, 0)
     cwd, path = process["cwd"], dict(each.split("=", 1) for each in process["env"]).get("PATH", os.defpath)
     if not root.exists(cwd):

@@ -1,10 +1,9 @@
-"""The launcher itself: one thread, one loop, a fork for every order.
+"""The launcher process: one thread, one loop, a fork for every request.
 
-It never waits for a child. What a child has to say before it executes something comes through a pipe, which ends right
-then.
+It never blocks on a child. A child reports errors through a pipe, which is closed when the child executes a program.
 
-A child is born in its cgroup where the kernel can do that. Whoever is born elsewhere and moves there waits for a grace
-period of RCU, which is ten milliseconds if nobody has moved lately.
+Where the kernel supports it, a child is created directly in its cgroup. Moving it there later would wait for an RCU
+grace period, which takes ten milliseconds if no process was moved recently.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from sandpool.node.runtimes.seccomp import program
 
 # Above all descriptors that have a meaning in a child.
 _FIRST_FREE = 64
-# But for the agent, with whom we end anyway; and that it is gone is seen where we speak to it.
-_NOT_MEANT_FOR_US = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
+# The launcher ends with the agent, whose end it sees at the socket, so it ignores signals meant for the agent.
+_IGNORED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE)
 
 
 @dataclass(slots=True)
 class _Child:
-    order: int
+    number: int
     pid: int
     pipe: int
-    said: bytes = b""
+    error: bytes = b""
 
 
 class Launcher:
@@ -52,37 +51,37 @@ class Launcher:
         self._selector = selectors.DefaultSelector()
 
     def serve(self) -> None:
-        """Until the agent is gone."""
+        """Serve requests until the agent is gone."""
         syscalls.default_signals()
-        for number in _NOT_MEANT_FOR_US:
+        for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
         self.agent.set_inheritable(False)
-        # What is there now is never looked at by the garbage collector again: it would write to every page, and a page
-        # that is written to has to be copied for each child.
+        # The garbage collector must not touch existing objects: it would write to every page, and a written page is
+        # copied for each child.
         gc.freeze()
         gc.disable()
         self._selector.register(self.agent, selectors.EVENT_READ, None)
         while True:
             for key, _ in self._selector.select():
                 if key.data is None:
-                    if not self._take_order():
+                    if not self._serve_request():
                         return
                 elif isinstance(key.data, _Child):
-                    self._hear(key.data)
+                    self._read_report(key.data)
                 else:
-                    self._bury(key.fd, *key.data)
+                    self._reap(key.fd, *key.data)
 
-    def _take_order(self) -> bool:
+    def _serve_request(self) -> bool:
         received = receive_request(self.agent)
         if received is None:
             return False
         try:
-            order = decode(received.data, received.descriptors, self.filter)
+            request = decode(received.data, received.descriptors, self.filter)
             listening, speaking = os.pipe2(os.O_CLOEXEC)
             pipe = fcntl.fcntl(speaking, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE)
             os.close(speaking)
             try:
-                pid = _fork(order, pipe)
+                pid = _fork(request, pipe)
             except OSError:
                 os.close(listening)
                 raise
@@ -90,54 +89,54 @@ class Launcher:
                 os.close(pipe)
             self._selector.register(listening, selectors.EVENT_READ, _Child(received.number, pid, listening))
         except OSError as error:
-            answer(self.agent, {"order": received.number, **error_reply(error)})
+            answer(self.agent, {"request": received.number, **error_reply(error)})
         finally:
             for descriptor in received.descriptors:
                 os.close(descriptor)
         return True
 
-    def _hear(self, child: _Child) -> None:
+    def _read_report(self, child: _Child) -> None:
         data = os.read(child.pipe, 65536)
         if data:
-            child.said += data
+            child.error += data
             return
         self._selector.unregister(child.pipe)
         os.close(child.pipe)
-        if child.said:
+        if child.error:
             os.waitpid(child.pid, 0)
-            answer(self.agent, {"order": child.order, **json.loads(child.said)})
+            answer(self.agent, {"request": child.number, **json.loads(child.error)})
             return
         pidfd = os.pidfd_open(child.pid)
-        answer(self.agent, {"order": child.order, "pid": child.pid}, pidfd)
-        self._selector.register(pidfd, selectors.EVENT_READ, (child.order, child.pid))
+        answer(self.agent, {"request": child.number, "pid": child.pid}, pidfd)
+        self._selector.register(pidfd, selectors.EVENT_READ, (child.number, child.pid))
 
-    def _bury(self, pidfd: int, order: int, pid: int) -> None:
+    def _reap(self, pidfd: int, number: int, pid: int) -> None:
         self._selector.unregister(pidfd)
         os.close(pidfd)
         _, status = os.waitpid(pid, 0)
-        answer(self.agent, {"order": order, "ended": status})
+        answer(self.agent, {"request": number, "ended": status})
 
 
-def _fork(order: LaunchRequest, pipe: int) -> int:
-    """The PID of the child who carries it out."""
+def _fork(request: LaunchRequest, pipe: int) -> int:
+    """Fork a child that executes the request, and return its PID."""
     pid = None
     if (
-        not isinstance(order, HoldNamespacesRequest | DialRequest)
-        and order.join_files
-        and os.path.basename(order.join_files[0]) == CGROUP_PROCS
+        not isinstance(request, HoldNamespacesRequest | DialRequest)
+        and request.join_files
+        and os.path.basename(request.join_files[0]) == CGROUP_PROCS
     ):
-        pid = _fork_into(os.path.dirname(order.join_files[0]))
+        pid = _fork_into(os.path.dirname(request.join_files[0]))
         if pid == 0:
-            order = order._replace(join_files=order.join_files[1:])
+            request = request._replace(join_files=request.join_files[1:])
     if pid is None:
         pid = os.fork()
     if pid == 0:
-        _child(order, pipe)
+        _child(request, pipe)
     return pid
 
 
 def _fork_into(directory: str) -> int | None:
-    """None if that cannot be done here."""
+    """Fork a child in a cgroup; None if the kernel does not support it."""
     cgroup = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return syscalls.fork_into(cgroup)
@@ -147,24 +146,24 @@ def _fork_into(directory: str) -> int | None:
         os.close(cgroup)
 
 
-def _child(order: LaunchRequest, pipe: int) -> NoReturn:
+def _child(request: LaunchRequest, pipe: int) -> NoReturn:
     try:
-        for number in _NOT_MEANT_FOR_US:
+        for number in _IGNORED_SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        match order:
+        match request:
             case ContainerRequest():
-                become_container(order, pipe)
+                become_container(request, pipe)
             case EnterRequest():
-                become_exec_agent(order, pipe)
+                become_exec_agent(request, pipe)
             case UnconfinedRequest():
-                become_unconfined(order, pipe)
+                become_unconfined(request, pipe)
             case RunscCallRequest():
-                become_runsc_call(order, pipe)
+                become_runsc_call(request, pipe)
             case HoldNamespacesRequest():
-                hold_namespaces(order, pipe)
+                hold_namespaces(request, pipe)
             case DialRequest():
-                dial_in_namespace(order, pipe)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the agent must hear of it, and nothing may go on
+                dial_in_namespace(request, pipe)
+    except BaseException as error:  # noqa: BLE001 - report it to the agent, and exit in any case
         with suppress(OSError):
             os.write(pipe, json.dumps(error_reply(error)).encode())
     finally:

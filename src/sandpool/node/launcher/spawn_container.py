@@ -1,10 +1,10 @@
-"""From a forked child of the launcher to a container: what happens before bwrap is executed, and with which arguments.
-(Or before an OCI runtime is, for which see ``bundle``, ``runc`` and ``gvisor``.)
+"""Turns a forked child of the launcher into a container: the steps before bwrap is executed, and its arguments.
+(For OCI runtimes see also ``bundle``, ``runc`` and ``gvisor``.)
 
-bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root that was put on the
-stage, drops every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root:
-what belongs to root is then out of reach for whoever is in the sandbox, however it looks from there. (``/proc/sys`` for
-one: in a sandbox that root has started it can be written, capabilities or not.)
+bwrap does what must not be written by hand: it makes the namespaces, maps the user, enters the root file system, drops
+every capability and loads the seccomp filter. It is executed as the sandbox's own user, never as root, so that nothing
+in the sandbox can reach what belongs to root. (``/proc/sys`` is an example: in a sandbox started by root it is writable
+even without capabilities.)
 """
 
 from __future__ import annotations
@@ -27,68 +27,69 @@ from sandpool.node.launcher.runc import run_and_watch
 from sandpool.node.launcher.unprivileged import is_unprivileged, own_namespaces
 from sandpool.node.runtimes.runtime import Bind, ContainerSpec, DataFile, PodSandbox, RuntimeFailure
 
-# What may be kept in /dev/shm, unless something is mounted there.
+# The size of /dev/shm, unless a volume is mounted there.
 _SHARED_MEMORY: Final = 64 << 20
-# What bwrap finds open. Standard input, output and error are the container's.
+# Descriptors that bwrap inherits. Standard input, output and error are the container's.
 _STATUS, _ARGUMENTS, _FILTER = 3, 4, 5
 BWRAP: Final = "bwrap"
 CRUN: Final = "crun"
 RUNC: Final = "runc"
 GVISOR: Final = "gvisor"
-# When the machine itself runs out of memory, sandboxes go before everything else does.
-_SACRIFICE: Final = "500"
-_EVERY_DESCRIPTOR: Final = (1 << 31) - 1
+# If the machine runs out of memory, the kernel kills sandboxes first.
+_OOM_SCORE_ADJ: Final = "500"
+_MAX_DESCRIPTOR: Final = (1 << 31) - 1
 
 
 class ContainerRequest(NamedTuple):
     pod: PodSandbox
     spec: ContainerSpec
     join_files: list[str]  # of its cgroups
-    programs: Path  # a directory with the program that confines, and its libraries
-    program: str  # where it is in that directory
+    programs: Path  # the directory of the runtime binary and its libraries
+    program: str  # the path of the binary in that directory
     kind: str  # BWRAP, CRUN, RUNC or GVISOR
-    platform: str  # how gVisor gets at system calls
-    cgroup: str  # its directory in the unified hierarchy, if whoever confines insists on seeing it
-    status: str  # the file it reports to
+    platform: str  # how gVisor intercepts system calls
+    cgroup: str  # its directory in the unified hierarchy, if the runtime needs to see it
+    status: str  # the file for the exit code and PIDs
     stdio: list[int]  # three descriptors
-    filter: bytes  # for system calls
+    filter: bytes  # the seccomp program
 
 
-def become_container(order: ContainerRequest, report: int) -> None:
-    """Does not return. Raises if something fails before bwrap is executed; ``report`` is closed when it is."""
-    pod, spec = order.pod, order.spec
+def become_container(request: ContainerRequest, report: int) -> None:
+    """Set up the container and execute the runtime; does not return. Raises if a step before that fails. ``report`` is
+    closed by the execution."""
+    pod, spec = request.pod, request.spec
     if pod.host_uid == 0 or pod.host_gid == 0:
-        raise PermissionError("a sandbox is never root's")
+        raise PermissionError("a sandbox never runs as root of the host")
     check_words(spec)
     os.umask(0o022)
     os.setsid()
-    enter_cgroups(order.join_files)
+    enter_cgroups(request.join_files)
     if is_unprivileged():
         own_namespaces(pod.netns)
     elif pod.netns is not None:
         enter_network(pod.netns)
-    status = os.open(order.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    stage = Rootfs(pod, spec, order.programs, Path(order.cgroup) if order.cgroup else None)
-    stage.build()
-    stage.check()
+    status = os.open(request.status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    rootfs = Rootfs(pod, spec, request.programs, Path(request.cgroup) if request.cgroup else None)
+    rootfs.build()
+    rootfs.check()
     if spec.tty:
-        take_terminal(order.stdio[0])
-    program = f"{PROGRAMS}/{order.program}"
-    if order.kind == GVISOR:
-        limit_resources()  # its kernel opens files for everybody in it, and limits those itself
-        write_bundle(gvisor_config(pod, spec, stage))
-        _become_script(gvisor_script(program, order.platform, pod), [*order.stdio, status], report)
+        take_terminal(request.stdio[0])
+    program = f"{PROGRAMS}/{request.program}"
+    if request.kind == GVISOR:
+        limit_resources()  # gVisor's kernel opens the files of all processes inside, and limits those itself
+        write_bundle(gvisor_config(pod, spec, rootfs))
+        _become_script(gvisor_script(program, request.platform, pod), [*request.stdio, status], report)
     limit_resources(spec.nofile)
-    if order.kind in (CRUN, RUNC):
-        write_bundle(oci_config(pod, spec, stage))
-        if order.kind == RUNC:
-            arrange([*order.stdio, status], report)
+    if request.kind in (CRUN, RUNC):
+        write_bundle(oci_config(pod, spec, rootfs))
+        if request.kind == RUNC:
+            arrange([*request.stdio, status], report)
             os.setgroups([])
             run_and_watch(program, _STATUS, report)
-        _become_script(crun_script(program), [*order.stdio, status], report)
-    arguments = memfd(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, stage)))
-    arrange([*order.stdio, status, arguments, memfd(order.filter)], report)
-    if not is_unprivileged():  # who has the others' groups, and may not give them up
+        _become_script(crun_script(program), [*request.stdio, status], report)
+    arguments = memfd(b"".join(os.fsencode(argument) + b"\0" for argument in bwrap_arguments(pod, spec, rootfs)))
+    arrange([*request.stdio, status, arguments, memfd(request.filter)], report)
+    if not is_unprivileged():  # without root, groups cannot be dropped
         os.setgroups([])
     os.setresgid(pod.host_gid, pod.host_gid, pod.host_gid)
     os.setresuid(pod.host_uid, pod.host_uid, pod.host_uid)
@@ -101,8 +102,8 @@ def _become_script(script: str, descriptors: Sequence[int], report: int) -> None
     os.execve("/bin/sh", ["sh", "-c", script], {})
 
 
-def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> list[str]:
-    """Given in a file, not on the command line: that can be read in the sandbox, as the first process's."""
+def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, rootfs: Rootfs) -> list[str]:
+    """The arguments of bwrap. They are passed in a file: the sandbox can read the command line of its first process."""
     arguments = ["--unshare-user", "--unshare-pid", "--unshare-uts", "--unshare-ipc", "--unshare-cgroup"]
     if pod.netns is None:
         arguments.append("--unshare-net")
@@ -111,12 +112,12 @@ def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> list
     if not spec.tty:
         arguments.append("--new-session")
     arguments += ["--bind", SANDBOX, "/", "--proc", "/proc", "--dev", "/dev"]
-    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in stage.in_dev):
+    if not any(mount.target.rstrip("/") == "/dev/shm" for _, mount in rootfs.in_dev):
         arguments += ["--perms", "1777", "--size", str(_SHARED_MEMORY), "--tmpfs", "/dev/shm"]
-    for staged, mount in stage.in_dev:
+    for staged, mount in rootfs.in_dev:
         is_read_only = isinstance(mount, DataFile) or (isinstance(mount, Bind) and mount.read_only)
         arguments += ["--ro-bind" if is_read_only else "--bind", staged, mount.target]
-    # The directory itself is a tmpfs without a limit.
+    # /dev itself is a tmpfs without a size limit.
     arguments += ["--remount-ro", "/dev"]
     if spec.read_only_root:
         arguments += ["--remount-ro", "/"]
@@ -127,7 +128,8 @@ def bwrap_arguments(pod: PodSandbox, spec: ContainerSpec, stage: Rootfs) -> list
 
 
 def check_words(spec: ContainerSpec) -> None:
-    """bwrap reads its arguments from a file, where one with a zero byte in it would be two: the second is an option."""
+    """Refuse zero bytes: in the file from which bwrap reads its arguments they would start a new argument, which could
+    be an option."""
     words = [*spec.argv, *spec.env, *spec.env.values(), spec.cwd, *(mount.target for mount in spec.mounts)]
     if any("\0" in word for word in words):
         raise RuntimeFailure("neither arguments nor variables nor paths may contain a zero byte")
@@ -151,7 +153,7 @@ def enter_network(netns: Path) -> None:
 
 def limit_resources(nofile: int | None = None) -> None:
     with open("/proc/self/oom_score_adj", "w") as file:
-        file.write(_SACRIFICE)
+        file.write(_OOM_SCORE_ADJ)
     if nofile is not None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         bound = nofile if most == resource.RLIM_INFINITY else min(nofile, most)
@@ -160,15 +162,15 @@ def limit_resources(nofile: int | None = None) -> None:
 
 
 def arrange(descriptors: Sequence[int], report: int) -> None:
-    """Have these as 0, 1, 2 and so on, and no others but ``report``, which ends when something is executed."""
-    # Out of the way first, so that none is overwritten before it was copied.
+    """Make these the descriptors 0, 1, 2 and so on, and close all others except ``report``, which is close-on-exec."""
+    # Duplicated to higher numbers first, so that none is overwritten before it is copied.
     away = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, len(descriptors)) for descriptor in descriptors]
     for number, descriptor in enumerate(away):
         os.dup2(descriptor, number)
     os.closerange(len(away), report)
-    os.closerange(report + 1, _EVERY_DESCRIPTOR)
+    os.closerange(report + 1, _MAX_DESCRIPTOR)
 
 
 def take_terminal(descriptor: int) -> None:
-    """Make it the controlling terminal of this session."""
+    """Make the terminal the controlling one of this session."""
     fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)

@@ -1,4 +1,4 @@
-"""System calls that Python does not offer. Every one raises OSError as those of ``os`` do."""
+"""System calls that Python does not offer. All of them raise OSError, like those of ``os``."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NUMBERS: Final = {
     "x86_64": {"rt_sigaction": 13, "capset": 126, "pivot_root": 155},
     "aarch64": {"rt_sigaction": 134, "capset": 91, "pivot_root": 41},
 }
-# The same everywhere.
+# The same on all architectures.
 _OPEN_TREE, _MOVE_MOUNT, _CLONE3, _OPENAT2, _MOUNT_SETATTR = 428, 429, 435, 437, 442
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -89,8 +89,8 @@ class _Program(ctypes.Structure):
 
 
 def default_signals() -> None:
-    """As a program expects to find them. What is ignored stays ignored in what is executed, whoever began it; Python
-    ignores two of them itself, and lets nobody touch those that the C library keeps to itself."""
+    """Set every signal to its default action, as a program expects. An executed program inherits ignored signals:
+    Python ignores two, and does not give access to those that the C library reserves."""
     default = bytes(32)  # no handler, no flags, nothing blocked meanwhile
     for number in range(1, 65):
         if number not in (_SIGKILL, _SIGSTOP):
@@ -115,39 +115,39 @@ def mount(source: str, target: str, type: str, flags: int, options: str = "") ->
 
 
 def unmount(target: str) -> None:
-    """At once for who looks, and for good when nobody uses it any more."""
+    """Detach a mount: it disappears at once, and is released when it is no longer used."""
     _checked(_libc.umount2(os.fsencode(target), _MNT_DETACH), target)
 
 
 def change_root(directory: str) -> None:
-    """Make a mount the root of this process's mount namespace, and let go of the one before."""
+    """Make a mount the root of this process's mount namespace, and detach the old root."""
     os.chdir(directory)
-    # Onto itself: the old root is then mounted over the new one and can be taken off without a place to put it.
+    # Onto itself: the old root is then mounted over the new one and can be detached without a directory for it.
     _checked(_libc.syscall(_NUMBERS[platform.machine()]["pivot_root"], b".", b"."))
     unmount(".")
     os.chdir("/")
 
 
 def open_within(root: int, path: str, flags: int = _O_PATH, mode: int = 0, *, resolve: int = RESOLVE_IN_ROOT) -> int:
-    """Open ``path`` as if ``root`` were the root directory: no link, of whoever made it, leads out of it. With
-    RESOLVE_BENEATH a link that would is an error instead."""
+    """Open ``path`` as if ``root`` were the root directory: no symbolic link leads out of it. With RESOLVE_BENEATH a
+    link that would lead out is an error."""
     how = _OpenHow(flags | os.O_CLOEXEC, mode, resolve | RESOLVE_NO_MAGICLINKS)
     while True:
         found: int = _libc.syscall(_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-        # A path with .. in it cannot be followed safely while anything is renamed or mounted, anywhere.
+        # The kernel cannot resolve a path with .. safely while anything is renamed or mounted; try again.
         if found >= 0 or ctypes.get_errno() != errno.EAGAIN:
             return _checked(found, path)
 
 
 def clone_mount(descriptor: int) -> int:
-    """A copy of the mount at an open file or directory, which is nowhere yet."""
+    """Return a detached copy of the mount at an open file or directory."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_EMPTY_PATH
     tree: int = _checked(_libc.syscall(_OPEN_TREE, descriptor, b"", flags))
     return tree
 
 
 def map_ids(tree: int, userns: int) -> None:
-    """Have a mount show its files as owned by whom the user namespace maps their owners to."""
+    """Make a mount ID-mapped: files appear to belong to the IDs that the user namespace maps their owners to."""
     attributes = _MountAttr(_MOUNT_ATTR_IDMAP, 0, 0, userns)
     _checked(
         _libc.syscall(_MOUNT_SETATTR, tree, b"", _AT_EMPTY_PATH, ctypes.byref(attributes), ctypes.sizeof(attributes))
@@ -159,8 +159,8 @@ def attach_mount(tree: int, target: str) -> None:
 
 
 def fork_into(cgroup: int) -> int:
-    """Fork a child that is in a cgroup of the unified hierarchy, given as its open directory, from the start. 0 in the
-    child. Raises ``NotImplementedError`` where the kernel, or who watches over its calls, does not know this."""
+    """Fork a child that starts in a cgroup of the unified hierarchy, given as its open directory. Returns 0 in the
+    child. Raises ``NotImplementedError`` where the kernel or a seccomp filter does not support this."""
     arguments = _CloneArgs(flags=_CLONE_INTO_CGROUP, exit_signal=_SIGCHLD, cgroup=cgroup)
     pid: int = _libc.syscall(_CLONE3, ctypes.byref(arguments), ctypes.sizeof(arguments))
     if pid < 0 and ctypes.get_errno() in (errno.ENOSYS, errno.EINVAL, errno.E2BIG):
@@ -169,20 +169,20 @@ def fork_into(cgroup: int) -> int:
 
 
 def adopt_orphans() -> None:
-    """Be the parent of what children of ours leave behind."""
+    """Become the parent of orphaned descendants (child subreaper)."""
     _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 def hide() -> None:
-    """Let nobody look into this process, whatever it has become, until it executes something."""
+    """Make this process undumpable until it executes a program: other processes of its user cannot inspect it."""
     _checked(_libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 
 def drop_capabilities() -> None:
-    """For good: the bounding set is emptied too, so that not even uid 0 gets one by executing something."""
+    """Drop all capabilities permanently. With an empty bounding set, uid 0 gets none by executing a program either."""
     for capability in range(64):
         if _libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0) != 0:
-            break  # there are no more of them
+            break  # that was the last one
     _checked(_libc.prctl(_PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0))
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()

@@ -1,7 +1,7 @@
-"""From a forked child of the launcher to a program that nothing confines: for the runtime without isolation.
+"""Turns a forked child of the launcher into an unconfined program, for the runtime without isolation.
 
-As root the program still gets the pod's own user, network namespace and cgroups, because they are there. A launcher
-without privileges can give none of these and makes it a process like any other of its user.
+With root, the program still gets the pod's own user, network namespace and cgroups. Without root, it is a process like
+any other of its user.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sandpool.node.runtimes.runtime import NoSuchCommand, NotExecutable
 
 
 class UnconfinedRequest(NamedTuple):
-    """``status`` is the file its end is written to, by a process that stays for that; empty for a command in a
-    container, whose end is the launcher's to tell."""
+    """``status`` is the file to which a watcher process writes the exit code; empty for a command in a container, whose
+    end the launcher reports."""
 
     uid: int
     gid: int
-    netns: str  # empty: the one we are in
-    join_files: list[str]  # of its cgroups, if it has any
+    netns: str  # empty: that of the launcher
+    join_files: list[str]  # of its cgroups; empty if it has none
     argv: list[str]
     env: dict[str, str]
     cwd: str
@@ -32,40 +32,40 @@ class UnconfinedRequest(NamedTuple):
     nofile: int
     status: str
     stdio: list[int]
-    filter: bytes  # not used: nothing is forbidden
+    filter: bytes  # unused
 
 
-def become_unconfined(order: UnconfinedRequest, report: int) -> None:
-    """Does not return. ``report`` is closed when the program is executed."""
+def become_unconfined(request: UnconfinedRequest, report: int) -> None:
+    """Execute the program; does not return. ``report`` is closed by the execution."""
     os.umask(0o022)
     os.setsid()
-    enter_cgroups(order.join_files)
-    if order.netns:
-        enter_network(Path(order.netns))
-    if order.status:
-        _leave_watcher(order.status, report)
-    if order.tty:
-        take_terminal(order.stdio[0])
-    limit_resources(order.nofile)
-    arrange(order.stdio, report)
+    enter_cgroups(request.join_files)
+    if request.netns:
+        enter_network(Path(request.netns))
+    if request.status:
+        _fork_watcher(request.status, report)
+    if request.tty:
+        take_terminal(request.stdio[0])
+    limit_resources(request.nofile)
+    arrange(request.stdio, report)
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setresgid(order.gid, order.gid, order.gid)
-        os.setresuid(order.uid, order.uid, order.uid)
+        os.setresgid(request.gid, request.gid, request.gid)
+        os.setresuid(request.uid, request.uid, request.uid)
     syscalls.no_new_privileges()
     try:
-        os.chdir(order.cwd)
+        os.chdir(request.cwd)
     except OSError as error:
-        raise NoSuchCommand(f"no such working directory: {order.cwd}") from error
+        raise NoSuchCommand(f"no such working directory: {request.cwd}") from error
     try:
-        os.execvpe(order.argv[0], order.argv, order.env)
+        os.execvpe(request.argv[0], request.argv, request.env)
     except OSError as error:
         kind = NoSuchCommand if isinstance(error, FileNotFoundError | NotADirectoryError) else NotExecutable
-        raise kind(f'exec: "{order.argv[0]}": {error.strerror}') from error
+        raise kind(f'exec: "{request.argv[0]}": {error.strerror}') from error
 
 
-def _leave_watcher(status: str, report: int) -> None:
-    """Go on in a child; the parent waits for it, writes down how it ended, and nothing else."""
+def _fork_watcher(status: str, report: int) -> None:
+    """Return in a child. The parent stays as the watcher: it waits for the child and writes its exit code."""
     file = os.open(status, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
     pid = os.fork()
     if pid == 0:

@@ -1,8 +1,8 @@
-"""What a launcher that is not root does to be allowed what it has to do: it becomes the owner of a user namespace.
+"""User namespaces for a launcher without root.
 
-In there it may mount and may make and enter other namespaces, and is still nobody but itself to the rest of the
-machine. A pod's user namespace is held, with its network namespace, by a process that does nothing else; the node comes
-in to connect to what listens there.
+As the owner of a user namespace, the launcher may mount, and make and enter other namespaces, while it stays an
+ordinary user to the rest of the machine. A process that does nothing else holds the user namespace and the network
+namespace of a pod; the launcher enters them to connect to the pod.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ _CONNECTING: Final = 5.0  # seconds
 
 
 class HoldNamespacesRequest(NamedTuple):
-    """Namespaces for a pod: of users, and a network with nothing in it but a loopback interface that is up. Who holds
-    them writes down to ``record`` the pod's address, its own PID and when it began, so that it is found again whatever
-    becomes of who asked."""
+    """Make and hold a user namespace and a network namespace with a loopback interface for a pod. The holder writes the
+    pod's address, its own PID and its start time to the file ``record``, so that the next agent finds it."""
 
     record: str
     address: str
@@ -41,7 +40,7 @@ class HoldNamespacesRequest(NamedTuple):
 
 
 class DialRequest(NamedTuple):
-    """A connection to something in a network namespace, which is passed through the first of ``stdio``, a socket."""
+    """Connect to an address in a network namespace and pass the connection through ``stdio[0]``, a socket."""
 
     netns: str
     host: str
@@ -55,33 +54,33 @@ def is_unprivileged() -> bool:
 
 
 def own_namespaces(netns: Path | None) -> None:
-    """Be allowed to mount: in the user namespace that this network is of, or in a new one."""
+    """Enter the user namespace that owns this network namespace, or a new one, in order to mount."""
     if netns is None:
         _new_user_namespace(0)
     else:
         _enter(str(netns))
 
 
-def hold_namespaces(order: HoldNamespacesRequest, report: int) -> None:
+def hold_namespaces(request: HoldNamespacesRequest, report: int) -> None:
     """Does not return."""
     os.setsid()
-    with open(order.record, "w") as file:
-        json.dump([order.address, os.getpid(), start_time(os.getpid())], file)
+    with open(request.record, "w") as file:
+        json.dump([request.address, os.getpid(), start_time(os.getpid())], file)
     _new_user_namespace(syscalls.CLONE_NEWNET)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as anything:
         fcntl.ioctl(anything, _SIOCSIFFLAGS, struct.pack("16sh14x", b"lo", _IFF_UP_RUNNING))
     os.chdir("/")
     for number in range(3):
-        os.dup2(order.stdio[0], number)
+        os.dup2(request.stdio[0], number)
     os.execve("/bin/sleep", ["sleep", "infinity"], {})
 
 
-def dial_in_namespace(order: DialRequest, report: int) -> None:
+def dial_in_namespace(request: DialRequest, report: int) -> None:
     """Does not return."""
-    _enter(order.netns)
-    with socket.create_connection((order.host, order.port), _CONNECTING) as connection:
+    _enter(request.netns)
+    with socket.create_connection((request.host, request.port), _CONNECTING) as connection:
         connection.setblocking(False)
-        with socket.socket(fileno=order.stdio[0]) as waiting:
+        with socket.socket(fileno=request.stdio[0]) as waiting:
             socket.send_fds(waiting, [b"x"], [connection.fileno()])
     os._exit(0)
 
@@ -96,12 +95,12 @@ def _enter(netns: str) -> None:
 
 
 def _new_user_namespace(more: int) -> None:
-    """In which we are who we are, and nobody else is anybody."""
+    """Make and enter a user namespace that maps this user to itself and no other user."""
     uid, gid = os.geteuid(), os.getegid()
     try:
         syscalls.unshare(syscalls.CLONE_NEWUSER | more)
     except OSError as error:
-        raise RuntimeFailure(f"this user may make no user namespaces ({error.strerror}); {_SWITCHES}") from error
+        raise RuntimeFailure(f"this user may not make user namespaces ({error.strerror}); {_SWITCHES}") from error
     for file, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{file}", "w") as opened:
             opened.write(text)

@@ -1,1 +1,1 @@
-"""What containers write: taken from their FIFOs, kept in files of bounded size, given to who asks."""
+"""Container logs: read from FIFOs, stored in files of bounded size, served to clients."""

@@ -1,7 +1,7 @@
-"""The files of one container's log: one for each run, cut when it is too large, with the run before kept.
+"""Log files of one container: one per run, rotated by size, with the previous run kept.
 
-``3.log`` is what the third restart writes now, ``3.log.1`` what it wrote before that was full, and so on; ``2.log`` and
-its like are what ``kubectl logs --previous`` shows. Together they have a size that no flood exceeds.
+``3.log`` is what the third restart writes now, ``3.log.1`` what it wrote before the last rotation, and so on. ``2.log``
+and its rotations are shown by ``kubectl logs --previous``. Together they have a bounded size.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAME: Final = re.compile(r"(\d+)\.log(?:\.(\d+))?")
 
 
 class LogFile:
-    """Where one run of a container is written. What is there of this run already is kept."""
+    """The log of one run. Existing content of this run is kept."""
 
     def __init__(self, directory: Path, run: int, *, max_size: int = MAX_SIZE, max_files: int = MAX_FILES) -> None:
         self.directory = directory
@@ -46,7 +46,7 @@ class LogFile:
         return self.directory / f"{self.run}.log"
 
     def _open(self) -> None:
-        # Only the node reads them: containers write secrets to their output.
+        # Readable by the node alone: containers may write secrets to their output.
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         self._file = os.fdopen(os.open(self._path, flags, 0o600), "ab")
         self._size = self._file.tell()
@@ -54,7 +54,7 @@ class LogFile:
             self._end_line()
 
     def _end_line(self) -> None:
-        """A crash may have left half a line, which the next must not become a part of."""
+        """Terminate a line that a crash cut off, so that the next one does not become part of it."""
         with open(self._path, "rb") as file:
             file.seek(-1, os.SEEK_END)
             if file.read(1) != b"\n":
@@ -83,12 +83,12 @@ class LogFile:
 
 
 def files_of(directory: Path, run: int) -> list[Path]:
-    """The files of a run, the oldest first."""
+    """Return the files of a run, the oldest first."""
     return [path for _, _, path in sorted((found for found in _all(directory) if found[0] == run), key=lambda f: -f[1])]
 
 
 def _all(directory: Path) -> Iterator[tuple[int, int, Path]]:
-    """Run, age (0: being written), path."""
+    """Yield (run, age, path); age 0 is the file being written."""
     with suppress(FileNotFoundError):
         for entry in list(os.scandir(directory)):
             if (found := _NAME.fullmatch(entry.name)) is not None:

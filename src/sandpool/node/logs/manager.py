@@ -1,7 +1,7 @@
-"""Takes what containers write and keeps it.
+"""Reads the output of containers and stores it.
 
-Reading is slower than a container that floods can write, on purpose: what a container may write per second is limited,
-and when it has used that up it waits at its full FIFO. The others and the agent do not notice.
+The rate per container is limited. A container that exceeds it blocks on its full FIFO, without any effect on other
+containers or the agent.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sandpool.node.runtimes.runtime import Container
 
 _log = logging.getLogger(__name__)
 
-# Bytes per second of one container, and how many it may be ahead of that.
+# Bytes per second of one container, and its burst.
 RATE: Final = 4 << 20
 BURST: Final = 8 << 20
-# As much as a FIFO holds.
+# The capacity of a FIFO.
 _PIECE: Final = 65536
-# Bytes that wait for somebody who follows a log; who is further behind than that misses some.
+# Maximum backlog of a client that follows a log, in bytes. Beyond it lines are dropped.
 MOST_BEHIND: Final = BURST
 
 Listener = Callable[[str, bytes], None]
@@ -37,12 +37,12 @@ Listener = Callable[[str, bytes], None]
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """Somebody who follows a log, at a pace of their own: a person who has stopped the output must not fill our
+    """A client that follows a log at its own pace. Its backlog is bounded, so a client that stops reading does not fill
     memory."""
 
-    lines: list[bytes] = field(default_factory=list)  # that were written and not yet taken
+    lines: list[bytes] = field(default_factory=list)  # written and not yet taken
     size: int = 0
-    missed: int = 0  # bytes that would be before them
+    missed: int = 0  # bytes dropped before them
 
     def add(self, lines: bytes) -> None:
         if self.size + len(lines) > MOST_BEHIND:
@@ -53,7 +53,7 @@ class _Reader:
         self.size += len(lines)
 
     def take(self) -> tuple[int, bytes]:
-        """What was missed, and what is there."""
+        """Return the number of bytes dropped, and the lines after them."""
         taken = self.missed, b"".join(self.lines)
         self.lines.clear()
         self.size = self.missed = 0
@@ -62,7 +62,7 @@ class _Reader:
 
 @dataclass(slots=True, eq=False)
 class _Followed:
-    """A run of a container that is being read."""
+    """A run of a container whose output is being read."""
 
     container: Container
     directory: Path
@@ -72,27 +72,29 @@ class _Followed:
     pumps: list[asyncio.Task[None]] = field(default_factory=list)
     listeners: list[Listener] = field(default_factory=list)  # of raw pieces
     readers: list[_Reader] = field(default_factory=list)
-    # Set at every change; who waits makes a new one.
+    # Set and replaced at every change.
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     has_ended: bool = False
     allowance: float = BURST
-    counted: float = 0.0  # when the allowance was
+    counted: float = 0.0  # when the allowance was computed
 
 
 class LogManager:
+    """Stores and serves the logs of all containers of a node."""
+
     def __init__(self, clock: Clock, *, max_size: int = MAX_SIZE, max_files: int = MAX_FILES, rate: int = RATE) -> None:
         self.clock = clock
         self.max_size = max_size
         self.max_files = max_files
         self.rate = rate
-        # By state directory of the container; those that have ended are not here.
+        # By state directory of the container; only containers that have not ended.
         self._followed: dict[Path, _Followed] = {}
-        # Where the runs of those are, also after their end.
+        # Log directory and run of each, also after its end.
         self._places: dict[Path, tuple[Path, int]] = {}
 
     def follow(self, container: Container, directory: Path, restarts: int) -> None:
-        """Read what a container writes from now on, into files in ``directory``, which is kept for the container of
-        this name, in all its runs. Called again for the same run, it goes on."""
+        """Read the output of a container from now on, into files in ``directory``, which all runs of the container
+        share. Calling it again for the same run continues it."""
         self._places[container.directory] = (directory, restarts)
         if container.directory in self._followed:
             return
@@ -112,7 +114,7 @@ class LogManager:
         ]
 
     async def finish(self, container: Container) -> None:
-        """Take in what is still to be read of a container that has ended, and stop reading."""
+        """Read the remaining output of a container that has ended, and stop."""
         followed = self._followed.pop(container.directory, None)
         if followed is None:
             return
@@ -130,12 +132,12 @@ class LogManager:
         followed.changed.set()
 
     async def close(self) -> None:
-        """Stop reading. Containers that run wait from now on when they have written more than a FIFO holds."""
+        """Stop reading. Running containers block from now on when a FIFO is full."""
         for followed in list(self._followed.values()):
             await self.finish(followed.container)
 
     def listen(self, container: Container, listener: Listener) -> Callable[[], None]:
-        """Be given what a container writes, by stream, as it comes. Returns how to stop."""
+        """Call ``listener`` with the raw output of a container as it arrives. Returns a function that stops this."""
         followed = self._followed.get(container.directory)
         if followed is None:
             return lambda: None
@@ -148,7 +150,7 @@ class LogManager:
         return stop
 
     async def tail(self, container: Container, limit: int) -> bytes:
-        """The last ``limit`` bytes of what the present run wrote, as it wrote them."""
+        """Return the last ``limit`` bytes of the output of the current run."""
         if (place := self._places.get(container.directory)) is None:
             return b""
         end = b""
@@ -157,7 +159,7 @@ class LogManager:
         return end
 
     async def read(self, directory: Path, run: int, options: LogOptions) -> AsyncIterator[bytes]:
-        """What a run wrote, and with ``follow`` what it goes on to write until its end."""
+        """Yield the log of a run; with ``follow`` also what it writes until its end."""
         left = options.limit
         unfinished: set[str] = set()
         async for record in self._records(directory, run, options):
@@ -174,7 +176,7 @@ class LogManager:
     async def _records(self, directory: Path, run: int, options: LogOptions) -> AsyncIterator[Record]:
         followed = next((f for f in self._followed.values() if (f.directory, f.file.run) == (directory, run)), None)
         reader = _Reader()
-        # Nothing can be written in between, so every line is in one of the two.
+        # No await in between, so every line is either in the snapshot or passed to the reader.
         snapshot = Snapshot(directory, run)
         if followed is not None and options.follow:
             followed.readers.append(reader)
@@ -187,7 +189,7 @@ class LogManager:
             while True:
                 changed, (missed, lines) = followed.changed, reader.take()
                 if missed:
-                    text = f"[{missed} bytes are missing here: they were not read in time]"
+                    text = f"[{missed} bytes dropped: the client reads too slowly]"
                     yield Record(stamp(self.clock.now()), STDERR, True, text.encode())
                 for record in selected(parsed(lines), later):
                     yield record
@@ -208,13 +210,13 @@ class LogManager:
             except BlockingIOError:
                 continue
             except OSError:
-                return  # the other end of a terminal is gone
+                return  # the other end of the terminal is closed
             if not data:
                 return
             try:
                 self._keep(followed, stream, data)
-            except OSError as error:  # the disk is full, most likely: the container is not to wait for that
-                _log.warning("what container %s writes is lost: %s", followed.container.spec.name, error)
+            except OSError as error:  # most likely a full disk; the container must not block on it
+                _log.warning("output of container %s is lost: %s", followed.container.spec.name, error)
             await self._pause(followed, len(data))
 
     async def _pause(self, followed: _Followed, size: int) -> None:

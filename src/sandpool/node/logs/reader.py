@@ -1,4 +1,4 @@
-"""What of a log is shown to who asks: the options of the log subresource of pods."""
+"""Selects the part of a log that a client asked for: the options of the pod log subresource."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class LogOptions:
     timestamps: bool = False
     since: datetime | None = None
     tail: int | None = None  # lines
-    limit: int | None = None  # bytes, after which nothing more is shown
-    stream: str | None = None  # only this one
+    limit: int | None = None  # maximum number of bytes
+    stream: str | None = None  # stdout or stderr; None for both
 
 
 class Snapshot:
-    """What there is of a run at this moment: what is written later is not in it, and files that go are."""
+    """The files of a run at this moment. Later writes are not included, and files deleted later are."""
 
     def __init__(self, directory: Path, run: int) -> None:
         self._files = []
@@ -35,7 +35,7 @@ class Snapshot:
                 self._files.append((file, os.fstat(file.fileno()).st_size))
 
     def records(self) -> Iterator[Record]:
-        """In the order in which they were written. To be used once."""
+        """Yield the records in the order in which they were written. Usable once."""
         for file, size in self._files:
             with file:
                 yield from parsed(file.read(size))
@@ -57,12 +57,12 @@ def selected(found: Iterable[Record], options: LogOptions) -> Iterator[Record]:
 
 
 def shown(record: Record, options: LogOptions, *, at_start: bool) -> bytes:
-    """``at_start``: whether the record begins a line."""
+    """Format a record. ``at_start``: the record begins a line."""
     return record.time + b" " + record.written() if options.timestamps and at_start else record.written()
 
 
 def _last_lines(found: Iterable[Record], count: int) -> list[Record]:
-    """Whole lines are counted, however many records they are kept in."""
+    """Return the last ``count`` whole lines, whatever number of records each consists of."""
     lines: deque[list[Record]] = deque(maxlen=count)
     unfinished: dict[str, list[Record]] = {}
     for record in found:

@@ -1,6 +1,6 @@
-"""The lines of a log file: when, which stream, whether the line goes on, and what was written.
+"""Lines of a log file: time, stream, whether the line is complete, and text.
 
-The format is that of container runtimes (CRI), so that what collects the logs of Kubernetes nodes can read ours::
+The format is that of container runtimes (CRI), which log collectors of Kubernetes nodes read:
 
     2026-11-16T10:00:00.123456000Z stdout F hello
 """
@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 STDOUT: Final = "stdout"
 STDERR: Final = "stderr"
 
-# A line longer than this is kept in parts; it is also all that is held in memory of a line that does not end.
+# A longer line is split into parts. This also bounds the memory for a line that does not end.
 LONGEST: Final = 16384
 
 _WHOLE, _PART = b"F", b"P"
@@ -22,19 +22,19 @@ _WHOLE, _PART = b"F", b"P"
 class Record(NamedTuple):
     time: bytes
     stream: str
-    is_complete: bool  # False: the next one of this stream goes on with the same line
+    is_complete: bool  # False: the next record of this stream continues the line
     text: bytes
 
     @classmethod
     def parse(cls, line: bytes) -> Record | None:
-        """None if it is none: half a line, after a crash."""
+        """Return None if the line is no record, such as half a line after a crash."""
         parts = line.split(b" ", 3)
         if len(parts) != 4 or parts[2] not in (_WHOLE, _PART):
             return None
         return cls(parts[0], parts[1].decode(errors="replace"), parts[2] == _WHOLE, parts[3])
 
     def written(self) -> bytes:
-        """As the container wrote it."""
+        """The text as the container wrote it."""
         return self.text + b"\n" if self.is_complete else self.text
 
 
@@ -44,14 +44,14 @@ def stamp(moment: datetime) -> bytes:
 
 
 class Splitter:
-    """Makes lines of what comes from one stream, in whatever pieces it comes."""
+    """Splits one stream into log lines, whatever pieces it arrives in."""
 
     def __init__(self, stream: str) -> None:
         self.stream = stream.encode()
         self._rest = b""
 
     def feed(self, data: bytes, time: bytes) -> bytes:
-        """The lines that are complete now, or too long to wait for the end."""
+        """Return the lines that are complete now, or too long to wait for their end."""
         *lines, rest = (self._rest + data).split(b"\n")
         out = []
         for line in lines:
@@ -66,7 +66,7 @@ class Splitter:
         return b"".join(out)
 
     def finish(self, time: bytes) -> bytes:
-        """What is left when nothing more will come."""
+        """Return the rest when the stream has ended."""
         rest, self._rest = self._rest, b""
         return self._line(rest, _PART, time) if rest else b""
 

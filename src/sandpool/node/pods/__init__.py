@@ -1,1 +1,1 @@
-"""The life of a pod: what a kubelet does between a pod's binding and its end."""
+"""Pod lifecycle: what a kubelet does from a pod's binding to its removal."""

@@ -1,4 +1,4 @@
-"""What a worker is to do next about its pod. Each is begun once; what comes of it is told to the ``PodState``."""
+"""Actions of a pod's plan. The worker begins each one once and records its outcome in the ``PodState``."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from sandpool.node.pods.spec import ProbeKind
 
 @dataclass(frozen=True, slots=True)
 class Prepare:
-    """Make its volumes and its network."""
+    """Make the pod's volumes and network."""
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """Start a container."""
+
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PostStart:
-    """Run the hook after a container's start."""
+    """Run the postStart hook of a container."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class PreStop:
-    """Run the hook before a container's end, for so many seconds at most."""
+    """Run the preStop hook of a container for at most ``seconds``."""
 
     name: str
     seconds: float
@@ -34,21 +36,21 @@ class PreStop:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Ask a container to end."""
+    """Send a container its stop signal."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End a container by force."""
+    """Send a container SIGKILL."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """Ask a probe's question."""
+class RunProbe:
+    """Run a probe of a container once."""
 
     name: str
     kind: ProbeKind
@@ -56,25 +58,25 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Freeze:
-    pass
+    """Freeze the pod's containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thaw:
-    pass
+    """Thaw the pod's containers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back its network and cgroups and all mounts, and what its volumes hold unless it is to go on later; the logs
-    stay."""
+    """Release the network, the cgroups and all mounts. ``volumes=False`` keeps the content of volumes on disk, for a
+    pod that continues later. Logs stay."""
 
     volumes: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Discard:
-    """Remove all that is left of it, and then the pod from the API."""
+    """Remove what is left of the pod on this machine, then the pod itself from the API."""
 
 
-Action = Prepare | Start | PostStart | PreStop | Signal | Kill | Ask | Freeze | Thaw | Release | Discard
+Action = Prepare | Start | PostStart | PreStop | Signal | Kill | RunProbe | Freeze | Thaw | Release | Discard

@@ -1,7 +1,7 @@
-"""How long a container that ended waits before it runs again: kubelet's crash-loop back-off.
+"""Kubelet's crash-loop back-off: how long a container that ended waits before it runs again.
 
-The first restart is immediate. Every further one waits from the end of the last run, 10 s and then twice as long each
-time, 5 min at most. A container that ran for 10 min begins anew.
+The first restart is immediate. Each further one waits from the end of the last run: 10 s, then twice as long each time,
+5 min at most. A container that ran for 10 min starts over.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ _FORGOTTEN: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class CrashBackoff:
-    """``pause`` follows the end of the present run; ``since`` is when that was decided, at the start of the run."""
+    """``pause`` follows the end of the current run; ``since`` is the start of that run."""
 
     pause: float
     since: float
 
     @staticmethod
     def restarted(before: CrashBackoff | None, now: float) -> CrashBackoff:
-        """After another restart, ``before`` being what held until now."""
+        """Return the back-off after another restart. ``before`` is the one that applied until now."""
         if before is None or now - before.since > _FORGOTTEN:
             return CrashBackoff(_FIRST, now)
         return CrashBackoff(min(before.pause * 2, _LONGEST), now)
 
 
 def restart_at(backoff: CrashBackoff | None, ended: float) -> float:
-    """When a container may run again that ended at this time."""
+    """Return when a container that ended at ``ended`` may run again."""
     if backoff is None or ended - backoff.since > _FORGOTTEN:
         return ended
     return ended + backoff.pause

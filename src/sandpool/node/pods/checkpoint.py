@@ -1,9 +1,9 @@
-"""What an agent must know of a pod that it did not start itself, on disk next to the pod's containers.
+"""What an agent must know about a pod that it did not start itself, kept on disk beside the pod's containers.
 
-A file about the pod, written before anything is made for it, and one per run of a container, written before it starts.
-Each is written once, under another name first, so a reader finds all of it or nothing; none is ever replaced, because
-file systems wait for the disk then. What is here need not survive a crash of the machine: nothing else of a running pod
-does.
+One file describes the pod and is written before anything is made for it. One file per run of a container is written
+before the run starts. Each is written once, under a temporary name first, so a reader finds all of it or nothing. No
+file is ever replaced, because file systems wait for the disk in that case. The files need not survive a crash of the
+machine: no other part of a running pod does.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ _RUNS: Final = "_runs"
 
 @dataclass(frozen=True, slots=True)
 class PodCheckpoint:
+    """Identity of a pod, its host user and its runtime."""
+
     uid: str
     namespace: str
     name: str
@@ -36,21 +38,21 @@ class PodCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of a container."""
+    """One run of a container."""
 
     id: str
     image_id: str
     restarts: int
     started: str  # RFC 3339
-    boot: str = ""  # of the machine it ran on; empty if it was not noted
+    boot: str = ""  # boot ID of the machine; empty if unknown
 
     @property
     def is_of_another_boot(self) -> bool:
-        """Whether the machine was started anew since. Then nothing of it runs, whatever its process IDs are today."""
+        """Whether the machine has rebooted since. Then the run has ended, whatever uses its process IDs today."""
         return self.boot not in ("", boot_id())
 
     def write(self, directory: Path, container: str) -> None:
-        """In the directory of the pod; the run before this one is forgotten."""
+        """Write to the pod's directory and delete the files of earlier runs."""
         before = _files(directory, container)
         _write(directory / _RUNS / f"{container}.{self.restarts}", self)
         for file in before:
@@ -64,7 +66,7 @@ def boot_id() -> str:
 
 
 def read_checkpoint(directory: Path) -> PodCheckpoint | None:
-    """None if there is none: then nothing was ever made."""
+    """Return the checkpoint of a pod directory, or None if there is none: then nothing was made for the pod."""
     try:
         return msgspec.json.decode((directory / _FILE).read_bytes(), type=PodCheckpoint)
     except (FileNotFoundError, NotADirectoryError, msgspec.MsgspecError):
@@ -72,7 +74,7 @@ def read_checkpoint(directory: Path) -> PodCheckpoint | None:
 
 
 def read_run(directory: Path, container: str) -> Run | None:
-    """The last run of a container; None if it never ran."""
+    """Return the last run of a container, or None if it never ran."""
     files = sorted(_files(directory, container), key=lambda file: int(file.suffix[1:]))
     try:
         return msgspec.json.decode(files[-1].read_bytes(), type=Run) if files else None

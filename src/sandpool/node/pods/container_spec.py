@@ -1,4 +1,4 @@
-"""A container as its runtime is told to run it, put together from the pod, the image and what was prepared."""
+"""Builds the runtime's container spec from the pod, the image and what was prepared."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ def build_container_spec(
     hostname: str,
     pids: int = DEFAULT_PIDS,
 ) -> ContainerSpec:
-    """Raises ``ConfigError`` if the container cannot be run as it is asked for."""
+    """Raises ``ConfigError`` if the container cannot be run as specified."""
     spec = container.spec
     pod_security, security = pod["spec"].get("securityContext") or {}, spec.get("securityContext") or {}
-    who = identity(pod_security, security, image.user)
+    user = identity(pod_security, security, image.user)
     return ContainerSpec(
         name=container.name,
         argv=command_line(spec, image, env),
-        env=_with_defaults(hostname, image, env, spec, who.uid),
+        env=_with_defaults(hostname, image, env, spec, user.uid),
         cwd=spec.get("workingDir") or image.working_dir or "/",
-        uid=who.uid,
-        gid=who.gid,
+        uid=user.uid,
+        gid=user.gid,
         root=image.root,
         scratch=_scratch(spec),
         read_only_root=bool(security.get("readOnlyRootFilesystem")),
@@ -52,17 +52,18 @@ def build_container_spec(
 
 
 def command_line(spec: Object, image: Image, env: Mapping[str, str]) -> tuple[str, ...]:
-    """``command`` replaces the image's entrypoint and, with it, the image's own arguments; ``args`` only these."""
+    """Return argv. ``command`` replaces the image's entrypoint and its default arguments; ``args`` replaces only the
+    latter."""
     command, args = spec.get("command") or (), spec.get("args") or ()
     own = tuple(expand(word, env) for word in (*command, *args))
     words = own if command else (*image.entrypoint, *(own or image.command))
     if not words:
-        raise ConfigError("no command specified: neither the container nor its image says what to run")
+        raise ConfigError("no command specified: neither the container nor its image has one")
     return words
 
 
 def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Object, uid: int) -> dict[str, str]:
-    """What every program expects to find, beneath what the image and the pod say."""
+    """Add variables that every program expects, unless the image or the pod sets them."""
     defaults = {"PATH": DEFAULT_PATH, "HOSTNAME": hostname}
     if isinstance(image.root, HostToolchain):
         defaults["HOME"] = "/root" if uid == 0 else "/home/sandbox"  # as its /etc/passwd has it
@@ -72,7 +73,7 @@ def _with_defaults(hostname: str, image: Image, env: Mapping[str, str], spec: Ob
 
 
 def _scratch(spec: Object) -> Scratch:
-    """What a container may write to its own root."""
+    """Return the size of the container's writable root."""
     limit = _bytes(((spec.get("resources") or {}).get("limits") or {}).get("ephemeral-storage"))
     return Scratch() if limit is None else Scratch(size=limit)
 
@@ -89,8 +90,8 @@ def container_limits(spec: Object, pids: int) -> Limits:
 
 
 def pod_limits(pod: Object, pids: int) -> Limits:
-    """What all containers together may use: set where every one of them is limited, as a kubelet does. Those that run
-    one after the other need what the largest needs."""
+    """Return the limits of all containers together. As in kubelet, a limit is set only if every container has one. Of
+    init containers, which run one after the other, the largest counts."""
     spec = pod["spec"]
     always = [*spec["containers"], *(each for each in spec.get("initContainers") or () if _stays(each))]
     briefly = [each for each in spec.get("initContainers") or () if not _stays(each)]
@@ -112,6 +113,7 @@ def pod_limits(pod: Object, pids: int) -> Limits:
 
 
 def _stays(container: Object) -> bool:
+    """Whether an init container is a sidecar."""
     return container.get("restartPolicy") == "Always"
 
 

@@ -1,4 +1,4 @@
-"""Runs the containers of one pod: from a name in its spec to a process, and from its end to what is said about it."""
+"""Creates, starts and ends the containers of one pod."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _DEFAULT_MESSAGE_PATH: Final = "/dev/termination-log"
 
 
 def log_directory(pod: Path, container: str) -> Path:
-    """Of all runs of a container, in the directory of its pod."""
+    """Return the log directory of a container, shared by all its runs."""
     return pod / _LOGS / container
 
 
 class Containers:
-    """``running`` are the containers there are, by name, as their runtime knows them: those that run, and those that
-    ended and have not been replaced."""
+    """``running`` holds the containers by name as their runtime knows them: those that run, and those that ended and
+    have not been replaced."""
 
     def __init__(
         self,
@@ -64,27 +64,27 @@ class Containers:
         return await self.context.images.resolve(container.image, container.pull_policy, pod.object)
 
     async def create(self, pod: Pod, container: Container, image: Image) -> None:
-        """Everything but the start. Raises ``ConfigError``, ``VolumeFailure`` or ``RuntimeFailure``."""
+        """Do everything but the start. Raises ``ConfigError``, ``VolumeFailure`` or ``RuntimeFailure``."""
         before = self.running.pop(container.name, None)
         if before is not None:
             await before.delete()
-        # What a runtime that lost its containers, in a reboot for example, has left of an earlier run.
+        # Left by an earlier run if the runtime lost its containers, for example in a reboot.
         shutil.rmtree(self.sandbox.directory / container.name, ignore_errors=True)
         env = await self._environment(pod, container.spec)
         mounts = (*self.volumes.mounts(container.spec, env), self._message_mount(container))
-        called, pids = self.sandbox.hostname, self.context.settings.pids
+        called, pids = self.sandbox.hostname, self.context.options.pids
         spec = build_container_spec(pod.object, container, image, env, mounts, hostname=called, pids=pids)
         self._signals[container.name] = _signal(container.stop_signal or image.stop_signal)
         self.running[container.name] = await self.runtime.create(self.sandbox, spec)
 
     async def start(self, container: Container, image: Image, restarts: int) -> str:
-        """The ID of the container, which runs now. Raises ``RuntimeFailure``."""
-        id = f"{self.context.random.getrandbits(256):064x}"
+        """Start a created container and return its ID. Raises ``RuntimeFailure``."""
+        id = f"{self.context.rng.getrandbits(256):064x}"
         run = Run(id, image.id, restarts, timestamp(self.context.clock.now()), boot_id())
         run.write(self.sandbox.directory, container.name)
         running = self.running[container.name]
         await running.start()
-        # Not before: a terminal is there only now, and what a runtime has to say about a failure is its own to read.
+        # After the start: only now there is a terminal, and on failure the runtime itself reads the error output.
         self.context.logs.follow(running, self.log_directory(container.name), restarts)
         return id
 
@@ -101,7 +101,7 @@ class Containers:
         return found, run
 
     async def termination(self, container: Container, since: Moment | None, id: str) -> Termination:
-        """Wait for the end of a container."""
+        """Wait for a container to end and return how it ended."""
         running = self.running[container.name]
         exit = await running.wait()
         await self.context.logs.finish(running)
@@ -112,7 +112,7 @@ class Containers:
         return Termination(exit.code, _reason(exit), finished, began, message, container_id=id)
 
     async def signal(self, name: str) -> None:
-        """Ask it to end, in the way its image or its spec wants to be asked."""
+        """Send a container the stop signal of its spec or image."""
         await self.running[name].signal(self._signals.get(name, SIGTERM))
 
     def log_directory(self, name: str) -> Path:
@@ -121,7 +121,7 @@ class Containers:
     async def _environment(self, pod: Pod, spec: Object) -> dict[str, str]:
         wanted = sorted(sources_of(spec), key=lambda source: (source.type.kind, source.name))
         found = await asyncio.gather(*(self._source(source, pod.key.namespace) for source in wanted))
-        settings, network = self.context.settings, self.context.network
+        settings, network = self.context.options, self.context.network
         links = pod.object["spec"].get("enableServiceLinks")
         around = EnvironmentSources(
             pod.object,
@@ -138,10 +138,10 @@ class Containers:
         except NotFound:
             return None
 
-    # -- the last words of a container -----------------------------------------------------------------------------
+    # -- termination messages --------------------------------------------------------------------------------------
 
     def _message_mount(self, container: Container) -> Mount:
-        """An empty file for what a container has to say about its end."""
+        """Return the mount of an empty file for the termination message."""
         file = self._message_file(container.name)
         file.parent.mkdir(mode=0o711, parents=True, exist_ok=True)
         file.write_bytes(b"")
@@ -172,7 +172,8 @@ def _reason(exit: Exit) -> str:
 
 
 def _earlier(now: Moment, ended_at: float, since: Moment | None) -> Moment:
-    """The moment of an end. A machine's clock may have been set meanwhile: nothing ends before it began, or later."""
+    """Return the moment of an end. The wall clock may have been set meanwhile, so the result is clamped between the
+    start of the run and now."""
     age = max(now.time.timestamp() - ended_at, 0.0)
     if since is not None:
         age = min(age, max((now.time - since.time).total_seconds(), 0.0))
@@ -180,7 +181,7 @@ def _earlier(now: Moment, ended_at: float, since: Moment | None) -> Moment:
 
 
 def _signal(name: str) -> int:
-    """The number of a signal given by name or number; SIGTERM if that means nothing here."""
+    """Return the number of a signal given by name or number; SIGTERM if it is unknown."""
     if name.isdecimal():
         return int(name)
     known: Mapping[str, Signals] = Signals.__members__

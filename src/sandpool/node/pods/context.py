@@ -1,4 +1,4 @@
-"""What the workers of a node share: the API, the clock, and the parts that do the work."""
+"""What the pod workers of a node share: the API client, the clock, and the parts that do the work."""
 
 from __future__ import annotations
 
@@ -24,29 +24,30 @@ _AT_ONCE: Final = 8
 
 
 class NoRuntime(Exception):
-    """Nothing on this node runs pods of that class; the message says why."""
+    """No runtime of this node runs pods of that class. The message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Runtimes:
-    """By handler, which is what RuntimeClasses name. Those that failed their self-test are there with what they failed
-    on. A pod is never run by another than the one it asks for."""
+    """Runtimes by handler, the name that a RuntimeClass refers to. A pod runs with the handler it asks for or not at
+    all."""
 
     available: Mapping[str, Runtime]
     default: str
     unavailable: Mapping[str, str] = field(default_factory=dict)
-    # What the operator has allowed although it does not hold: type of a node condition -> a sentence.
+    # Guarantees that do not hold on this node: type of a node condition -> its message.
     weaknesses: Mapping[str, str] = field(default_factory=dict)
-    # Those that failed. Nothing is started with them, but what an earlier node has started runs on and can be ended: a
-    # self-test may fail for no better reason than that the machine is busy.
+    # Runtimes whose self-test failed. They start no containers, but containers of an earlier agent keep running and can
+    # be stopped: a self-test may fail only because the machine is busy.
     failed: Mapping[str, Runtime] = field(default_factory=dict)
 
     @property
     def every(self) -> Mapping[str, Runtime]:
+        """The available runtimes and those whose self-test failed."""
         return {**self.failed, **self.available}
 
     def choose(self, handler: str) -> Runtime:
-        """The runtime of a handler, the default one if it is empty."""
+        """Return the runtime of a handler, or the default one if ``handler`` is empty. Raises ``NoRuntime``."""
         found = self.available.get(handler or self.default)
         if found is not None:
             return found
@@ -56,13 +57,13 @@ class Runtimes:
 
 @dataclass(frozen=True, slots=True)
 class PodOptions:
-    """What the operator decides about the pods of a node."""
+    """What the operator configures about the pods of a node."""
 
     node_name: str
-    directory: Path  # where everything of pods is kept
+    directory: Path  # holds everything that belongs to pods
     cluster_domain: str = "cluster.local"
     allow_host_paths: bool = False
-    pids: int = DEFAULT_PIDS  # of one container
+    pids: int = DEFAULT_PIDS  # per container
     resolv_conf: Path = Path("/etc/resolv.conf")
 
     def pod_directory(self, uid: str) -> Path:
@@ -75,15 +76,20 @@ class PodOptions:
 
 @dataclass(frozen=True, slots=True)
 class NodeContext:
-    """``service_links`` gives the variables for pods of a namespace, ``handler`` the handler of a RuntimeClass or None
-    if there is no such class. ``wrote`` is told the answer of every write of a pod. Each step of the start of a pod
-    that nobody waits for waits for its ``turn``."""
+    """Dependencies of a pod worker.
+
+    * ``service_links`` returns the environment variables for pods of a namespace.
+    * ``runtime_handler`` returns the handler of a RuntimeClass, or None if the class does not exist.
+    * ``record_write`` receives the API's answer to every write of a pod, for the cache.
+    * ``background_turn`` waits for the background gate: every step of starting a warm pod yields to the claims in the
+      same loop.
+    """
 
     client: Client
     clock: Clock
-    random: Random
+    rng: Random
     recorder: EventRecorder
-    settings: PodOptions
+    options: PodOptions
     runtimes: Runtimes
     images: Images
     network: Network
@@ -92,10 +98,10 @@ class NodeContext:
     host_users: HostUsers
     allocatable: Mapping[str, str]
     service_links: Callable[[str, bool], Mapping[str, str]]
-    handler: Callable[[str], str | None]
-    wrote: Callable[[Object], None]
-    turn: Callable[[], Awaitable[None]]
-    # How many pods are prepared and how many containers started at the same time: with more, all of them take longer
-    # and none is done sooner.
+    runtime_handler: Callable[[str], str | None]
+    record_write: Callable[[Object], None]
+    background_turn: Callable[[], Awaitable[None]]
+    # Limits on pods prepared and containers started at the same time. Beyond them each one takes longer and none is
+    # done sooner.
     preparing: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
     starting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))

@@ -1,4 +1,4 @@
-"""What a pod may ask about itself: the downward API, for variables and for files."""
+"""Downward API: fields of a pod for its environment variables and files."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _SUBSCRIPT: Final = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
 
 
 class UnknownField(Exception):
-    """The path does not name anything a pod may ask for."""
+    """The downward API has no such field."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """Where a pod runs, which its spec does not say. Addresses are empty until they are known."""
+    """Where a pod runs, which its spec does not contain. Addresses are empty until they are known."""
 
     node_name: str
     host_ips: tuple[str, ...] = ()
@@ -27,7 +27,7 @@ class PodPlacement:
 
 
 def field_value(pod: Object, path: str, placement: PodPlacement) -> str:
-    """The value of a ``fieldRef``."""
+    """Return the value of a ``fieldRef``."""
     metadata, spec = pod["metadata"], pod["spec"]
     if match := _SUBSCRIPT.fullmatch(path):
         found: Mapping[str, str] = metadata.get(match[1]) or {}
@@ -55,8 +55,8 @@ def field_value(pod: Object, path: str, placement: PodPlacement) -> str:
 
 
 def resource_value(container: Object, reference: Object, allocatable: Mapping[str, str]) -> str:
-    """The value of a ``resourceFieldRef``, rounded up to whole units of its divisor. A limit that is not set is what
-    the node has to give."""
+    """Return the value of a ``resourceFieldRef``, rounded up to whole units of its divisor. An unset limit is the
+    node's allocatable amount."""
     kind, _, name = (reference.get("resource") or "").partition(".")
     if kind not in ("limits", "requests") or not name:
         raise UnknownField(f"unsupported container resource: {reference.get('resource')}")
@@ -71,7 +71,7 @@ def _first(addresses: Sequence[str]) -> str:
 
 
 def _lines(entries: Mapping[str, str]) -> str:
-    """As files of the downward API have it: a line per entry, the values quoted as Go quotes them."""
+    """Format labels or annotations as downward API files do: one line per entry, values quoted as Go quotes them."""
     return "\n".join(f"{key}={_quoted(value)}" for key, value in sorted(entries.items()))
 
 

@@ -1,7 +1,7 @@
-"""The variables of a container, from all the places a pod may name, in the order in which a kubelet fills them in.
+"""Environment variables of a container, from all the sources a pod may name, in kubelet's order.
 
-The image's own come first and lose against everything else; then ``envFrom``, then ``env``, where a value may use what
-stands before it; service links only where nothing else has set the name.
+The image's variables come first and lose against all others. Then come ``envFrom`` and ``env``, where a value may refer
+to variables before it. Service links apply only where no other source sets the name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandpool.node.pods.expansion import expand
 
 
 class ConfigError(Exception):
-    """A container cannot be made as it is asked for, until somebody changes what it refers to."""
+    """A container cannot be created as specified until an object it refers to changes."""
 
 
 class Source(NamedTuple):
@@ -40,7 +40,7 @@ class EnvironmentSources:
 
 
 def sources_of(container: Object) -> frozenset[Source]:
-    """What must be fetched before the variables are known."""
+    """Return the objects to fetch before the variables can be computed."""
     found = set()
     for each in container.get("envFrom") or ():
         found |= {source for source, _ in _named(each, "configMapRef", "secretRef")}
@@ -50,7 +50,8 @@ def sources_of(container: Object) -> frozenset[Source]:
 
 
 def environment(container: Object, sources: EnvironmentSources) -> dict[str, str]:
-    """The variables the pod gives a container; those of its image go beneath them. Raises ``ConfigError``."""
+    """Return the variables that the pod gives a container. The caller adds those of the image beneath them. Raises
+    ``ConfigError``."""
     found: dict[str, str] = {}
     for each in container.get("envFrom") or ():
         for source, reference in _named(each, "configMapRef", "secretRef"):
@@ -66,7 +67,7 @@ def environment(container: Object, sources: EnvironmentSources) -> dict[str, str
 
 
 def _value(container: Object, variable: Object, known: Mapping[str, str], sources: EnvironmentSources) -> str | None:
-    """None: there is nothing, and that was allowed for."""
+    """Return the value of a variable, or None if an optional source is missing."""
     origin = variable.get("valueFrom")
     if not origin:
         return expand(variable.get("value") or "", known)
@@ -82,8 +83,8 @@ def _value(container: Object, variable: Object, known: Mapping[str, str], source
             return field_value(sources.pod, origin["fieldRef"]["fieldPath"], sources.placement)
         if "resourceFieldRef" in origin:
             reference = origin["resourceFieldRef"]
-            asked = _container(sources.pod, reference.get("containerName") or "") or container
-            return resource_value(asked, reference, sources.allocatable)
+            sent = _container(sources.pod, reference.get("containerName") or "") or container
+            return resource_value(sent, reference, sources.allocatable)
     except UnknownField as error:
         raise ConfigError(str(error)) from None
     raise ConfigError(f"the value of {variable['name']} comes from {', '.join(origin)}, which is not supported")
@@ -102,7 +103,7 @@ def _entries(source: Source, reference: Object, sources: EnvironmentSources) -> 
             return {}
         raise ConfigError(f'{source.type.kind.lower()} "{source.name}" not found')
     if source.type is SECRET:
-        # Variables are bytes to the system; what is no text keeps its bytes this way.
+        # Variables are bytes to the kernel; surrogateescape keeps bytes that are not UTF-8.
         data = found.get("data") or {}
         return {key: base64.b64decode(value).decode(errors="surrogateescape") for key, value in data.items()}
     return dict(found.get("data") or {})

@@ -1,4 +1,4 @@
-"""The events a node reports about pods, with kubelet's reasons."""
+"""Events that the node records about pods, with kubelet's reasons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _warning(reason: str, action: str, note: str) -> Happening:
     return Happening(NODE_AGENT, WARNING, reason, action, note)
 
 
-def refused(reason: str, message: str) -> Happening:
+def rejected(reason: str, message: str) -> Happening:
     """``reason`` is that of the pod's status."""
     return _warning(reason, "Admitting", message)
 

@@ -1,4 +1,4 @@
-"""``$(NAME)`` in commands, arguments and the values of variables, as Kubernetes expands it."""
+"""Expands ``$(NAME)`` in commands, arguments and variable values, as Kubernetes does."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-# A dollar sign and what it introduces: another one, a name in parentheses, or anything else.
+# A dollar sign followed by a name in parentheses or by any other character.
 _REFERENCE: Final = re.compile(r"\$(?:\(([^)]*)\)|(.))", re.DOTALL)
 
 
 def expand(text: str, values: Mapping[str, str]) -> str:
-    """The text with every ``$(NAME)`` of a known name replaced and ``$$`` as ``$``. What is not known stays as it is,
-    so that a shell in the container still sees it."""
+    """Replace every ``$(NAME)`` of a known name, and ``$$`` by ``$``. Unknown names stay, so that a shell in the
+    container still sees them."""
 
     def replacement(match: re.Match[str]) -> str:
         name, other = match.groups()
@@ -24,5 +24,5 @@ def expand(text: str, values: Mapping[str, str]) -> str:
 
 
 def unknown(text: str, values: Mapping[str, str]) -> set[str]:
-    """The names in a text that stay as they are."""
+    """Return the names in a text that ``expand`` would leave as they are."""
     return {match[1] for match in _REFERENCE.finditer(text) if match[1] is not None and match[1] not in values}

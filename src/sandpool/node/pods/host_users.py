@@ -1,4 +1,4 @@
-"""Who pods are on the host: every pod has a user of its own there, which no other pod has and no person."""
+"""Host users of pods: each pod has a UID on the host that no other pod and no person has."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ FIRST: Final = 200_000
 
 
 class HostUsers:
-    """Gives out the lowest number that is free, from ``first`` on; O(log n)."""
+    """Allocates the lowest free UID from ``first`` on; O(log n)."""
 
     def __init__(self, first: int = FIRST, *, taken: Iterable[int] = ()) -> None:
         self.first = first
         self._taken = set(taken)
-        self._next = first  # never given out, unless it was taken from the start
-        self._returned: list[int] = []  # a heap of those below _next that are free again
+        self._next = first  # lowest UID that was never allocated
+        self._returned: list[int] = []  # heap of free UIDs below _next
 
     def take(self) -> int:
         while self._returned:
@@ -40,7 +40,7 @@ class HostUsers:
 
 
 class OwnUser(HostUsers):
-    """Everybody is who we are: there is nobody else to be without privileges."""
+    """Every pod runs as the node's own user: without privileges there is no other."""
 
     def take(self) -> int:
         return os.geteuid()

@@ -1,4 +1,4 @@
-"""How a pod is called and how it finds others: its hostname, /etc/hosts and /etc/resolv.conf."""
+"""A pod's hostname, /etc/hosts and /etc/resolv.conf."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from sandpool.api.resource import Object
 
 _LONGEST_HOSTNAME: Final = 63
-#: What the kernel takes.
+#: The kernel's limit.
 LONGEST_NAME: Final = 64
 _MOST_SEARCHES: Final = 32
 _MOST_NAMESERVERS: Final = 3
@@ -16,7 +16,7 @@ _OPTIONS: Final = ("ndots:5",)
 
 
 def hostname(pod: Object) -> str:
-    """The name of the pod unless it asks for another, cut to what a hostname may be."""
+    """Return the pod's name unless its spec sets another, truncated to the length of a hostname."""
     spec = pod["spec"]
     override = spec.get("hostnameOverride")
     if override:
@@ -26,7 +26,7 @@ def hostname(pod: Object) -> str:
 
 
 def domain_name(pod: Object, cluster_domain: str) -> str:
-    """The full name under which others of its subdomain find it; empty if it has none."""
+    """Return the fully qualified name within the pod's subdomain; empty if it has none."""
     subdomain = pod["spec"].get("subdomain")
     if not subdomain:
         return ""
@@ -34,7 +34,7 @@ def domain_name(pod: Object, cluster_domain: str) -> str:
 
 
 def own_name(pod: Object, cluster_domain: str) -> str:
-    """What its processes are told the machine is called."""
+    """Return the hostname that the pod's processes see."""
     full = domain_name(pod, cluster_domain) if pod["spec"].get("setHostnameAsFQDN") else ""
     return full or hostname(pod)
 
@@ -54,7 +54,7 @@ def hosts_file(pod: Object, addresses: Sequence[str], cluster_domain: str) -> st
 
 
 def resolv_conf(pod: Object, nameservers: Sequence[str], cluster_domain: str, host_text: str) -> str:
-    """``nameservers`` are those of the cluster, ``host_text`` is the file of the machine."""
+    """``nameservers`` are those of the cluster; ``host_text`` is the machine's /etc/resolv.conf."""
     spec = pod["spec"]
     policy = spec.get("dnsPolicy") or "ClusterFirst"
     config = spec.get("dnsConfig") or {}
@@ -97,7 +97,7 @@ def _merged(first: Sequence[str], more: Sequence[str]) -> list[str]:
 
 
 def _options(first: Sequence[str], more: Sequence[Object]) -> list[str]:
-    """A later option replaces an earlier one of the same name."""
+    """Merge resolver options. A later option replaces an earlier one of the same name."""
     found = {text.partition(":")[0]: text for text in first}
     for option in more:
         value = option.get("value")

@@ -1,4 +1,4 @@
-"""Who the processes of a container are: the user and group its pod and its image ask for."""
+"""User and group of a container's processes, from the pod's security context and the image."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from sandpool.api.resource import Object
 from sandpool.node.pods.environment import ConfigError
 
-# Who a container is if nobody says. Inside a sandbox root owns its files and nothing else.
+# The default. Inside a sandbox root owns its files and has no other privilege.
 _ROOT: Final = 0
 
 
@@ -19,8 +19,8 @@ class Identity:
 
 
 def identity(pod_security: Object, container_security: Object, image_user: str) -> Identity:
-    """The container's own words count before the pod's, and those before the image's. Raises ``ConfigError`` where
-    ``runAsNonRoot`` does not hold."""
+    """The container's security context takes precedence over the pod's, and that over the image. Raises ``ConfigError``
+    if ``runAsNonRoot`` is violated."""
     uid, gid = _asked(pod_security, container_security, "runAsUser"), None
     if uid is None and image_user:
         uid, gid = _of_image(image_user)
@@ -37,7 +37,7 @@ def _asked(pod: Object, container: Object, field: str) -> int | None:
 
 
 def _of_image(user: str) -> tuple[int | None, int | None]:
-    """What is still a name here is not known to the image's own files either."""
+    """Parse the image's user. Names that the image's own files resolve are numbers by now."""
     name, _, group = user.partition(":")
     uid = _ROOT if name == "root" else int(name) if name.isdecimal() else None
     if uid is None:

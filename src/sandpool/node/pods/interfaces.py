@@ -1,11 +1,11 @@
-"""What the life of a pod needs from the rest of the node: images, volumes and a network.
+"""What the pod lifecycle needs from the rest of the node: images, volumes, a network and logs.
 
-Each is a few methods, so that pods are tested without root, and so that a node that lacks privileges can put something
-weaker in its place. ``sandpool.node.runtimes`` has the fourth part, which runs the containers.
+Each interface is a few methods, so that pods can be tested without root, and so that a node without privileges can use
+a weaker implementation. The fourth part, which runs containers, is in ``sandpool.node.runtimes``.
 
-**Restarts.** An agent may be killed at any time. Everything here that makes something is called again for the same pod
-by the next agent, and must then find what is there instead of making it twice. Everything that removes something is
-called with the pod's UID alone, for pods of which nothing else is known, and does not mind if there is nothing.
+**Restarts.** An agent may be killed at any time. Every method that makes something is called again for the same pod by
+the next agent and must then find what exists instead of making it twice. Every method that removes something is called
+with the pod's UID alone, for pods of which nothing else is known, and succeeds if there is nothing to remove.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MESSAGE_ROOM: Final = 64 << 10
 
 
 class ImageFailure(Exception):
-    """There is no image to run. ``reason`` is what the container's status shows: ErrImagePull, ErrImageNeverPull,
+    """The image cannot be used. ``reason`` appears in the container's status: ErrImagePull, ErrImageNeverPull,
     InvalidImageName or ImageInspectError."""
 
     def __init__(self, reason: str, message: str) -> None:
@@ -35,47 +35,47 @@ class ImageFailure(Exception):
 
 
 class VolumeFailure(Exception):
-    """A volume cannot be had now; the message names it. It is tried again."""
+    """A volume cannot be made now; the message names it. The node tries again."""
 
 
 class NetworkFailure(Exception):
-    """A pod cannot be connected now. It is tried again."""
+    """A pod cannot be connected to the network now. The node tries again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image that is there, and what it says about how it is to be run."""
+    """An image that is present, with its configuration."""
 
-    id: str  # what the container's status shows as imageID
+    id: str  # imageID in the container's status
     root: HostToolchain | ImageLayers
     env: Mapping[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     working_dir: str = ""
-    user: str = ""  # "uid" or "uid:gid", with names looked up in the image's own files; empty: nothing is said
+    user: str = ""  # "uid" or "uid:gid", names resolved with the image's own files; empty if the image sets none
     stop_signal: str = ""
-    pulled: bool = False  # it was not there before
+    pulled: bool = False  # it was pulled just now
 
 
 class Images(Protocol):
     async def resolve(self, name: str, pull_policy: str, pod: Object) -> Image:
-        """The image of this name, fetched if the policy (Always, IfNotPresent, Never) says so, with the pull secrets of
-        the pod. Raises ``ImageFailure``, and ``ApiError`` if these cannot be read."""
+        """Return the image of this name. Pulls it if the policy (Always, IfNotPresent, Never) says so, with the pod's
+        pull secrets. Raises ``ImageFailure``, and ``ApiError`` if the secrets cannot be read."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A pod's place in the network."""
+    """A pod's network namespace and addresses."""
 
-    netns: Path | None  # the network namespace is bound to this file; None: there is none but a loopback interface
+    netns: Path | None  # file to which the network namespace is bound; None: only a loopback interface
     addresses: tuple[str, ...] = ()  # the primary one first
 
 
 class Network(Protocol):
     @property
     def nameservers(self) -> tuple[str, ...]:
-        """Who answers names of the cluster for pods; empty if nobody does."""
+        """Addresses of the cluster's DNS servers for pods; empty if there are none."""
         ...
 
     @property
@@ -85,70 +85,69 @@ class Network(Protocol):
 
     @property
     def weaknesses(self) -> Mapping[str, str]:
-        """What this network does not do although pods rely on it: type of a node condition -> a sentence. Empty if
-        nothing is missing."""
+        """Guarantees that this network does not give: type of a node condition -> its message."""
         ...
 
     async def attach(self, pod: Object) -> Attachment:
-        """Give a pod a network namespace and addresses. Its policies hold before this returns. Raises
+        """Give a pod a network namespace and addresses. Its network policies are in force before this returns. Raises
         ``NetworkFailure``."""
         ...
 
     async def detach(self, uid: str) -> None: ...
 
     async def attached(self) -> set[str]:
-        """The UIDs of the pods that something is left of, to be swept after a crash."""
+        """Return the UIDs of pods that have something in the network, to remove orphans after a crash."""
         ...
 
     async def dial(self, uid: str, port: int, host: str = "") -> socket.socket:
-        """A connected, non-blocking TCP socket to a port of a pod, at its own address unless ``host`` says otherwise.
+        """Return a connected, non-blocking TCP socket to a port of a pod, at its own address unless ``host`` is given.
         Raises ``OSError``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who files of a pod's volumes belong to on the host: the pod's one user, so that its ``fsGroup`` adds nothing."""
+    """Owner of the files in a pod's volumes on the host: the pod's one user, so its ``fsGroup`` adds nothing."""
 
     uid: int
     gid: int
 
 
 class PodVolumes(Protocol):
-    """The volumes of one pod, which are there."""
+    """The prepared volumes of one pod."""
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
-        """What is mounted in a container of the pod, as its ``volumeMounts`` say; ``env`` is for ``subPathExpr``.
-        Raises ``VolumeFailure``."""
+        """Return the mounts of a container according to its ``volumeMounts``; ``env`` is for ``subPathExpr``. Raises
+        ``VolumeFailure``."""
         ...
 
 
 class Volumes(Protocol):
     async def prepare(self, pod: Object, directory: Path, owner: Owner, *, simulated: bool = False) -> PodVolumes:
-        """Make the volumes of a pod; those that live and die with it go under ``directory``, which is the pod's own.
-        ``directory / MESSAGES`` is given a size, if the machine can: containers write their termination messages there.
-        In a ``simulated`` pod nothing is written, so nothing is given a size.
-        Raises ``VolumeFailure``."""
+        """Make the volumes of a pod. Those that live and die with it go below ``directory``, which belongs to the pod.
+        ``directory / MESSAGES`` is given a size if the machine can: containers write their termination messages there.
+        Nothing is written in a ``simulated`` pod, so nothing is given a size. Raises ``VolumeFailure``."""
         ...
 
     async def release(self, uid: str, directory: Path, *, keep: bool = False) -> None:
-        """Undo what ``prepare`` did, except for data that outlives the pod; ``keep`` also leaves what is on disk, for
-        the pod to go on with. The directory may be gone already."""
+        """Undo ``prepare``, except for data that outlives the pod. ``keep`` also keeps what is on disk, for a pod that
+        continues later. The directory may be gone already."""
         ...
 
 
 class Logs(Protocol):
-    """Keeps what containers write. A container waits when nobody reads, so reading begins with its start."""
+    """Stores the output of containers. A container blocks when its output is not read, so reading begins with its
+    start."""
 
     def follow(self, container: Container, directory: Path, restarts: int) -> None:
-        """Read what a container writes from now on, into files in ``directory``, which is kept for the container of
-        this name, in all its runs. Called again for the same run, it goes on."""
+        """Read the output of a container from now on, into files in ``directory``, which all runs of the container
+        share. Calling it again for the same run continues it."""
         ...
 
     async def finish(self, container: Container) -> None:
-        """Take in what is still to be read of a container that has ended, and stop reading."""
+        """Read the remaining output of a container that has ended, and stop."""
         ...
 
     async def tail(self, container: Container, limit: int) -> bytes:
-        """The last ``limit`` bytes of what the present run wrote, as it wrote them."""
+        """Return the last ``limit`` bytes of the output of the current run."""
         ...

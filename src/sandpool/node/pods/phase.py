@@ -1,4 +1,4 @@
-"""How far a pod has come: its phase, and whether its init containers are through."""
+"""Progress of a pod: its phase, and whether its init containers are complete."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PENDING: Final = "Pending"
 
 
 def init_finished(state: PodState, container: Container) -> bool:
-    """Whether the containers after this one may start."""
+    """Whether the containers after this init container may start."""
     known = state[container.name]
     if container.sidecar:
         return known.started
@@ -21,7 +21,7 @@ def init_finished(state: PodState, container: Container) -> bool:
 
 
 def waiting_for(state: PodState) -> Iterator[Container]:
-    """Init containers that are not through. Once a main container has run, nobody waits for a sidecar any more."""
+    """Yield the incomplete init containers. Once a main container has run, sidecars no longer count."""
     beyond = any(state[container.name].termination or state[container.name].since for container in state.pod.containers)
     for container in state.pod.init:
         if not init_finished(state, container) and not (container.sidecar and beyond):
@@ -33,7 +33,7 @@ def initialized(state: PodState) -> bool:
 
 
 def init_failed(state: PodState) -> bool:
-    """Whether an init container failed and is not run again."""
+    """Whether an init container failed and will not be restarted."""
     for container in state.pod.init:
         known = state[container.name]
         if container.sidecar or known.phase is not ContainerPhase.ENDED or known.termination is None:
@@ -45,26 +45,27 @@ def init_failed(state: PodState) -> bool:
 
 
 def finished(state: PodState, container: Container) -> bool:
-    """Whether a main container ended and is not run again."""
+    """Whether a main container ended and will not be restarted."""
     known = state[container.name]
     ended = known.phase is ContainerPhase.ENDED and known.termination is not None
     return ended and not state.outdated(container) and not state.pod.restarts(container, _code(state, container))
 
 
 def work_finished(state: PodState) -> bool:
-    """Whether no main container runs or will run again; sidecars may still be there."""
+    """Whether no main container runs or will run again. Sidecars may still run."""
     return init_failed(state) or all(finished(state, container) for container in state.pod.containers)
 
 
 def running(state: PodState) -> Iterator[Container]:
-    """The containers that have processes, or may have."""
+    """Yield the containers that have processes, or may have."""
     for container in state.pod.every:
         if state[container.name].phase in (ContainerPhase.STARTING, ContainerPhase.RUNNING):
             yield container
 
 
 def phase(state: PodState) -> str:
-    if state.refusal is not None:
+    """Return the phase of the pod."""
+    if state.rejection is not None:
         return FAILED
     stopped = next(running(state), None) is None
     if state.failure is not None:
@@ -75,7 +76,7 @@ def phase(state: PodState) -> str:
         succeeded = all(_code(state, container) == 0 for container in state.pod.containers)
         return SUCCEEDED if succeeded else FAILED
     if state.deleting and stopped and _has_run(state):
-        # A pod that would have gone on is stopped; what its containers said last is its end.
+        # A pod that would have continued is deleted: the last exit codes decide.
         return SUCCEEDED if all(_code(state, container) == 0 for container in state.pod.containers) else FAILED
     return _lively(state)
 

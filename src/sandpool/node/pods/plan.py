@@ -1,14 +1,14 @@
-"""What is to be done about a pod now: a pure function of its ``PodState`` and the time.
+"""Decides what to do about a pod now: a pure function of its ``PodState`` and the time.
 
-It is asked after everything that happens, and when the time comes that it named itself. It marks in the life what it
-asks for, so that nothing is asked for twice. The order in which things happen is kubelet's:
+The worker calls it after every observation and at the time that the previous plan named. The plan marks each requested
+action in the state, so no action is requested twice. The order of events is kubelet's:
 
-* volumes and network, then init containers one after the other, then the others. One container is started at a time,
-  and the hook after its start holds up the next.
-* A sidecar (an init container that keeps running) counts as through when it has started; it is started again whenever
-  it ends, and stopped when no other container is left, in reverse order.
-* A container whose image is changed is stopped and started again.
-* When a pod is stopped, containers get their hook, then a signal, then what is left of the grace period.
+* Volumes and network come first, then init containers one after the other, then the main containers. One container is
+  starting at a time, and its postStart hook delays the next.
+* A sidecar (an init container with ``restartPolicy: Always``) counts as complete when it has started. It is restarted
+  whenever it ends. When no main container is left, sidecars are stopped in reverse order.
+* A container whose image changes is stopped and started again.
+* To stop a pod, each container gets its preStop hook, then the stop signal, then the rest of the grace period.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from typing import Final
 from sandpool.api.labels import FREEZE_WHILE_WARM
 from sandpool.node.pods.actions import (
     Action,
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -28,6 +27,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -42,7 +42,7 @@ DEADLINE_EXCEEDED: Final = Problem("DeadlineExceeded", "Pod was active on the no
 
 @dataclass(slots=True)
 class Plan:
-    """What comes out: actions in the order in which they are to be begun, and when to ask again at the latest."""
+    """Actions in the order in which to begin them, and when to plan again at the latest."""
 
     now: Moment
     actions: list[Action] = field(default_factory=list)
@@ -53,8 +53,9 @@ class Plan:
 
 
 def compute_plan(state: PodState, now: Moment) -> tuple[PodState, Plan]:
+    """Return the state with the requested actions marked in it, and the plan."""
     plan = Plan(now)
-    state = _with_doom(state, plan)
+    state = _apply_active_deadline(state, plan)
     state = _freeze_or_thaw(state, plan)
     if state.stopping:
         state = _stop_all(state, plan)
@@ -65,12 +66,13 @@ def compute_plan(state: PodState, now: Moment) -> tuple[PodState, Plan]:
         state = _run_hooks(state, plan)
         state = _stop_outdated(state, plan)
         state = _start(state, plan)
-        state = _ask(state, plan)
+        state = _run_probes(state, plan)
     state = _drive_stops(state, plan)
-    return _clear_away(state, plan), plan
+    return _clean_up(state, plan), plan
 
 
-def _with_doom(state: PodState, plan: Plan) -> PodState:
+def _apply_active_deadline(state: PodState, plan: Plan) -> PodState:
+    """Fail a pod that exceeds its ``activeDeadlineSeconds``."""
     if state.pod.active_deadline is None or state.start_time is None or state.stopping or work_finished(state):
         return state
     end = state.start_time + timedelta(seconds=state.pod.active_deadline)
@@ -85,14 +87,15 @@ def _with_doom(state: PodState, plan: Plan) -> PodState:
 
 
 def _freeze_or_thaw(state: PodState, plan: Plan) -> PodState:
-    """A pod that nobody has claimed yet need not run. Nobody asks a frozen container anything."""
+    """Freeze a warm pod that opted in and is ready; thaw it when it is claimed or used. A frozen container is not
+    probed."""
     wanted = _may_be_frozen(state) and all(state[container.name].ready for container in state.pod.containers)
     if state.freezing or wanted == state.frozen:
         return state
     if state.frozen:
         plan.actions.append(Thaw())
-    elif any(probe_state.asking for each in state.containers.values() for probe_state in each.probe_states.values()):
-        return state  # when the answer is there
+    elif any(probe_state.in_flight for each in state.containers.values() for probe_state in each.probe_states.values()):
+        return state  # freeze once the result is there
     else:
         plan.actions.append(Freeze())
     return replace(state, freezing=True)
@@ -127,7 +130,7 @@ def _run_hooks(state: PodState, plan: Plan) -> PodState:
 
 
 def _stop_outdated(state: PodState, plan: Plan) -> PodState:
-    """A container whose image was changed is run again with the new one."""
+    """Stop containers whose image was changed in the spec, so that they start again with the new one."""
     for container in state.pod.containers:
         if state.outdated(container):
             state = _stop(state, container, plan.now.at + state.pod.grace, plan)
@@ -142,15 +145,15 @@ def _start(state: PodState, plan: Plan) -> PodState:
             continue
         known = state[container.name]
         if container.sidecar and _has_started_others(state):
-            if known.phase is not ContainerPhase.RUNNING and _is_time(state, container, plan):
-                return _begin(state, container, plan)
+            if known.phase is not ContainerPhase.RUNNING and _may_start_now(state, container, plan):
+                return _start_container(state, container, plan)
             continue
-        if known.phase is not ContainerPhase.RUNNING and _is_time(state, container, plan):
-            return _begin(state, container, plan)
+        if known.phase is not ContainerPhase.RUNNING and _may_start_now(state, container, plan):
+            return _start_container(state, container, plan)
         return state
     for container in state.pod.containers:
-        if state[container.name].phase is not ContainerPhase.RUNNING and _is_time(state, container, plan):
-            return _begin(state, container, plan)
+        if state[container.name].phase is not ContainerPhase.RUNNING and _may_start_now(state, container, plan):
+            return _start_container(state, container, plan)
     return state
 
 
@@ -161,11 +164,11 @@ def _is_starting(known: ContainerState) -> bool:
 
 
 def _has_started_others(state: PodState) -> bool:
-    """Whether the main containers have been reached, so that nobody waits for a sidecar that is down."""
+    """Whether a main container has been started, so that a sidecar that is down holds up none of them."""
     return any(state[container.name].phase is not ContainerPhase.WAITING for container in state.pod.containers)
 
 
-def _is_time(state: PodState, container: Container, plan: Plan) -> bool:
+def _may_start_now(state: PodState, container: Container, plan: Plan) -> bool:
     known = state[container.name]
     at = known.retry_at
     if known.phase is ContainerPhase.ENDED and known.termination is not None:
@@ -178,7 +181,7 @@ def _is_time(state: PodState, container: Container, plan: Plan) -> bool:
     return True
 
 
-def _begin(state: PodState, container: Container, plan: Plan) -> PodState:
+def _start_container(state: PodState, container: Container, plan: Plan) -> PodState:
     plan.actions.append(Start(container.name))
     return state.with_container(container.name, phase=ContainerPhase.STARTING)
 
@@ -186,30 +189,30 @@ def _begin(state: PodState, container: Container, plan: Plan) -> PodState:
 # -- probing -------------------------------------------------------------------------------------------------------
 
 
-def _ask(state: PodState, plan: Plan) -> PodState:
+def _run_probes(state: PodState, plan: Plan) -> PodState:
     if state.frozen or state.freezing:
         return state
     for container in state.pod.every:
         known = state[container.name]
         if known.phase is ContainerPhase.RUNNING and known.hook is Hook.NONE and known.stop is None:
-            state = _ask_container(state, container, plan)
+            state = _run_container_probes(state, container, plan)
     return state
 
 
-def _ask_container(state: PodState, container: Container, plan: Plan) -> PodState:
+def _run_container_probes(state: PodState, container: Container, plan: Plan) -> PodState:
     known = state[container.name]
     probe_states = dict(known.probe_states)
     for kind, probe_state in known.probe_states.items():
         if probe_state.failed:
             grace = state.pod.grace if probe_state.probe.grace is None else probe_state.probe.grace
             return _stop(state, container, plan.now.at + grace, plan)
-        if probe_state.over or probe_state.asking or (kind is not ProbeKind.STARTUP and not known.started):
+        if probe_state.over or probe_state.in_flight or (kind is not ProbeKind.STARTUP and not known.started):
             continue
         if plan.now.at < probe_state.due:
             plan.at(probe_state.due)
             continue
-        plan.actions.append(Ask(container.name, kind))
-        probe_states[kind] = probe_state.asked()
+        plan.actions.append(RunProbe(container.name, kind))
+        probe_states[kind] = probe_state.sent()
     return state.with_container(container.name, probe_states=probe_states)
 
 
@@ -217,7 +220,7 @@ def _ask_container(state: PodState, container: Container, plan: Plan) -> PodStat
 
 
 def _end_of_grace(state: PodState, plan: Plan) -> float:
-    """When everything that still runs is ended by force, if it began to be stopped now."""
+    """When the grace period would end if the pod began to stop now."""
     deletion = state.pod.deletion
     if state.gone and deletion is None:
         return plan.now.at
@@ -227,17 +230,17 @@ def _end_of_grace(state: PodState, plan: Plan) -> float:
 def _stop_all(state: PodState, plan: Plan) -> PodState:
     end = _end_of_grace(state, plan)
     if state.deadline is None or end < state.deadline:
-        state = _hurry(replace(state, deadline=end), end)
+        state = _shorten_stops(replace(state, deadline=end), end)
     else:
-        end = state.deadline  # a later request may shorten the time, never extend it
+        end = state.deadline  # a later request may shorten the grace period, never extend it
     for container in state.pod.every:
         if not container.sidecar:
             state = _stop(state, container, end, plan)
     return _stop_sidecars(state, end, plan)
 
 
-def _hurry(state: PodState, end: float) -> PodState:
-    """Have what is being stopped already end by then."""
+def _shorten_stops(state: PodState, end: float) -> PodState:
+    """Bring forward the end of stops in progress."""
     for name, known in state.containers.items():
         if known.stop is not None:
             state = state.with_container(name, stop=replace(known.stop, until=min(known.stop.until, end)))
@@ -245,7 +248,7 @@ def _hurry(state: PodState, end: float) -> PodState:
 
 
 def _stop_sidecars(state: PodState, end: float, plan: Plan) -> PodState:
-    """The last one first, each when what was started after it has ended."""
+    """Stop the last sidecar first, each once the containers started after it have ended."""
     for container in reversed(state.pod.every):
         known = state[container.name]
         if container.sidecar:
@@ -274,7 +277,7 @@ def _drive_stops(state: PodState, plan: Plan) -> PodState:
             continue
         plan.at(stop.until)
         if state.frozen or state.freezing:
-            continue  # it could not react
+            continue  # a frozen process handles no signal
         if stop.hook is Hook.DUE:
             plan.actions.append(PreStop(container.name, stop.until - plan.now.at))
             state = state.with_container(container.name, stop=replace(stop, hook=Hook.RUNNING))
@@ -284,7 +287,7 @@ def _drive_stops(state: PodState, plan: Plan) -> PodState:
     return state
 
 
-def _clear_away(state: PodState, plan: Plan) -> PodState:
+def _clean_up(state: PodState, plan: Plan) -> PodState:
     if not (state.stopping or work_finished(state)):
         return state
     busy = state.preparation.under_way or state.freezing or next(running(state), None) is not None

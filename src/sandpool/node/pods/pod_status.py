@@ -1,4 +1,4 @@
-"""The status of a pod as a kubelet reports it, made from its ``PodState``."""
+"""Computes the status of a pod as a kubelet reports it, from its ``PodState``."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _ID_SCHEME: Final = "sandpool://"
 
 
 def compute_pod_status(state: PodState, now: Moment, host_ips: Sequence[str], before: Object) -> Object:
-    """The status. ``before`` is what the API has: conditions keep the time since when they are so, and those of others
-    decide about readiness gates."""
+    """Return the status. ``before`` is the status in the API: conditions keep their transition times, and conditions of
+    other controllers decide about readiness gates."""
     reached = phase(state)
     status: Object = {"phase": reached}
-    problem = state.refusal or state.failure
+    problem = state.rejection or state.failure
     if problem is not None and reached == FAILED:
         status |= {"reason": problem.reason, "message": problem.message}
     if state.start_time is not None:
@@ -49,7 +49,7 @@ def compute_pod_status(state: PodState, now: Moment, host_ips: Sequence[str], be
         status |= {"hostIP": host_ips[0], "hostIPs": [{"ip": ip} for ip in host_ips]}
     if ips := state.preparation.addresses:
         status |= {"podIP": ips[0], "podIPs": [{"ip": ip} for ip in ips]}
-    if state.refusal is None:
+    if state.rejection is None:
         if state.pod.init:
             status["initContainerStatuses"] = [_container(state, each, now) for each in state.pod.init]
         status["containerStatuses"] = [_container(state, each, now) for each in state.pod.containers]
@@ -82,7 +82,7 @@ def _conditions(state: PodState, reached: str, known: list[Object]) -> list[Obje
 def _initialized(state: PodState, reached: str) -> Object:
     if reached == SUCCEEDED:
         return _condition(INITIALIZED, True, "PodCompleted")
-    if initialized(state) and state.refusal is None:
+    if initialized(state) and state.rejection is None:
         return _condition(INITIALIZED, True)
     missing = " ".join(container.name for container in waiting_for(state))
     message = f"containers with incomplete status: [{missing}]"
@@ -160,7 +160,7 @@ def _container(state: PodState, container: Container, now: Moment) -> Object:
 
 
 def _states(state: PodState, container: Container, now: Moment) -> tuple[Object, Object]:
-    """What it does now, and how its last run before that ended."""
+    """Return ``state`` and ``lastState`` of a container."""
     known = state[container.name]
     if known.phase is ContainerPhase.RUNNING and known.since is not None:
         return {"running": {"startedAt": timestamp(known.since.time)}}, _terminated(known.termination)
@@ -176,7 +176,7 @@ def _states(state: PodState, container: Container, now: Moment) -> tuple[Object,
         )
         return {"waiting": _words(CRASH_LOOP, message)}, _terminated(known.termination)
     if state.outdated(container) and not state.stopping:
-        # It did not end for good, and the API takes "terminated" for that where nothing is restarted.
+        # It will run again. The API server rejects that after "terminated" if the restart policy is Never.
         return {"waiting": _words(CREATING)}, _terminated(known.termination)
     return _terminated(known.termination), _terminated(known.previous)
 
@@ -201,8 +201,8 @@ def _waiting(state: PodState, container: Container, known: ContainerState) -> Ob
 
 
 def _trouble(container: Container, problem: Problem, failures: int) -> Object:
-    """A pull that has failed again is waited with, and that is said until it works: a kubelet says one while it waits
-    and the other while it tries, which would be a write for each."""
+    """Return the waiting state after a failed start. A repeated failure to pull is always reported as ImagePullBackOff.
+    A kubelet alternates between that and ErrImagePull while it waits and tries, which would cost a write each time."""
     if problem.reason == NOT_PULLED and failures > 1:
         words = f'Back-off pulling image "{container.image}": {NOT_PULLED}: {problem.message}'
         return _words(PULL_BACK_OFF, words)

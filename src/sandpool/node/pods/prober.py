@@ -1,7 +1,7 @@
-"""Asking a container something: the actions of probes and hooks.
+"""Performs the actions of probes and hooks: a command in a container, a connection to it, or an HTTP request.
 
-A command is run inside it, a connection is made to it. An answer is good or not and says why, in kubelet's words; that
-a container cannot be asked at all is a bad answer and never an exception.
+A result is good or bad and carries a message in kubelet's words. A container that cannot be reached is a bad result and
+never an exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandpool.node.pods.spec import Container
 from sandpool.node.runtimes.runtime import Command, RuntimeFailure, Stdio
 from sandpool.node.runtimes.runtime import Container as Running
 
-# What is kept of what a command printed.
+# Bytes kept of the output of a command.
 _LONGEST: Final = 10 << 10
 _LONGEST_LINE: Final = 16 << 10
 _SIGKILL: Final = 9
@@ -31,16 +31,16 @@ class ProbeResult(NamedTuple):
 
 
 class Prober:
-    """Asks the containers of one pod."""
+    """Probes the containers of one pod."""
 
     def __init__(self, uid: str, network: Network, clock: Clock) -> None:
         self.uid = uid
         self.network = network
         self.clock = clock
 
-    async def ask(self, action: Object, container: Container, running: Running, seconds: float | None) -> ProbeResult:
-        """Perform the action of a probe or a hook, within this time if it is limited."""
-        work = self._ask(action, container, running)
+    async def run(self, action: Object, container: Container, running: Running, seconds: float | None) -> ProbeResult:
+        """Perform the action of a probe or hook, within ``seconds`` unless that is None."""
+        work = self._run_probe(action, container, running)
         try:
             return await (work if seconds is None else within(self.clock, seconds, work))
         except TimeoutError:
@@ -48,7 +48,7 @@ class Prober:
         except (OSError, EOFError, ValueError, RuntimeFailure) as error:
             return ProbeResult(False, str(error) or type(error).__name__)
 
-    async def _ask(self, action: Object, container: Container, running: Running) -> ProbeResult:
+    async def _run_probe(self, action: Object, container: Container, running: Running) -> ProbeResult:
         if "exec" in action:
             return await self._execute(tuple(action["exec"].get("command") or ()), running)
         if "httpGet" in action:
@@ -61,7 +61,7 @@ class Prober:
         if "sleep" in action:
             await self.clock.sleep(float(action["sleep"].get("seconds") or 0))
             return ProbeResult(True, "")
-        return ProbeResult(False, f"{', '.join(action) or 'nothing'} cannot be asked")
+        return ProbeResult(False, f"{', '.join(action) or 'nothing'} is not a supported action")
 
     async def _execute(self, argv: tuple[str, ...], running: Running) -> ProbeResult:
         reader, writer = os.pipe()
@@ -79,7 +79,7 @@ class Prober:
             code = await process.wait()
             return ProbeResult(code == 0, (await output).decode(errors="replace").strip())
         finally:
-            # Whoever gave up waiting wants it ended; a child that holds the pipe open is not waited for.
+            # After a timeout the command must end. A child that holds the pipe open is not waited for.
             with suppress(RuntimeFailure):
                 await process.signal(_SIGKILL)
             output.cancel()
@@ -117,12 +117,12 @@ def _request(get: Object, port: int) -> bytes:
 def _status_code(line: bytes) -> int:
     version, _, rest = line.partition(b" ")
     if not version.startswith(b"HTTP/") or not rest[:3].isdigit():
-        raise ValueError("the answer is not HTTP")
+        raise ValueError("the response is not HTTP")
     return int(rest[:3])
 
 
 def _unverified() -> ssl.SSLContext:
-    """A probe asks whether somebody answers, not who."""
+    """A probe checks that a server answers, not which one, so its certificate is not verified."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -130,7 +130,7 @@ def _unverified() -> ssl.SSLContext:
 
 
 def _port(port: int | str, container: Container) -> int:
-    """The number of a port that may be given by name."""
+    """Return the number of a port, which may be given by name."""
     if isinstance(port, int):
         return port
     for each in container.spec.get("ports") or ():
@@ -142,7 +142,7 @@ def _port(port: int | str, container: Container) -> int:
 
 
 async def _read(descriptor: int) -> bytes:
-    """All that comes out of a pipe until it is closed; what is too much is dropped."""
+    """Read a pipe until it is closed and return the first bytes of it."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     file = os.fdopen(descriptor, "rb", 0)

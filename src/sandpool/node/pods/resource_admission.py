@@ -1,6 +1,6 @@
-"""How much of the node the pods on it have asked for, and whether another fits, as a kubelet counts and says it.
+"""Counts the resources that pods on this node request and rejects a pod that does not fit, with kubelet's messages.
 
-A scheduler counts the same way, so only pods that were sent here past it, by ``spec.nodeName``, ever find too little.
+A scheduler counts the same way, so only pods that bypass it by setting ``spec.nodeName`` can find too little.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sandpool.node.scheduling.requirements import PODS, Amounts, requests_of
 
 _PREFIX: Final = "OutOf"
 _UNIT: Final = 10**9
-# What is looked at, in this order, and in how many billionths it is told.
+# Resources in the order in which they are checked, with the unit of the message in billionths.
 _TOLD_IN: Final = {PODS: _UNIT, "cpu": 10**6, "memory": _UNIT, "ephemeral-storage": _UNIT}
 
 
 class ResourceAdmission:
-    """``allocatable`` is what all pods together may ask for, ``directory`` where what is here of a pod is kept."""
+    """``allocatable`` is what all pods together may request; ``directory`` returns the directory of a pod."""
 
     def __init__(self, allocatable: Mapping[str, str], directory: Callable[[str], Path]) -> None:
         self.directory = directory
@@ -31,15 +31,15 @@ class ResourceAdmission:
         self._taken: dict[str, Amounts] = {}  # by UID of the pod
         self._used: dict[str, int] = {}  # the sum of these
 
-    def noticed(self, key: Key, old: Object | None, new: Object | None) -> None:
-        """What has become of a pod that is bound here. One that an earlier agent has let in has its room."""
+    def pod_changed(self, key: Key, old: Object | None, new: Object | None) -> None:
+        """Follow the pods bound to this node. A pod that an earlier agent admitted keeps its resources."""
         if old is not None and (new is None or _has_ended(new)):
             self._add(self._taken.pop(old["metadata"]["uid"], ()), -1)
         elif new is not None and old is None and not _has_ended(new) and not self._is_new(new):
             self._take(new["metadata"]["uid"], requests_of(new["spec"]))
 
     def admit(self, pod: Object) -> Problem | None:
-        """Give a pod its room, or say why there is none. Who was let in once stays."""
+        """Reserve the resources of a pod, or return why they do not suffice. An admitted pod stays admitted."""
         uid, amounts = pod["metadata"]["uid"], requests_of(pod["spec"])
         if uid in self._taken or not self._is_new(pod):
             return None
@@ -49,12 +49,12 @@ class ResourceAdmission:
         return found
 
     def _is_new(self, pod: Object) -> bool:
-        """Whether no agent has ever let it in here."""
+        """Whether no agent has admitted the pod before."""
         return not (pod.get("status") or {}).get("startTime") and not self.directory(pod["metadata"]["uid"]).exists()
 
-    def _shortage(self, asked: Mapping[str, int]) -> Problem | None:
+    def _shortage(self, sent: Mapping[str, int]) -> Problem | None:
         for name, unit in _TOLD_IN.items():
-            requested, used, capacity = asked.get(name, 0), self._used.get(name, 0), self._all.get(name, 0)
+            requested, used, capacity = sent.get(name, 0), self._used.get(name, 0), self._all.get(name, 0)
             if requested and used + requested > capacity:
                 amount = f"requested: {-(-requested // unit)}, used: {-(-used // unit)}, capacity: {capacity // unit}"
                 why = f"Pod was rejected: Node didn't have enough resource: {name}, {amount}"

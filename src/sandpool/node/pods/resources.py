@@ -1,7 +1,7 @@
-"""Everything one pod holds on the machine: a directory, a user, its network, its volumes and its containers.
+"""Everything one pod holds on the machine: a directory, a host user, its network, its volumes and its containers.
 
-It is prepared before the first container and released after the last. What an earlier agent left is found again by the
-ledger in the pod's directory.
+They are prepared before the first container and released after the last. The checkpoint in the pod's directory lets the
+next agent find them again.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from sandpool.node.runtimes.runtime import Container as Running
 from sandpool.node.runtimes.runtime import PodSandbox, Runtime, RuntimeFailure
 from sandpool.node.runtimes.simulated import SIMULATED
 
-# What was running keeps its place in the network, wherever that is.
+# Containers that are already running keep their network namespace.
 _NOWHERE: Final = Attachment(None)
 
 
 class NotPrepared(Exception):
-    """What a pod needs before its first container cannot be had now. ``reason`` is that of the event."""
+    """The pod's volumes or network cannot be made now. ``reason`` is that of the event."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -40,15 +40,17 @@ class NotPrepared(Exception):
 
 
 def volume_directory(directory: Path) -> Path:
-    """Where, in the directory of a pod, its own volumes are."""
+    """Return the directory of a pod's own volumes."""
     return directory / VOLUMES
 
 
 class PodResources:
+    """Prepares, recovers and releases what one pod holds."""
+
     def __init__(self, context: NodeContext, pod: Pod) -> None:
         self.context = context
         self.pod = pod
-        self.directory = context.settings.pod_directory(pod.uid)
+        self.directory = context.options.pod_directory(pod.uid)
         self.checkpoint = read_checkpoint(self.directory)
         self._volume_directory = volume_directory(self.directory)
         self._containers: Containers | None = None
@@ -59,27 +61,27 @@ class PodResources:
         return self._containers
 
     def running(self, name: str) -> Running | None:
-        """A container as its runtime knows it, if there is one of this name."""
+        """Return a container as its runtime knows it, or None."""
         return None if self._containers is None else self._containers.running.get(name)
 
     def last_run(self, name: str) -> tuple[Path, int] | None:
-        """Where the logs of a container are, and the number of its present run, or of its last if the pod has ended."""
+        """Return a container's log directory and the number of its current or last run, or None if it never ran."""
         run = read_run(self.directory, name)
         return None if run is None else (log_directory(self.directory, name), run.restarts)
 
-    # -- taking ----------------------------------------------------------------------------------------------------
+    # -- preparing -------------------------------------------------------------------------------------------------
 
     async def prepare(self) -> tuple[str, ...]:
-        """Make the pod's volumes and its network; the addresses it has. Raises ``NotPrepared``, and may then be called
+        """Make the pod's volumes and network and return its addresses. Raises ``NotPrepared``; the caller may try
         again."""
         runtime = self._runtime()
-        if (called := len(own_name(self.pod.object, self.context.settings.cluster_domain))) > LONGEST_NAME:
+        if (called := len(own_name(self.pod.object, self.context.options.cluster_domain))) > LONGEST_NAME:
             why = f"setHostnameAsFQDN: the name is too long ({LONGEST_NAME} characters is the max, {called} requested)"
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {why}")
         checkpoint = self._entered(runtime)
         owner = Owner(checkpoint.host_uid, self.context.host_users.group_of(checkpoint.host_uid))
         self._volume_directory.mkdir(mode=0o711, exist_ok=True)
-        # Both end before anything is said about one of them: what is under way cannot be released.
+        # Wait for both even if one fails: resources that are still being made cannot be released.
         attached, volumes = await asyncio.gather(
             self.context.network.attach(self.pod.object),
             self.context.volumes.prepare(
@@ -102,13 +104,13 @@ class PodResources:
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
         found = Containers(self.context, runtime, sandbox, volumes, attached.addresses)
         if self._containers is not None:
-            found.running = self._containers.running  # what was found again stays known
+            found.running = self._containers.running  # keep adopted containers
         self._containers = found
         return attached.addresses
 
     def _runtime(self) -> Runtime:
         name = self.pod.object["spec"].get("runtimeClassName") or ""
-        handler = self.context.handler(name) if name else ""
+        handler = self.context.runtime_handler(name) if name else ""
         try:
             if handler is None:
                 raise NoRuntime(f'RuntimeClass "{name}" not found')
@@ -117,7 +119,7 @@ class PodResources:
             raise NotPrepared("FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}") from error
 
     def _entered(self, runtime: Runtime) -> PodCheckpoint:
-        """The ledger of the pod, begun if there is none."""
+        """Return the pod's checkpoint, written if there is none."""
         if self.checkpoint is None:
             user, key = self.context.host_users.take(), self.pod.key
             self.checkpoint = PodCheckpoint(self.pod.uid, key.namespace, key.name, user, runtime.name)
@@ -125,7 +127,7 @@ class PodResources:
         return self.checkpoint
 
     def _sandbox(self, checkpoint: PodCheckpoint, attached: Attachment = _NOWHERE) -> PodSandbox:
-        settings, network, pod = self.context.settings, self.context.network, self.pod.object
+        settings, network, pod = self.context.options, self.context.network, self.pod.object
         host_text = ""
         with suppress(OSError):
             host_text = settings.resolv_conf.read_text(errors="replace")
@@ -142,11 +144,11 @@ class PodResources:
             address=next(iter(attached.addresses), ""),
         )
 
-    # -- finding again ---------------------------------------------------------------------------------------------
+    # -- recovering ------------------------------------------------------------------------------------------------
 
     async def recover(self, state: PodState, now: Moment) -> PodState:
-        """The life with what there is of the pod on this machine. A container that ended meanwhile is said to run: who
-        waits for its end learns it at once."""
+        """Return the state with the containers that are found on this machine. A container that ended meanwhile is
+        marked as running: waiting for its end returns at once."""
         found: set[str] = set()
         runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
         if self.checkpoint is not None and runtime is not None:
@@ -168,17 +170,17 @@ class PodResources:
                 state = mark_lost(state, container, now)
         return state if found else reset_init_containers(state)
 
-    # -- giving back -----------------------------------------------------------------------------------------------
+    # -- releasing -------------------------------------------------------------------------------------------------
 
     async def pause(self) -> None:
         await asyncio.gather(*(each.pause() for each in self.containers.running.values() if each.is_running))
 
     async def resume(self) -> None:
-        """Somebody waits for it, so it is not looked for who runs: what has ended can be resumed, too."""
+        """Resume all containers. Resuming one that has ended is harmless and saves checking which ones run."""
         await asyncio.gather(*(each.resume() for each in self.containers.running.values()))
 
     async def release(self, *, volumes: bool) -> None:
-        """Give back everything but the directory, in which the logs are."""
+        """Release everything but the directory, which holds the logs."""
         for container in [] if self._containers is None else list(self._containers.running.values()):
             await container.delete()
         runtime = None if self.checkpoint is None else self.context.runtimes.every.get(self.checkpoint.runtime)
@@ -190,7 +192,7 @@ class PodResources:
             self._containers.running.clear()
 
     async def discard(self) -> None:
-        """Give back what is left."""
+        """Remove the directory and return the host user."""
         await self.context.volumes.release(self.pod.uid, self._volume_directory)
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
         if self.checkpoint is not None:
@@ -198,7 +200,7 @@ class PodResources:
 
 
 def _is_reported(known: ContainerState, run: Run) -> bool:
-    """Whether the end of that run is known to everybody."""
+    """Whether the API already shows how that run ended."""
     return (
         known.phase is ContainerPhase.ENDED
         and known.termination is not None
@@ -207,7 +209,7 @@ def _is_reported(known: ContainerState, run: Run) -> bool:
 
 
 class _NoVolumes:
-    """Until they are prepared again; nothing is started before."""
+    """Volumes of an adopted pod until they are prepared again. No container starts before that."""
 
     def mounts(self, container: object, env: object) -> tuple[()]:
         return ()

@@ -1,7 +1,8 @@
-"""The life of a pod as an earlier agent left it, read from the status in the API.
+"""Rebuilds the ``PodState`` that an earlier agent left, from the status in the API.
 
-What runs is not decided here: a container that the status says runs is running only if the runtime finds it, which the
-worker looks for afterwards. Everything else, such as how often it was restarted and how it ended, the API knows best.
+This does not decide what runs: a container that the status calls running is running only if the runtime finds it, which
+``PodResources.recover`` checks afterwards. For everything else, such as restart counts and exit codes, the API is the
+authority.
 """
 
 from __future__ import annotations
@@ -19,31 +20,31 @@ from sandpool.node.pods.spec import Container, Pod, ProbeKind
 from sandpool.node.pods.state import ContainerPhase, ContainerState, Moment, PodState, Problem, Termination
 from sandpool.node.pods.unsupported_fields import REASON
 
-# What is said of a run that nobody saw the end of.
+# Reported for a run whose end was not observed.
 _LOST = "ContainerStatusUnknown"
 _LOST_CODE = 137
 
 
 def restore_state(pod: Pod, now: Moment) -> PodState:
-    """Before anything was looked for: nothing runs."""
+    """Return the state before any container was looked up at its runtime: none is running."""
     status = pod.object.get("status") or {}
     state = PodState.of(pod, start_time=parse_time(status.get("startTime")) or now.time)
     if status.get("phase") == FAILED and status.get("reason"):
         problem = Problem(status["reason"], status.get("message") or "")
-        refused = problem.reason == REASON or is_shortage(problem.reason)
-        state = replace(state, refusal=problem) if refused else replace(state, failure=problem)
+        rejected = problem.reason == REASON or is_shortage(problem.reason)
+        state = replace(state, rejection=problem) if rejected else replace(state, failure=problem)
     reported = {each["name"]: each for kind in _KINDS for each in status.get(kind) or ()}
     found = {each.name: _container(reported[each.name], now) for each in pod.every if each.name in reported}
     return replace(state, containers={**state.containers, **found})
 
 
 def runs(pod: Pod, name: str) -> bool:
-    """Whether a container ran when it was last reported."""
+    """Whether the last status reported the container as running."""
     return "running" in (_reported(pod, name).get("state") or {})
 
 
 def mark_lost(state: PodState, container: Container, now: Moment) -> PodState:
-    """A container ran when it was last reported, and nothing is left of it."""
+    """Record that a container reported as running no longer exists."""
     began = parse_time(
         ((_reported(state.pod, container.name).get("state") or {}).get("running") or {}).get("startedAt")
     )
@@ -56,7 +57,7 @@ def mark_lost(state: PodState, container: Container, now: Moment) -> PodState:
 
 
 def reset_init_containers(state: PodState) -> PodState:
-    """Of a pod of which nothing runs any more, and which is to go on: what its init containers did may be gone, too."""
+    """Run the init containers again, for a pod that continues with no container left. What they did may be lost too."""
     if work_finished(state):
         return state
     for container in state.pod.init:
@@ -65,7 +66,7 @@ def reset_init_containers(state: PodState) -> PodState:
 
 
 def mark_running(state: PodState, container: Container, since: datetime, now: Moment) -> PodState:
-    """A container that runs. It is as ready as it was said to be, until its probes say otherwise."""
+    """Record a container that the runtime found running. It keeps its reported readiness until its probes disagree."""
     status = _reported(state.pod, container.name)
     ready, started = bool(status.get("ready")), bool(status.get("started"))
     age = max((now.time - since).total_seconds(), 0.0)
@@ -82,7 +83,7 @@ _KINDS = ("initContainerStatuses", "containerStatuses")
 
 
 def _reported(pod: Pod, name: str) -> Object:
-    """The last status of a container; empty if there is none."""
+    """Return the last reported status of a container, or an empty dict."""
     status = pod.object.get("status") or {}
     found = (each for kind in _KINDS for each in status.get(kind) or () if each["name"] == name)
     return next(found, {})

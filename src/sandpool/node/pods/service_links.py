@@ -1,4 +1,4 @@
-"""The variables that tell a container of the services of its namespace, as a kubelet makes them."""
+"""Environment variables for the Services of a pod's namespace, as a kubelet sets them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator
 
 from sandpool.api.views import ServiceView
 
-# Every container is told of this one, whatever its pod says.
+# Every container gets the variables of this Service, even with enableServiceLinks: false.
 _API = ("default", "kubernetes")
 
 
 def service_links(services: Iterable[ServiceView], namespace: str, enabled: bool) -> dict[str, str]:
-    """The variables for a pod of ``namespace``. A service without an address of its own has none."""
+    """Return the variables for a pod of ``namespace``. A Service without a cluster IP has none."""
     found: dict[str, str] = {}
     for service in sorted(services, key=lambda service: service.name):
         if service.cluster_ip in ("", "None") or not service.ports:

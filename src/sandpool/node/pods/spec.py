@@ -1,4 +1,4 @@
-"""A pod as its worker reads it: what is to be run, in which order, and under which rules. Read once, never changed."""
+"""A pod spec, parsed once into the form that its worker uses."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class ProbeKind(Enum):
 
     @property
     def title(self) -> str:
-        """As events begin with it."""
+        """The first word of events about it."""
         return self.value.capitalize()
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question that is asked of a container again and again. All times in seconds."""
+    """A probe of a container. All times are in seconds."""
 
     kind: ProbeKind
     action: Object  # exec, httpGet, tcpSocket or grpc
@@ -42,7 +42,7 @@ class Probe:
     timeout: float = 1.0
     success_threshold: int = 1
     failure_threshold: int = 3
-    grace: int | None = None  # replaces the pod's when this probe ends the container
+    grace: int | None = None  # overrides the pod's when this probe fails
 
     @classmethod
     def read(cls, kind: ProbeKind, probe: Object) -> Probe:
@@ -65,11 +65,11 @@ class Container:
     image: str
     pull_policy: str
     init: bool
-    sidecar: bool  # an init container that keeps running
+    sidecar: bool  # an init container with restartPolicy Always
     probes: Mapping[ProbeKind, Probe]
     post_start: Object | None
     pre_stop: Object | None
-    stop_signal: str  # empty: the image's, or SIGTERM
+    stop_signal: str  # empty: that of the image, or SIGTERM
     spec: Object
 
     @classmethod
@@ -121,23 +121,24 @@ class Pod:
 
     @property
     def reference(self) -> ObjectReference:
-        """For events about it; objects in lists do not say what they are."""
+        """Reference for events. Objects in lists have no kind, so it is set here."""
         return ObjectReference(POD.api_version, POD.kind, self.key.name, self.key.namespace, self.uid)
 
     @property
     def is_warm(self) -> bool:
-        """Whether a warm pool owns its sandbox, so that nobody waits for it."""
+        """Whether a warm pool owns its sandbox, so no client waits for it."""
         return bool((self.object["metadata"].get("labels") or {}).get(WARM_POOL))
 
     @property
     def every(self) -> tuple[Container, ...]:
+        """All containers, init containers first."""
         return self.init + self.containers
 
     def container(self, name: str) -> Container:
         return next(container for container in self.every if container.name == name)
 
     def restarts(self, container: Container, exit_code: int) -> bool:
-        """Whether a container that ended so is run again."""
+        """Whether a container that ended with this exit code is restarted."""
         if container.sidecar:
             return True
         if container.init:
@@ -146,7 +147,7 @@ class Pod:
 
     @property
     def deletion(self) -> tuple[datetime, int] | None:
-        """When the pod was to be gone, and how many seconds it was given; None while nobody asked for it."""
+        """When the pod is due to be gone and its grace period in seconds; None if it is not being deleted."""
         metadata = self.object["metadata"]
         at = parse_time(metadata.get("deletionTimestamp"))
         return None if at is None else (at, metadata.get("deletionGracePeriodSeconds") or 0)

@@ -12,11 +12,12 @@ from datetime import datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from sandpool.engine.ratelimit import backoff_delay
 from sandpool.node.pods.backoff import CrashBackoff
 from sandpool.node.pods.probe_state import ProbeState
 from sandpool.node.pods.spec import Container, Pod, ProbeKind
 
-# Why a container does not run, in kubelet's words.
+# Reasons of kubelet why a container is waiting.
 CREATING: Final = "ContainerCreating"
 INITIALIZING: Final = "PodInitializing"
 CRASH_LOOP: Final = "CrashLoopBackOff"
@@ -27,40 +28,42 @@ COMPLETED: Final = "Completed"
 ERROR: Final = "Error"
 OOM_KILLED: Final = "OOMKilled"
 START_ERROR: Final = "StartError"
-# How a container ended that was there but whose program could not be run.
+# Exit code of a container whose program could not be executed.
 START_ERROR_CODE: Final = 128
 
-# What is left of a grace period after a hook, at least; kubelet's figure.
+# Minimum grace period after a preStop hook, in seconds; kubelet's figure.
 _LEAST_GRACE: Final = 2.0
-# After a failed attempt to prepare or to start, in seconds; the pause doubles.
+# Back-off after a failed attempt to prepare the pod or to start a container, in seconds.
 _FIRST_RETRY: Final = 1.0
 _LONGEST_RETRY: Final = 300.0
 
 
 class Moment(NamedTuple):
-    """An instant, as seconds to count with and as the time people read."""
+    """One instant, as monotonic seconds and as wall-clock time."""
 
     at: float
     time: datetime
 
 
 class Problem(NamedTuple):
-    """What keeps something from happening: a word for programs, a sentence for people."""
+    """Why something failed: a CamelCase reason for programs and a message for users."""
 
     reason: str
     message: str
 
 
 class ContainerPhase(Enum):
-    WAITING = "it has not run, or its next run has not begun"
-    STARTING = "it is being started"
-    RUNNING = "it runs"
-    ENDED = "it ended"
+    """Whether a container runs."""
+
+    WAITING = "never started, or reset"
+    STARTING = "start in progress"
+    RUNNING = "running"
+    ENDED = "last run ended"
 
 
 @dataclass(frozen=True, slots=True)
 class Termination:
-    """How a run of a container ended."""
+    """How one run of a container ended."""
 
     exit_code: int
     reason: str
@@ -72,18 +75,18 @@ class Termination:
 
 
 class Hook(Enum):
-    """A hook of a container, at its start or at its end."""
+    """Progress of a lifecycle hook (postStart or preStop)."""
 
-    NONE = "there is nothing to wait for"
-    DUE = "it is to be run"
-    RUNNING = "it is being run"
+    NONE = "no hook to wait for"
+    DUE = "to be run"
+    RUNNING = "in progress"
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A running container is being ended: first its hook, then a signal, at last by force."""
+    """Progress of stopping a container: preStop hook, then the stop signal, then SIGKILL."""
 
-    until: float  # then by force
+    until: float  # monotonic time of the SIGKILL
     hook: Hook
     signalled: bool = False
     killed: bool = False
@@ -91,37 +94,40 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class ContainerState:
+    """What is known about one container."""
+
     phase: ContainerPhase = ContainerPhase.WAITING
-    problem: Problem | None = None  # why the last attempt to start it failed
-    retry_at: float = 0.0  # not started before
-    failures: int = 0  # attempts to start it that failed, in a row
+    problem: Problem | None = None  # why the last start failed
+    retry_at: float = 0.0  # monotonic time before which it is not started
+    failures: int = 0  # failed starts in a row
     restarts: int = 0
     backoff: CrashBackoff | None = None
-    since: Moment | None = None  # when the present run began
-    termination: Termination | None = None  # of the last run that ended
+    since: Moment | None = None  # start of the current run
+    termination: Termination | None = None  # of the most recent run that ended
     previous: Termination | None = None  # of the run before that one
-    hook: Hook = Hook.NONE  # the one after its start
+    hook: Hook = Hook.NONE  # postStart
     probe_states: Mapping[ProbeKind, ProbeState] = field(default_factory=dict)
     stop: Stop | None = None
     container_id: str = ""
     image_id: str = ""
-    image: str = ""  # as the spec called it when it was last started; empty: it was not, or nobody knows
+    image: str = ""  # image name in the spec at the last start; empty if it never started or that is unknown
 
     @property
     def started(self) -> bool:
-        """It runs and has passed whatever it had to pass first."""
+        """Whether it runs, its postStart hook has returned and its startup probe has succeeded."""
         startup = self.probe_states.get(ProbeKind.STARTUP)
         return self.phase is ContainerPhase.RUNNING and self.hook is Hook.NONE and (startup is None or startup.good)
 
     @property
     def ready(self) -> bool:
+        """Whether it has started and its readiness probe, if any, succeeds."""
         readiness = self.probe_states.get(ProbeKind.READINESS)
         return self.started and (readiness is None or readiness.good)
 
 
 @dataclass(frozen=True, slots=True)
 class Preparation:
-    """The pod's network and volumes."""
+    """Progress of the pod's network and volumes."""
 
     under_way: bool = False
     done: bool = False
@@ -133,21 +139,23 @@ class Preparation:
 
 @dataclass(frozen=True, slots=True)
 class PodState:
+    """What is known about one pod."""
+
     pod: Pod
     containers: Mapping[str, ContainerState]
     preparation: Preparation = field(default_factory=Preparation)
-    start_time: datetime | None = None  # when the node took it
-    refusal: Problem | None = None  # the node does not run it, and why
-    failure: Problem | None = None  # it is ended before its time, and why
-    halt: bool = False  # the node stops; the pod goes on when it is back
-    gone: bool = False  # the API does not know it any more
-    deadline: float | None = None  # once it is being stopped: when the last of it is ended by force
+    start_time: datetime | None = None  # when the node accepted it
+    rejection: Problem | None = None  # why the node does not run it
+    failure: Problem | None = None  # why the node stops it early, such as its active deadline
+    halt: bool = False  # the node stops; the pod continues when the node is back
+    gone: bool = False  # it no longer exists in the API
+    deadline: float | None = None  # while stopping: monotonic time of the final SIGKILL
     frozen: bool = False
-    freezing: bool = False  # being frozen or thawed
-    in_use: bool = False  # somebody uses it, whatever its labels say
+    freezing: bool = False  # a freeze or thaw is in progress
+    in_use: bool = False  # a client has used it, so it must not be frozen again
     releasing: bool = False
-    released: bool = False  # nothing of it is left but its directory
-    discarded: bool = False  # nothing of it is left at all
+    released: bool = False  # only its directory is left
+    discarded: bool = False  # nothing is left
 
     @classmethod
     def of(cls, pod: Pod, *, start_time: datetime | None = None) -> PodState:
@@ -157,7 +165,7 @@ class PodState:
         return self.containers[name]
 
     def with_container(self, name: str, **changes: Any) -> PodState:
-        """With one container changed."""
+        """Return a copy with some fields of one container changed."""
         return replace(self, containers={**self.containers, name: replace(self.containers[name], **changes)})
 
     @property
@@ -165,29 +173,31 @@ class PodState:
         return self.gone or self.pod.deletion is not None
 
     def outdated(self, container: Container) -> bool:
-        """Whether a main container runs, or ran, another image than the pod asks for now."""
+        """Whether the image of a main container was changed in the pod spec after its last start."""
         image = self.containers[container.name].image
         return not container.init and bool(image) and image != container.image
 
     @property
     def stopping(self) -> bool:
-        """Nothing is started any more."""
-        return self.deleting or self.halt or self.failure is not None or self.refusal is not None
+        """Whether no container may be started any more."""
+        return self.deleting or self.halt or self.failure is not None or self.rejection is not None
 
-    # -- what happened ---------------------------------------------------------------------------------------------
+    # -- observations ----------------------------------------------------------------------------------------------
 
     def changed(self, pod: Pod) -> PodState:
-        """The API shows another version of the pod."""
+        """The API has a new version of the pod."""
         return replace(self, pod=pod)
 
-    def refused(self, problem: Problem) -> PodState:
-        """The node does not run such pods."""
-        return replace(self, refusal=problem)
+    def rejected(self, problem: Problem) -> PodState:
+        """The node does not run this pod."""
+        return replace(self, rejection=problem)
 
     def prepared(self, addresses: tuple[str, ...]) -> PodState:
+        """Its network and volumes are ready."""
         return replace(self, preparation=Preparation(done=True, addresses=addresses))
 
     def not_prepared(self, problem: Problem, now: Moment) -> PodState:
+        """Its network or volumes could not be made; the next attempt follows after a back-off."""
         before = self.preparation
         failures = before.failures + 1
         return replace(
@@ -198,7 +208,7 @@ class PodState:
         )
 
     def started(self, name: str, container_id: str, image_id: str, now: Moment) -> PodState:
-        """A container runs from now on."""
+        """A container has started."""
         container, before = self.pod.container(name), self.containers[name]
         again = before.termination is not None
         probe_states = {kind: ProbeState.begin(probe, now.at) for kind, probe in container.probes.items()}
@@ -219,6 +229,7 @@ class PodState:
         )
 
     def not_started(self, name: str, problem: Problem, now: Moment, *, image_id: str = "") -> PodState:
+        """An attempt to start a container failed; the next follows after a back-off."""
         before = self.containers[name]
         failures = before.failures + 1
         return self.with_container(
@@ -231,11 +242,12 @@ class PodState:
         )
 
     def not_startable(self, name: str, message: str, now: Moment, *, image_id: str) -> PodState:
-        """There was one attempt to start a container, it failed, and there is no other."""
+        """The only attempt to start a container failed, because its restart policy allows no other."""
         termination = Termination(START_ERROR_CODE, START_ERROR, now, message=message)
         return self.ended(name, termination).with_container(name, image_id=image_id)
 
     def ended(self, name: str, termination: Termination) -> PodState:
+        """A run of a container has ended."""
         before = self.containers[name]
         return self.with_container(
             name,
@@ -249,20 +261,20 @@ class PodState:
         )
 
     def hook_done(self, name: str) -> PodState:
-        """The hook after its start has returned."""
+        """The postStart hook has returned."""
         return self.with_container(name, hook=Hook.NONE)
 
     def hook_failed(self, name: str, now: Moment) -> PodState:
-        """The hook after its start did not do what it should: the container is not wanted like this."""
+        """The postStart hook failed, so the container is stopped."""
         if self.containers[name].phase is not ContainerPhase.RUNNING:
             return self
         return self.with_container(name, hook=Hook.NONE, stop=Stop(now.at + self.pod.grace, Hook.NONE))
 
     def answered(self, name: str, kind: ProbeKind, good: bool, now: Moment) -> PodState:
-        """A probe's question has been answered. One that was asked of an earlier run means nothing."""
+        """A probe has a result. The result of a probe of an earlier run is ignored."""
         container = self.containers[name]
         probe_state = container.probe_states.get(kind)
-        if probe_state is None or not probe_state.asking:
+        if probe_state is None or not probe_state.in_flight:
             return self
         probe_states = {**container.probe_states, kind: probe_state.answered(good, now.at)}
         return self.with_container(name, probe_states=probe_states)
@@ -271,7 +283,7 @@ class PodState:
         return replace(self, frozen=True, freezing=False)
 
     def thawed(self, now: Moment) -> PodState:
-        """Whatever its probes missed meanwhile they ask now."""
+        """The pod was thawed. Probes that were due while it was frozen are due now."""
         state = replace(self, frozen=False, freezing=False)
         for name, container in self.containers.items():
             probe_states = {kind: probe_state.resumed(now.at) for kind, probe_state in container.probe_states.items()}
@@ -279,11 +291,11 @@ class PodState:
         return state
 
     def cleared(self) -> PodState:
-        """What it held has been given back."""
+        """Its network, cgroups and mounts have been released."""
         return replace(self, releasing=False, released=True)
 
     def stop_hook_done(self, name: str, now: Moment) -> PodState:
-        """The hook before its end has returned. However long it took, the container itself has a moment to react."""
+        """The preStop hook has returned. The container gets at least two more seconds to react to the signal."""
         stop = self.containers[name].stop
         if stop is None:
             return self
@@ -293,5 +305,5 @@ class PodState:
 
 
 def retry_pause(failures: int) -> float:
-    pause: float = min(_FIRST_RETRY * 2.0 ** min(failures - 1, 16), _LONGEST_RETRY)
-    return pause
+    """Seconds before the next attempt after this many failures in a row."""
+    return backoff_delay(failures, first=_FIRST_RETRY, longest=_LONGEST_RETRY)

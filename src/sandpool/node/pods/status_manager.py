@@ -1,4 +1,4 @@
-"""Tells the API how a pod is, no more often than needed, and at last that it is gone."""
+"""Writes the status of a pod to the API, no more often than needed, and finally deletes the pod."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from sandpool.api.kinds import POD
 from sandpool.api.resource import Object
+from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.client import StrategicPatch
 from sandpool.kube.errors import ApiError, Conflict, NotFound
 from sandpool.node.pods.context import NodeContext
@@ -20,11 +21,11 @@ from sandpool.node.pods.status_throttle import FIRST_DELAY, LATER_DELAY, changes
 
 _log = logging.getLogger(__name__)
 
-# Before a write that failed is tried again, in seconds; the pause doubles.
+# Back-off after a failed write, in seconds.
 _PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 60.0
 
-# Nothing is said of these: a pod may be frozen and used without being another to anybody.
+# Fields that do not appear in the status: freezing a pod does not change it for its users.
 _UNTOLD: Final = frozenset({"frozen", "freezing", "touched"})
 _TOLD: Final = tuple(field.name for field in fields(PodState) if field.name not in _UNTOLD)
 
@@ -32,22 +33,22 @@ Spawn = Callable[[Coroutine[Any, Any, None], str], None]
 
 
 class StatusManager:
-    """Of one pod. ``done`` is called after every write, ``vanished`` when the API knows no such pod."""
+    """Status of one pod. ``done`` is called after every write, ``pod_deleted`` when the API has no such pod."""
 
-    def __init__(self, context: NodeContext, done: Callable[[], None], vanished: Callable[[], None]) -> None:
+    def __init__(self, context: NodeContext, done: Callable[[], None], pod_deleted: Callable[[], None]) -> None:
         self.context = context
         self.done = done
-        self.vanished = vanished
-        self.writes = 0  # that succeeded
-        self._idle = asyncio.Event()  # nothing is being written
+        self.pod_deleted = pod_deleted
+        self.writes = 0  # successful writes
+        self._idle = asyncio.Event()  # no write is in progress
         self._idle.set()
-        self._stale_since: float | None = None  # since when the API does not show how it is
-        self._failures = 0  # in a row
+        self._stale_since: float | None = None  # since when the status in the API is out of date
+        self._failures = 0  # failed writes in a row
         self._not_before = 0.0
-        self._settled: PodState | None = None  # as it was when there was nothing to say
+        self._settled: PodState | None = None  # the state for which the API was last found up to date
 
-    def look(self, state: PodState, now: Moment, spawn: Spawn) -> float | None:
-        """Report what is to be reported now. When to look again if nothing happens before."""
+    def sync(self, state: PodState, now: Moment, spawn: Spawn) -> float | None:
+        """Write the status if it is due. Returns when to call again at the latest, or None."""
         if state.gone or state.discarded or not self._idle.is_set() or self._is_settled(state):
             return None
         before = state.pod.object.get("status") or {}
@@ -73,31 +74,31 @@ class StatusManager:
     async def _write(self, pod: Pod, patch: Object) -> None:
         try:
             if pod.is_warm:
-                await self.context.turn()
+                await self.context.background_turn()
             answer = await self._send(pod, patch)
         except (NotFound, Conflict):
-            self.vanished()  # there is none, or another one of its name
+            self.pod_deleted()  # there is none, or another one of its name
         except (ApiError, ConnectionError, TimeoutError) as error:
-            _log.warning("the status of pod %s could not be written: %s", pod.key, error)
+            _log.warning("failed to write the status of pod %s: %s", pod.key, error)
             self._failures += 1
-            pause = min(_PAUSE * 2.0 ** min(self._failures - 1, 16), _LONGEST_PAUSE)
+            pause = backoff_delay(self._failures, first=_PAUSE, longest=_LONGEST_PAUSE)
             self._not_before = self.context.clock.monotonic() + pause
         else:
             self.writes += 1
             self._failures = 0
-            self.context.wrote(answer)
+            self.context.record_write(answer)
         finally:
             self._idle.set()
             self._stale_since = None
             self.done()
 
     async def _send(self, pod: Pod, patch: Object) -> Object:
-        # With the UID, what is said about this pod never ends up on the next one of its name.
+        # The UID is a precondition: the status must not end up on a later pod of the same name.
         body = StrategicPatch({"metadata": {"uid": pod.uid}, "status": patch})
         return await self.context.client.patch(POD, pod.key.name, body, pod.key.namespace, subresource="status")
 
-    async def conclude(self, known: Callable[[], PodState], now: Moment) -> None:
-        """Say how it is at last, of a pod that stops with its node: there is no later. Who cannot be told is not."""
+    async def write_final_status(self, known: Callable[[], PodState], now: Moment) -> None:
+        """Write the status of a pod that stops with its node. There is no retry: the node is about to exit."""
         while not self._idle.is_set():
             await self._idle.wait()
         state = known()
@@ -107,27 +108,27 @@ class StatusManager:
             self._idle.clear()
             await self._write(state.pod, patch)
 
-    async def remove(self, state: PodState, now: Moment) -> None:
-        """Have the API forget a pod of which nothing is left. If finalizers keep it, it shows how it ended."""
+    async def delete_pod(self, state: PodState, now: Moment) -> None:
+        """Delete a pod of which nothing is left from the API. If finalizers keep it, write its final status first."""
         pod = state.pod
         if pod.object["metadata"].get("finalizers"):
             before = pod.object.get("status") or {}
             patch = changes(before, compute_pod_status(state, now, self.context.network.host_addresses, before))
-            await self._insist(lambda: self._send(pod, patch))
-        await self._insist(
+            await self._send_until_answered(lambda: self._send(pod, patch))
+        await self._send_until_answered(
             lambda: self.context.client.delete(
                 POD, pod.key.name, pod.key.namespace, grace_period_seconds=0, uid=pod.uid
             )
         )
 
-    async def _insist(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
-        """Send until the API has said yes or no."""
+    async def _send_until_answered(self, request: Callable[[], Coroutine[Any, Any, Object]]) -> None:
+        """Repeat a request until the API accepts or rejects it."""
         while True:
             try:
                 await request()
                 return
             except (NotFound, Conflict):
-                return  # there is none, or another one of its name
+                return  # deleted, or replaced by another pod of this name
             except (ApiError, ConnectionError, TimeoutError) as error:
-                _log.warning("a pod that has ended could not be removed: %s", error)
+                _log.warning("failed to delete a pod that has ended: %s", error)
             await self.context.clock.sleep(_PAUSE)

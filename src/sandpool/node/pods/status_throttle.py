@@ -1,8 +1,9 @@
-"""When a status is worth a write.
+"""Decides when a status is worth a write.
 
-A pod on its way shows a new state every few milliseconds, and nobody can act on any of them but the last. So what is on
-its way is reported late, what somebody waits for at once: a pod becomes ready or stops being so, ends, fails, or gets
-into trouble. A start that takes less than two seconds costs one write, any other two if nothing goes wrong.
+A starting pod changes its state every few milliseconds, and clients can act only on the last of these states. So
+intermediate states are reported late, and states that clients wait for at once: the pod becomes ready or stops being
+so, ends, fails, or a container runs into an error. A start that takes less than two seconds costs one write; a longer
+one costs two if nothing goes wrong.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from sandpool.api.views.pod import FAILED, SUCCEEDED
 from sandpool.node.pods.pod_status import is_ready
 from sandpool.node.pods.state import CREATING, INITIALIZING
 
-# How long a state that nobody waits for stays unreported, the first time and then.
+# Seconds for which a state that is not urgent stays unreported: before the first write, and after it.
 FIRST_DELAY: Final = 2.0
 LATER_DELAY: Final = 5.0
 
-# Lists that a strategic merge patch would add to.
+# Lists that a strategic merge patch would append to.
 _MERGED: Final = frozenset({"hostIPs", "podIPs"})
-# What a report consists of besides conditions; None in a patch would remove it, so what is missing is left alone.
+# Status fields besides conditions. A null in a patch would remove a field, so absent fields are left out.
 _WHOLE: Final = (
     "phase",
     "reason",
@@ -36,7 +37,7 @@ _WHOLE: Final = (
 
 
 def changes(before: Object, wanted: Object) -> Object:
-    """What a strategic merge patch of the status must contain; empty if the API has it all."""
+    """Return the strategic merge patch of the status; empty if the API is up to date."""
     patch: Object = {key: wanted[key] for key in _WHOLE if key in wanted and not _same(before.get(key), wanted[key])}
     known = {condition["type"]: condition for condition in before.get("conditions") or ()}
     for key in _MERGED & patch.keys():
@@ -48,12 +49,12 @@ def changes(before: Object, wanted: Object) -> Object:
 
 
 def _replacing(before: Object, condition: Object) -> Object:
-    """The condition with what it no longer says taken away: a patch would leave it."""
+    """Return the condition with explicit nulls for fields that it no longer has; a patch would keep them."""
     return {**{word: None for word in ("reason", "message") if before.get(word)}, **condition}
 
 
 def is_urgent(before: Object, wanted: Object) -> bool:
-    """Whether somebody may be waiting for it."""
+    """Whether a client may be waiting for this status."""
     if is_ready(before) != is_ready(wanted):
         return True
     if wanted["phase"] != before.get("phase") and wanted["phase"] in (SUCCEEDED, FAILED):
@@ -62,7 +63,7 @@ def is_urgent(before: Object, wanted: Object) -> bool:
 
 
 def _troubles(status: Object) -> set[tuple[str, str]]:
-    """Containers that wait for more than their turn."""
+    """Return containers that wait because of an error, with the reason."""
     found = set()
     for kind in ("initContainerStatuses", "containerStatuses"):
         for container in status.get(kind) or ():
@@ -73,13 +74,13 @@ def _troubles(status: Object) -> set[tuple[str, str]]:
 
 
 def _says_same(before: Object | None, condition: Object) -> bool:
-    """Others may have added to a condition what we never write."""
+    """Compare two conditions by the fields that this node writes. Others may have added more."""
     fields = ("status", "reason", "message", "lastTransitionTime")
     return before is not None and all((before.get(field) or "") == (condition.get(field) or "") for field in fields)
 
 
 def _same(before: object, wanted: object) -> bool:
-    """Equal but for what the API leaves out when it is empty."""
+    """Compare two values, treating absent and empty as equal, because the API omits empty values."""
     if isinstance(before, dict) and isinstance(wanted, dict):
         return all(_same(before.get(key), wanted.get(key)) for key in before.keys() | wanted.keys())
     if isinstance(before, list) and isinstance(wanted, list):

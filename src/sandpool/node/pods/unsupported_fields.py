@@ -1,5 +1,6 @@
-"""What a pod may ask for and this node does not do. A pod that asks for it is refused, by the name of the field: run
-without it, it would be something else than its author believes."""
+"""Pod fields that this node does not support. A pod that sets one is rejected and the field is named: without the field
+the pod would differ from what its author expects.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ class UnsupportedField(NamedTuple):
 def find_unsupported(
     pod: Object, *, host_paths: bool, resources: Collection[str], simulated: bool = False
 ) -> list[UnsupportedField]:
-    """Everything that is refused, in the order of the fields. ``host_paths`` allows hostPath volumes, ``resources`` are
-    those the node has. Nothing runs in the containers of a ``simulated`` pod."""
+    """Return every unsupported field, in the order of the spec. ``host_paths`` allows hostPath volumes, ``resources``
+    are those of the node. Nothing runs in the containers of a ``simulated`` pod."""
     spec = pod["spec"]
     return [
         *_pod_fields(spec),
@@ -39,16 +40,16 @@ def find_unsupported(
         *_volumes(spec, host_paths),
         *(_never_ending(spec) if simulated else ()),
         *(
-            refusal
+            rejection
             for kind in ("initContainers", "containers", "ephemeralContainers")
             for index, container in enumerate(spec.get(kind) or ())
-            for refusal in _container(container, f"spec.{kind}[{index}]", kind, resources)
+            for rejection in _container(container, f"spec.{kind}[{index}]", kind, resources)
         ),
     ]
 
 
 def find_unsupported_changes(before: Object, after: Object) -> list[UnsupportedField]:
-    """What was asked of a pod that runs and cannot be done any more. It runs on as it is."""
+    """Return changes to a running pod that cannot be applied. The pod continues unchanged."""
     found = []
     debugging = after["spec"].get("ephemeralContainers") or []
     if len(debugging) > len(before["spec"].get("ephemeralContainers") or []):
@@ -122,7 +123,7 @@ def _volumes(spec: Object, host_paths: bool) -> Iterator[UnsupportedField]:
 
 
 def _volume(volume: Object, at: str) -> Iterator[UnsupportedField]:
-    """What a volume of a kind that is available cannot be."""
+    """Yield unsupported options of a supported kind of volume."""
     if (volume.get("emptyDir") or {}).get("medium") not in _MEDIA:
         yield UnsupportedField(f"{at}.emptyDir.medium", "there is the node's disk, and Memory")
     if str((volume.get("hostPath") or {}).get("type") or "").endswith("OrCreate"):

@@ -21,7 +21,6 @@ from sandpool.kube.errors import ApiError
 from sandpool.node.pods import events
 from sandpool.node.pods.actions import (
     Action,
-    Ask,
     Discard,
     Freeze,
     Kill,
@@ -29,6 +28,7 @@ from sandpool.node.pods.actions import (
     Prepare,
     PreStop,
     Release,
+    RunProbe,
     Signal,
     Start,
     Thaw,
@@ -48,47 +48,47 @@ from sandpool.node.runtimes.runtime import RuntimeFailure
 
 _log = logging.getLogger(__name__)
 
-# Before something is tried again that failed for no good reason.
+# Seconds before an action that failed on a bug is tried again.
 _PAUSE: Final = 1.0
 
 
 class PodWorker:
-    """``run`` is to be started as a task; it returns when nothing of the pod is left. ``state`` is how it is now."""
+    """Start ``run`` as a task; it returns when nothing of the pod is left. ``state`` is the current state."""
 
     def __init__(self, state: PodState, context: NodeContext) -> None:
         self.state = state
         self.context = context
         self.resources = PodResources(context, state.pod)
         self.prober = Prober(state.pod.uid, context.network, context.clock)
-        self.settled = asyncio.Event()  # set while nothing of the pod runs and nothing is held by it
-        self._news = asyncio.Event()
+        self.stopped = asyncio.Event()  # no container runs and all resources are released
+        self._changed = asyncio.Event()
         self._thawed = asyncio.Condition()
-        self._reporter = StatusManager(context, self._news.set, self.vanished)
+        self._status_manager = StatusManager(context, self._changed.set, self.pod_deleted)
 
-    # -- what others tell it ---------------------------------------------------------------------------------------
+    # -- observations from outside ---------------------------------------------------------------------------------
 
-    def saw(self, object: Object) -> None:
-        """The API shows another version of the pod."""
+    def pod_updated(self, object: Object) -> None:
+        """The API has a new version of the pod."""
         if late := find_unsupported_changes(self.state.pod.object, object):
-            self._happened(events.refused(REASON, message(late)))
-        self._become(self.state.changed(Pod.read(object)))
+            self._record_event(events.rejected(REASON, message(late)))
+        self._set_state(self.state.changed(Pod.read(object)))
 
-    def vanished(self) -> None:
-        """The API does not know the pod any more."""
-        self._become(replace(self.state, gone=True))
+    def pod_deleted(self) -> None:
+        """The pod no longer exists in the API."""
+        self._set_state(replace(self.state, gone=True))
 
     def halt(self, grace: float) -> None:
-        """End its containers within this time and give back what it holds, but leave the pod: it goes on when the node
-        is back. ``settled`` tells when that is done."""
-        self._become(replace(self.state, halt=True, deadline=self.context.clock.monotonic() + grace))
+        """Stop its containers within ``grace`` seconds and release its resources, but keep the pod: it continues when
+        the node is back. ``stopped`` is set when that is done."""
+        self._set_state(replace(self.state, halt=True, deadline=self.context.clock.monotonic() + grace))
 
-    async def touch(self) -> None:
-        """Somebody uses it: thaw it if it is frozen, and return when it runs."""
+    async def ensure_thawed(self) -> None:
+        """Mark the pod as used and return once it is not frozen."""
         if not self.state.in_use:
             self.state = replace(self.state, in_use=True)
         if not (self.state.frozen or self.state.freezing):
-            return  # there is nothing to do, and a pass would stand in the way of who uses it
-        self._news.set()
+            return  # nothing to do, and a planning iteration would delay the client
+        self._changed.set()
         async with self._thawed:
             await self._thawed.wait_for(lambda: not (self.state.frozen or self.state.freezing))
 
@@ -102,15 +102,15 @@ class PodWorker:
                 if container.phase is ContainerPhase.RUNNING:
                     self._watch(name)
             while not self.state.discarded:
-                self._news.clear()
+                self._changed.clear()
                 before, now = self.state, self._now()
                 self.state, plan = compute_plan(before, now)
-                self._announce(before, self.state)
+                self._record_transitions(before, self.state)
                 for action in plan.actions:
                     self._spawn(self._perform(action), str(action))
                 if plan.actions:
-                    await self.context.clock.sleep(0)  # what was decided begins before anything is said about it
-                requeue_at = self._reporter.look(self.state, self._now(), self._spawn)
+                    await self.context.clock.sleep(0)  # actions begin before the status that reflects them
+                requeue_at = self._status_manager.sync(self.state, self._now(), self._spawn)
                 await self._until(min((at for at in (requeue_at, plan.requeue_at) if at is not None), default=None))
 
     def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> None:
@@ -119,43 +119,43 @@ class PodWorker:
     def _now(self) -> Moment:
         return Moment(self.context.clock.monotonic(), self.context.clock.now())
 
-    def _become(self, state: PodState) -> None:
+    def _set_state(self, state: PodState) -> None:
         self.state = state
-        self._news.set()
+        self._changed.set()
 
     async def _until(self, at: float | None) -> None:
         if at is None:
-            await self._news.wait()
-        elif not self._news.is_set():
+            await self._changed.wait()
+        elif not self._changed.is_set():
             with suppress(TimeoutError):
                 await within(self.context.clock, max(at - self.context.clock.monotonic(), 0.0), self._until(None))
 
-    def _happened(self, happening: Happening) -> None:
+    def _record_event(self, happening: Happening) -> None:
         self.context.recorder.event(self.state.pod.reference, happening)
 
-    def _announce(self, before: PodState, after: PodState) -> None:
+    def _record_transitions(self, before: PodState, after: PodState) -> None:
         if after.failure is not None and before.failure is None:
-            self._happened(events.deadline_exceeded(after.failure.message))
+            self._record_event(events.deadline_exceeded(after.failure.message))
         for name, container in after.containers.items():
             if container.stop is None or before[name].stop is not None:
                 continue
             failed = [kind for kind, probe_state in container.probe_states.items() if probe_state.failed]
             restarts = failed and not after.stopping
-            self._happened(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
+            self._record_event(events.killing_unhealthy(name, failed[0]) if restarts else events.killing(name))
 
     # -- acting ----------------------------------------------------------------------------------------------------
 
     async def _perform(self, action: Action) -> None:
         try:
-            await self._work(action)
-        except Exception:  # noqa: BLE001 - a bug must not take the other containers with it; it is tried again
+            await self._execute(action)
+        except Exception:  # noqa: BLE001 - a bug must not end the other containers; the action is retried
             _log.exception("%s of pod %s failed", action, self.state.pod.key)
             await self.context.clock.sleep(_PAUSE)
-            self._become(self._undone(action))
+            self._set_state(self._rolled_back(action))
 
-    def _undone(self, action: Action) -> PodState:
-        """The life as if the action had not been begun, or had come to a bad end."""
-        problem, now = Problem("InternalError", "the node failed; its log says how"), self._now()
+    def _rolled_back(self, action: Action) -> PodState:
+        """Return the state as if the action had not begun, or had failed."""
+        problem, now = Problem("InternalError", "internal error of the node; see its log"), self._now()
         match action:
             case Prepare():
                 return self.state.not_prepared(problem, now)
@@ -165,7 +165,7 @@ class PodWorker:
                 return self.state.hook_failed(name, now)
             case PreStop(name):
                 return self.state.stop_hook_done(name, now)
-            case Ask(name, kind):
+            case RunProbe(name, kind):
                 return self.state.answered(name, kind, False, now)
             case Freeze() | Thaw():
                 return replace(self.state, freezing=False)
@@ -179,7 +179,7 @@ class PodWorker:
                     else self.state.with_container(name, stop=replace(stop, signalled=False, killed=False))
                 )
 
-    async def _work(self, action: Action) -> None:
+    async def _execute(self, action: Action) -> None:
         match action:
             case Prepare():
                 await self._prepare()
@@ -193,41 +193,41 @@ class PodWorker:
                 await self.resources.containers.signal(name)
             case Kill(name):
                 await self.resources.containers.running[name].kill()
-            case Ask():
-                await self._ask(action)
+            case RunProbe():
+                await self._run_probe(action)
             case Freeze():
                 await self.resources.pause()
-                self._become(self.state.froze())
+                self._set_state(self.state.froze())
             case Thaw():
                 await self.resources.resume()
-                self._become(self.state.thawed(self._now()))
+                self._set_state(self.state.thawed(self._now()))
                 async with self._thawed:
                     self._thawed.notify_all()
             case Release(volumes):
                 await self.resources.release(volumes=volumes)
-                self._become(self.state.cleared())
+                self._set_state(self.state.cleared())
                 if self.state.halt and not self.state.deleting:
-                    await self._reporter.conclude(lambda: self.state, self._now())
-                self.settled.set()
+                    await self._status_manager.write_final_status(lambda: self.state, self._now())
+                self.stopped.set()
             case Discard():
                 await self._discard()
 
-    async def _turn(self) -> None:
-        """Before everything that takes a while without letting go: pods of warm pools, which are started by the dozen,
-        do that one at a time and one per turn of the event loop. Who shares it waits for one step and not for all."""
+    async def _wait_for_background_turn(self) -> None:
+        """Wait before a step that blocks the event loop for a while. Pods of warm pools start by the dozen; they take
+        one such step at a time and yield to foreground work in between."""
         if self.state.pod.is_warm:
-            await self.context.turn()
+            await self.context.background_turn()
 
     async def _prepare(self) -> None:
         try:
             async with self.context.preparing:
-                await self._turn()
+                await self._wait_for_background_turn()
                 addresses = await self.resources.prepare()
         except NotPrepared as error:
-            self._happened(events.not_prepared(error.reason, str(error)))
-            self._become(self.state.not_prepared(Problem(error.reason, str(error)), self._now()))
+            self._record_event(events.not_prepared(error.reason, str(error)))
+            self._set_state(self.state.not_prepared(Problem(error.reason, str(error)), self._now()))
         else:
-            self._become(self.state.prepared(addresses))
+            self._set_state(self.state.prepared(addresses))
 
     async def _start(self, name: str) -> None:
         pod, containers = self.state.pod, self.resources.containers
@@ -237,27 +237,27 @@ class PodWorker:
         try:
             image = await containers.image(pod, container)
             if image.pulled:
-                self._happened(events.pulled(container.image))
+                self._record_event(events.pulled(container.image))
             async with self.context.starting:
                 reason = "CreateContainerError"
-                await self._turn()
+                await self._wait_for_background_turn()
                 await containers.create(pod, container, image)
                 reason = "RunContainerError"
-                await self._turn()
+                await self._wait_for_background_turn()
                 id = await containers.start(container, image, restarts)
         except (ImageFailure, ConfigError, VolumeFailure, RuntimeFailure, ApiError, OSError) as error:
             reason = error.reason if isinstance(error, ImageFailure) else reason
             reason = "CreateContainerConfigError" if isinstance(error, ConfigError) else reason
-            self._happened(events.failed(reason, str(error)))
+            self._record_event(events.failed(reason, str(error)))
             problem, image_id = Problem(reason, str(error)), image.id if image else ""
-            refused = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
-            if refused and not pod.restarts(container, START_ERROR_CODE):
-                self._become(self.state.not_startable(name, problem.message, self._now(), image_id=image_id))
+            rejected = reason == "RunContainerError" and isinstance(error, RuntimeFailure)
+            if rejected and not pod.restarts(container, START_ERROR_CODE):
+                self._set_state(self.state.not_startable(name, problem.message, self._now(), image_id=image_id))
             else:
-                self._become(self.state.not_started(name, problem, self._now(), image_id=image_id))
+                self._set_state(self.state.not_started(name, problem, self._now(), image_id=image_id))
             return
-        self._happened(events.started(name))
-        self._become(self.state.started(name, id, image.id, self._now()))
+        self._record_event(events.started(name))
+        self._set_state(self.state.started(name, id, image.id, self._now()))
         self._watch(name)
 
     def _watch(self, name: str) -> None:
@@ -268,51 +268,51 @@ class PodWorker:
         termination = await self.resources.containers.termination(
             self.state.pod.container(name), known.since, known.container_id
         )
-        self._become(self.state.ended(name, termination))
+        self._set_state(self.state.ended(name, termination))
         known = self.state[name]
         if restart_at(known.backoff, termination.finished.at) > termination.finished.at and not self.state.stopping:
-            self._happened(events.back_off(name, str(self.state.pod.key)))
+            self._record_event(events.back_off(name, str(self.state.pod.key)))
 
     async def _post_start(self, name: str) -> None:
         container, run = self.state.pod.container(name), self.state[name].container_id
         assert container.post_start is not None
         running = self.resources.containers.running[name]
-        answer = await self.prober.ask(container.post_start, container, running, None)
+        answer = await self.prober.run(container.post_start, container, running, None)
         if self.state[name].container_id != run:
-            return  # it was the hook of an earlier run
+            return  # the hook of an earlier run
         if answer.good:
-            self._become(self.state.hook_done(name))
+            self._set_state(self.state.hook_done(name))
         else:
-            self._happened(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
-            self._become(self.state.hook_failed(name, self._now()))
+            self._record_event(events.hook_failed("FailedPostStartHook", f"PostStartHook failed: {answer.message}"))
+            self._set_state(self.state.hook_failed(name, self._now()))
 
     async def _pre_stop(self, name: str, seconds: float) -> None:
         container, run = self.state.pod.container(name), self.state[name].container_id
         assert container.pre_stop is not None
         running = self.resources.containers.running[name]
-        answer = await self.prober.ask(container.pre_stop, container, running, seconds)
+        answer = await self.prober.run(container.pre_stop, container, running, seconds)
         if self.state[name].container_id != run:
-            return  # likewise
+            return  # the hook of an earlier run
         if not answer.good:
-            self._happened(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
-        self._become(self.state.stop_hook_done(name, self._now()))
+            self._record_event(events.hook_failed("FailedPreStopHook", f"PreStopHook failed: {answer.message}"))
+        self._set_state(self.state.stop_hook_done(name, self._now()))
 
-    async def _ask(self, ask: Ask) -> None:
-        container, known = self.state.pod.container(ask.name), self.state[ask.name]
-        probe = container.probes[ask.kind]
-        running = self.resources.containers.running[ask.name]
-        answer = await self.prober.ask(probe.action, container, running, probe.timeout)
+    async def _run_probe(self, run: RunProbe) -> None:
+        container, known = self.state.pod.container(run.name), self.state[run.name]
+        probe = container.probes[run.kind]
+        running = self.resources.containers.running[run.name]
+        answer = await self.prober.run(probe.action, container, running, probe.timeout)
         now = self._now()
-        if self.state[ask.name].container_id != known.container_id:
-            return  # it was asked of an earlier run
-        probe_state = self.state[ask.name].probe_states.get(ask.kind)
+        if self.state[run.name].container_id != known.container_id:
+            return  # the probe of an earlier run
+        probe_state = self.state[run.name].probe_states.get(run.kind)
         if not answer.good and probe_state is not None and probe_state.counts(False, now.at):
-            self._happened(events.unhealthy(ask.kind, answer.message))
-        self._become(self.state.answered(ask.name, ask.kind, answer.good, now))
+            self._record_event(events.unhealthy(run.kind, answer.message))
+        self._set_state(self.state.answered(run.name, run.kind, answer.good, now))
 
     async def _discard(self) -> None:
         await self.resources.discard()
         if not self.state.gone:
-            await self._reporter.remove(self.state, self._now())
-        self.settled.set()
-        self._become(replace(self.state, discarded=True))
+            await self._status_manager.delete_pod(self.state, self._now())
+        self.stopped.set()
+        self._set_state(replace(self.state, discarded=True))

@@ -1,1 +1,1 @@
-"""What runs a container: one interface (``runtime``), and the runtimes behind it."""
+"""Container runtimes: the interface (``runtime``) and its implementations."""

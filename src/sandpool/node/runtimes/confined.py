@@ -1,4 +1,4 @@
-"""What runtimes have in common whose containers are confined by a program: namespaces, a user, a filter."""
+"""Base of the runtimes that confine containers with an external program: namespaces, a user, a seccomp filter."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from sandpool.node.launcher.exec_agent import ExecRequest
 from sandpool.node.launcher.exec_agent_pool import ExecAgentPool
 from sandpool.node.launcher.spawn_container import ContainerRequest
 from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
-from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess, LaunchedRuntime
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, PodSandbox, Stdio
 from sandpool.node.runtimes.seccomp import NoFilter, program
 
 
-class Unusable(Exception):
-    """The program that confines is not there or is not to be trusted. The message says what to do about it."""
+class RuntimeUnusable(Exception):
+    """The runtime's program is missing or not to be trusted. The message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class RuntimeBinary:
-    """``program`` is a path in ``directory``, which also holds what libraries of its own the program has. ``kind`` is
-    how it wants to be called (see ``launcher.birth``), ``platform`` how gVisor gets at system calls."""
+    """A runtime's program. ``program`` is a path in ``directory``, which also has its libraries. ``kind`` selects how
+    it is called (see ``launcher.spawn_container``), ``platform`` how gVisor intercepts system calls."""
 
     directory: Path
     program: str
@@ -51,7 +50,7 @@ class ConfinedRuntime(LaunchedRuntime):
 
     @abstractmethod
     def find_binary(self) -> RuntimeBinary:
-        """Raises ``Unusable``."""
+        """Raises ``RuntimeUnusable``."""
 
     @property
     def binary(self) -> RuntimeBinary:
@@ -61,12 +60,12 @@ class ConfinedRuntime(LaunchedRuntime):
 
     async def probe(self) -> str | None:
         if os.geteuid() != 0 and not self.works_without_root:
-            return f"{self.name} sandboxes are made by root only"
+            return f"{self.name} needs root"
         try:
             program()
             version = await asyncio.to_thread(lambda: self.binary.version)
             self.cgroups.check()
-        except (NoFilter, NoCgroups, Unusable) as error:
+        except (NoFilter, NoCgroups, RuntimeUnusable) as error:
             return str(error)
         failure = await selftest.run(self, self.directory)
         return failure and f"{self.name} {'.'.join(map(str, version))}: {failure}"
@@ -95,7 +94,7 @@ class ConfinedRuntime(LaunchedRuntime):
 
 
 class ConfinedContainer(LaunchedContainer):
-    """One that can be entered from outside: the host's kernel is its kernel."""
+    """A container that can be entered from outside, because it runs on the host's kernel."""
 
     runtime: ConfinedRuntime
 
@@ -109,7 +108,9 @@ class ConfinedContainer(LaunchedContainer):
             tty=command.tty,
         )
         return LaunchedProcess(
-            await self.runtime.exec_agents.send(self, request, [stdio.stdin, stdio.stdout, stdio.stderr], self._entry)
+            await self.runtime.exec_agents.send(
+                self, request, [stdio.stdin, stdio.stdout, stdio.stderr], self._enter_request
+            )
         )
 
     async def delete(self) -> None:
@@ -118,14 +119,14 @@ class ConfinedContainer(LaunchedContainer):
         finally:
             self.runtime.exec_agents.dismiss(self)
 
-    def _entry(self) -> EnterRequest:
-        """The order for a porter."""
+    def _enter_request(self) -> EnterRequest:
+        """The request for an exec agent."""
         init, spec = self.check_running(), self.spec
         return EnterRequest(
             pid=init,
             cgroup=self.cgroup.path,
             since=(start_time(init) or -1) if isinstance(self.cgroup, PidNamespaceGroup) else 0,
-            # Where there are no cgroups a command is in by its PID namespace alone.
+            # Without cgroups, a command belongs to the container by its PID namespace alone.
             join_files=[str(file) for file in self.cgroup.join_files() if file.name != MEMBERS_FILE],
             uid=spec.uid,
             gid=spec.gid,

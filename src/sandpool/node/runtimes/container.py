@@ -1,7 +1,7 @@
-"""A container that was started through the launcher: its cgroup is what it is, and its trace how it is found.
+"""Base of the runtimes, containers and processes that are started through the launcher.
 
-How it is confined is up to the runtime; once it runs, all such containers are the same: processes in namespaces and a
-cgroup, with a watcher that writes down how they end.
+Runtimes differ in how they confine a container. Once it runs, all of them are the same: processes in namespaces and a
+cgroup, which identifies the container, and a watcher that writes its exit code to a file.
 """
 
 from __future__ import annotations
@@ -13,29 +13,90 @@ import shutil
 import signal
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final
 
+from sandpool.engine.clock import Clock
 from sandpool.node.cgroups.events import OomWatch
-from sandpool.node.cgroups.limits import Usage
+from sandpool.node.cgroups.group import Group, Groups
+from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.descriptors import readable
 from sandpool.node.launcher.channel import Child
+from sandpool.node.launcher.client import LauncherClient
+from sandpool.node.launcher.spawn_container import ContainerRequest
+from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes import stdin_once
+from sandpool.node.runtimes.process_tracker import ProcessTracker
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, Exit, PodSandbox, RuntimeFailure, Stdio
-from sandpool.node.runtimes.spec_codec import SPEC, spec_to_json
+from sandpool.node.runtimes.spec_codec import SPEC, spec_from_json, spec_to_json
 from sandpool.node.runtimes.terminal import Terminal, open_terminal, open_terminal_inside
 
-if TYPE_CHECKING:
-    from sandpool.node.runtimes.launched import LaunchedRuntime
-
-# Seconds before the first and the next look whether the program was executed. Nobody tells, and to look is not free
-# when many are started at once; so who takes long is looked at less and less often.
-_FIRST_LOOK: Final = 0.008
-_LOOK: Final = 0.004
-_SLOWER: Final = 1.2
-# The exit code of a container whose program could not be executed, as container runtimes give it.
+# Seconds before the first and the next check whether the program was executed. The kernel does not notify of it, and
+# the check is not free when many containers start at once, so the interval grows by a factor.
+_FIRST_CHECK: Final = 0.008
+_CHECK_INTERVAL: Final = 0.004
+_CHECK_FACTOR: Final = 1.2
+# The exit code of a container whose program could not be executed, as in other container runtimes.
 _NOT_EXECUTED: Final = 128
-_GAVE_UP: Final = 1  # the exit code of a watcher that could not set up the container
+_SETUP_FAILED: Final = 1  # the exit code of a watcher that could not set up the container
 KILLED: Final = 128 + signal.SIGKILL
+
+
+class LaunchedRuntime(ABC):
+    """``cgroups`` and ``launcher`` may be shared with other runtimes and are closed by their maker. The self-test uses
+    ``directory``."""
+
+    def __init__(self, cgroups: Groups, launcher: LauncherClient, clock: Clock, *, directory: Path) -> None:
+        self.cgroups = cgroups
+        self.launcher = launcher
+        self.clock = clock
+        self.directory = directory
+
+    @property
+    @abstractmethod
+    def name(self) -> str: ...
+
+    @abstractmethod
+    async def probe(self) -> str | None: ...
+
+    @abstractmethod
+    def tracker(self, status: Path, cgroup: Group) -> ProcessTracker: ...
+
+    @abstractmethod
+    def container_request(self, container: LaunchedContainer, stdio: list[int]) -> ContainerRequest | UnconfinedRequest:
+        """The request for the launcher to start a container."""
+
+    def limits(self, limits: Limits) -> Limits:
+        """The limits of the cgroup, which may be higher than the requested ones."""
+        return limits
+
+    @abstractmethod
+    def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer: ...
+
+    async def open_pod(self, pod: PodSandbox) -> None:
+        self.cgroups.group(pod.uid).create(self.limits(pod.limits))
+
+    async def close_pod(self, pod: PodSandbox) -> None:
+        await self.cgroups.group(pod.uid).remove()
+
+    async def create(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
+        container = self.container(pod, spec)
+        container.make()
+        return container
+
+    async def adopt(self, pod: PodSandbox, name: str) -> LaunchedContainer | None:
+        try:
+            spec = spec_from_json(json.loads((pod.directory / name / SPEC).read_bytes()))
+        except (FileNotFoundError, ValueError):
+            return None
+        container = self.container(pod, spec)
+        return container if await container.find() else None
+
+    async def pods(self) -> set[str]:
+        return set(self.cgroups.group().children())
+
+    async def close(self) -> None:  # noqa: B027 - optional to override
+        pass
 
 
 class LaunchedContainer(ABC):
@@ -49,11 +110,11 @@ class LaunchedContainer(ABC):
         self.terminal: int | None = None
         self._exit: asyncio.Task[Exit] | None = None
         self._memory: OomWatch | None = None
-        # There if memory ran out: the kernel counts only what it kills itself, and we may be quicker.
+        # Exists if memory ran out. The kernel counts only its own kills, and the agent may kill first.
         self._ran_out = self.directory / "ran-out-of-memory"
-        self._beginning: asyncio.Task[None] | None = None
-        # Of the FIFOs: what was written is lost when nobody has them open any more.
-        self._kept: list[int] = []
+        self._launching: asyncio.Task[None] | None = None
+        # Descriptors of the FIFOs: written data is lost when no process has them open any more.
+        self._fifos: list[int] = []
         self._their_terminal: int | None = None
 
     @property
@@ -80,27 +141,27 @@ class LaunchedContainer(ABC):
             self.terminal, self._their_terminal = open_terminal(self.pod.host_uid, self.pod.host_gid)
 
     async def start(self) -> None:
-        self._beginning = asyncio.create_task(self._begin(), name=f"begin of container {self.spec.name}")
-        # Once asked for it comes, whoever is no longer interested: only then can it be ended for good.
-        await asyncio.shield(self._beginning)
+        self._launching = asyncio.create_task(self._launch(), name=f"start of container {self.spec.name}")
+        # Shielded: a container that was requested is started even if the caller is cancelled, so that it can be killed.
+        await asyncio.shield(self._launching)
         await self._reach_program()
 
     async def find(self) -> bool:
-        """Take up what another process has started. False if it was never started."""
+        """Adopt a container that another process has started. Returns False if it was never started."""
         watcher = self.tracker.watcher()
         pidfd = -1
         if watcher is not None:
             self._memory = self.cgroup.watch_oom(self._out_of_memory)
             if self.cgroup.oom_kills() > 0:
-                self._out_of_memory()  # while nobody watched
+                self._out_of_memory()  # while no agent was running
             with suppress(ProcessLookupError):
                 pidfd = os.pidfd_open(watcher)
         elif not self.tracker.status.exists():
-            await self.cgroup.kill()  # it may have been about to
+            await self.cgroup.kill()  # it may have been about to start
             return False
         if self.spec.stdin_once and stdin_once.is_taken(self.directory):
             stdin_once.end(self.directory)
-        self._keep()
+        self._open_fifos()
         self._exit = asyncio.create_task(self._watch(pidfd, None), name=f"end of container {self.spec.name}")
         return True
 
@@ -113,16 +174,16 @@ class LaunchedContainer(ABC):
     async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess: ...
 
     def check_running(self) -> int:
-        """Its first process. Raises ``RuntimeFailure`` if nothing can be executed in it now."""
+        """Return its first process. Raises ``RuntimeFailure`` if no command can be executed in it now."""
         self.check_not_ended()
         init = self.tracker.init()
-        # Without a program the namespaces may not be what they are going to be: those of one that was found half-made.
+        # Before the program runs, the namespaces may be incomplete.
         if init is None or self.tracker.program() is None:
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         return init
 
     def check_not_ended(self) -> None:
-        """Raise ``RuntimeFailure`` if it was not started, has ended as far as we were told, or is paused."""
+        """Raise ``RuntimeFailure`` if it was not started, has ended as far as is known, or is paused."""
         if self._exit is None or self._exit.done():
             raise RuntimeFailure(f"container {self.spec.name} does not run")
         if self.cgroup.is_frozen():
@@ -161,21 +222,21 @@ class LaunchedContainer(ABC):
         return self.cgroup.usage()
 
     async def delete(self) -> None:
-        if self._beginning is not None:
-            await asyncio.gather(self._beginning, return_exceptions=True)
+        if self._launching is not None:
+            await asyncio.gather(self._launching, return_exceptions=True)
         await self.cgroup.kill()
         if self._exit is not None:
             await asyncio.wait([self._exit])
         self.unwatch()
         await self.cgroup.remove()
-        for descriptor in (*self._kept, self.terminal, self._their_terminal):
+        for descriptor in (*self._fifos, self.terminal, self._their_terminal):
             if descriptor is not None:
                 os.close(descriptor)
-        self._kept, self.terminal, self._their_terminal = [], None, None
+        self._fifos, self.terminal, self._their_terminal = [], None, None
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    async def _begin(self) -> None:
-        self._keep()
+    async def _launch(self) -> None:
+        self._open_fifos()
         self._memory = self.cgroup.watch_oom(self._out_of_memory)
         try:
             stdio = await self._open_stdio()
@@ -190,21 +251,21 @@ class LaunchedContainer(ABC):
         self._exit = asyncio.create_task(self._watch(child.pidfd, child), name=f"end of container {self.spec.name}")
 
     async def _reach_program(self) -> None:
-        """Wait until bwrap has made everything and has executed the program, or has failed."""
+        """Wait until the runtime has set up the container and executed the program, or has failed."""
         assert self._exit is not None
-        await self.runtime.clock.sleep(_FIRST_LOOK)
-        pause = _LOOK
+        await self.runtime.clock.sleep(_FIRST_CHECK)
+        interval = _CHECK_INTERVAL
         while not self.tracker.is_executed():
             if self._exit.done():
                 result = self._exit.result()
                 if result.message and not result.oom_killed:
                     raise RuntimeFailure(result.message)
-                return  # it was quick
-            await self.runtime.clock.sleep(pause)
-            pause *= _SLOWER
+                return  # the program has already ended
+            await self.runtime.clock.sleep(interval)
+            interval *= _CHECK_FACTOR
 
     async def _watch(self, pidfd: int, child: Child | None) -> Exit:
-        """Wait for the watcher's end, and see to it that nothing of the container is left after it."""
+        """Wait for the watcher's end, then kill what is left of the container."""
         try:
             if pidfd >= 0:
                 await readable(pidfd)
@@ -219,33 +280,33 @@ class LaunchedContainer(ABC):
         self.unwatch()
         code = self.tracker.exit_code()
         if code is not None:
-            # Of one that was found nobody has seen the end but its watcher.
+            # Only the watcher has seen the end of an adopted container.
             return Exit(code, oom_killed, ended_at=self.tracker.ended_at() if child is None else None)
         if oom_killed or status is None or os.WIFSIGNALED(status):
             return Exit(KILLED, oom_killed)
-        if os.WEXITSTATUS(status) == _GAVE_UP:
-            return Exit(_NOT_EXECUTED, message=self._complaint() or "the program could not be executed")
-        return Exit(os.WEXITSTATUS(status))  # it was killed before it was executed
+        if os.WEXITSTATUS(status) == _SETUP_FAILED:
+            return Exit(_NOT_EXECUTED, message=self._error_output() or "the program could not be executed")
+        return Exit(os.WEXITSTATUS(status))  # killed before the program was executed
 
-    def _complaint(self) -> str:
-        """What bwrap has written before it gave up, if nobody has read it."""
+    def _error_output(self) -> str:
+        """The error message of the runtime, if it is still in the FIFO."""
         with suppress(BlockingIOError, IndexError):
-            return os.read(self._kept[1], 4096).decode(errors="replace").strip()
+            return os.read(self._fifos[1], 4096).decode(errors="replace").strip()
         return ""
 
-    def _keep(self) -> None:
-        self._kept = [
+    def _open_fifos(self) -> None:
+        self._fifos = [
             os.open(self.directory / name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC) for name in ("stdout", "stderr")
         ]
 
     def _out_of_memory(self) -> None:
-        """On v1 the kernel has killed one process; a container that lacks one is worse than none."""
+        """Kill the whole container: on v1 the kernel has killed one process only."""
         self._ran_out.touch()
         with suppress(OSError):
             self.cgroup.kill_nowait()
 
     def unwatch(self) -> None:
-        """No longer be told that its memory runs out."""
+        """Stop watching its memory."""
         if self._memory is not None:
             self._memory.close()
             self._memory = None
@@ -254,7 +315,7 @@ class LaunchedContainer(ABC):
         if self._their_terminal is not None:
             terminal, self._their_terminal = self._their_terminal, None
             return [terminal, os.dup(terminal), os.dup(terminal)]
-        # Opened for both, so that there is always a reader: a container outlives who reads what it writes.
+        # Opened for reading and writing, so that there is always a reader: a container outlives the agent.
         both = os.O_RDWR | os.O_CLOEXEC
         if self.spec.stdin_once:
             stdin = await self._open_stdin_once()
@@ -265,7 +326,7 @@ class LaunchedContainer(ABC):
         return [stdin, os.open(self.directory / "stdout", both), os.open(self.directory / "stderr", both)]
 
     async def _open_stdin_once(self) -> int:
-        """Held open by somebody else from here on."""
+        """Open standard input and start its holder (see ``stdin_once``)."""
         ends = stdin_once.open_ends(self.directory)
         try:
             (await self.runtime.launcher.launch(stdin_once.holder(self.pod, self.cgroup, ends))).close()
@@ -302,5 +363,5 @@ class LaunchedProcess:
             await readable(self._child.pidfd)
         self._child.close()
         if status is None:
-            raise RuntimeFailure("how it ended is not known: who has started it is gone")
+            raise RuntimeFailure("the exit code is unknown: the process that started the command is gone")
         return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)

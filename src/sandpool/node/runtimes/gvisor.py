@@ -1,8 +1,8 @@
-"""Containers with a kernel of their own, gVisor's. See ``launcher.gvisor`` for what they are given.
+"""The gVisor runtime: containers with a kernel of their own. See ``launcher.gvisor`` for their configuration.
 
-To pause, to kill and to count is the cgroup's business as for all others: the container's kernel, and whatever runs on
-it, are processes in there. What concerns single processes of the container goes through runsc, which asks that kernel:
-to the host they are not what they are inside.
+The cgroup pauses, kills and measures the container as for other runtimes: gVisor's kernel and the processes on it are
+in the cgroup. Single processes of the container are reached through runsc, which asks gVisor's kernel, because the host
+sees them under other PIDs.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ from sandpool.node.launcher.gvisor import STATE_FILE, runsc
 from sandpool.node.launcher.rootfs import PROGRAMS
 from sandpool.node.launcher.runsc_call import RunscCallRequest
 from sandpool.node.launcher.spawn_container import GVISOR
-from sandpool.node.runtimes.confined import ConfinedRuntime, RuntimeBinary, Unusable
+from sandpool.node.runtimes.confined import ConfinedRuntime, RuntimeBinary, RuntimeUnusable
 from sandpool.node.runtimes.container import KILLED, LaunchedContainer, LaunchedProcess
 from sandpool.node.runtimes.process_tracker import ProcessTracker
 from sandpool.node.runtimes.runtime import Command, ContainerSpec, NotExecutable, PodSandbox, RuntimeFailure, Stdio
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 
-#: Names runsc where it is not in PATH, as for other programs that use it.
+#: The environment variable with the path of a runsc that is not in PATH, as other programs use it.
 RUNSC_PATH: Final = "RUNSC_PATH"
-# How gVisor may get at system calls, the best first.
+# How gVisor may intercept system calls, the best first.
 _PLATFORMS: Final = ("systrap", "ptrace")
-# Threads of the host for one inside, and those of gVisor's own and of calls about a container.
-_EACH: Final = 4
+# Host threads per process inside, and threads of gVisor itself and of calls of runsc.
+_HOST_THREADS_EACH: Final = 4
 _OWN_THREADS: Final = 128
-# The descriptors of a call: where the PID inside is written to, and what is executed.
+# Descriptors of a call: for the PID inside, and with the process to execute.
 _PID, _PROCESS = 3, 4
 _RUNNING: Final = "running"
-# What a call of runsc exits with if it cannot say what has become of a command; but so may a command.
+# The exit code of runsc if the fate of a command is unknown. A command may exit with it, too.
 _LOST: Final = 128
 
 
@@ -56,7 +56,7 @@ class GvisorRuntime(ConfinedRuntime):
     def find_binary(self) -> RuntimeBinary:
         path = os.environ.get(RUNSC_PATH) or shutil.which("runsc")
         if path is None or not os.access(path, os.X_OK):
-            raise Unusable("runsc is not installed")
+            raise RuntimeUnusable("runsc is not installed")
         real = Path(path).resolve()
         return RuntimeBinary(real.parent, real.name, _version(real), GVISOR, _PLATFORMS[0])
 
@@ -72,8 +72,8 @@ class GvisorRuntime(ConfinedRuntime):
         return GvisorProcessTracker(status, cgroup)
 
     def limits(self, limits: Limits) -> Limits:
-        """A process inside is up to four of the host's, and how many there may be inside is the kernel's to see to."""
-        return limits if limits.pids is None else replace(limits, pids=limits.pids * _EACH + _OWN_THREADS)
+        """Limits of the cgroup: a process inside is up to four of the host's. gVisor's kernel limits those inside."""
+        return limits if limits.pids is None else replace(limits, pids=limits.pids * _HOST_THREADS_EACH + _OWN_THREADS)
 
     def container(self, pod: PodSandbox, spec: ContainerSpec) -> LaunchedContainer:
         return GvisorContainer(self, pod, spec)
@@ -92,23 +92,23 @@ class GvisorContainer(LaunchedContainer):
         try:
             return await asyncio.shield(execution)
         except asyncio.CancelledError:
-            # It goes on until it is known which process it is inside: only then can that be ended.
-            ending = asyncio.create_task(_end(execution), name=f"unwanted command in {self.spec.name}")
+            # Continue until the PID inside is known: only then can the command be killed.
+            ending = asyncio.create_task(_kill_when_started(execution), name=f"unwanted command in {self.spec.name}")
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
             raise
 
     async def _execute(self, command: Command, stdio: list[int]) -> GvisorProcess:
-        """Closes its descriptors."""
+        """Execute a command and close the descriptors."""
         arguments = ("exec", f"--process=/proc/self/fd/{_PROCESS}", f"--internal-pid-file=/proc/self/fd/{_PID}", NAME)
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             try:
-                child = await self._call(self._process(command), [*stdio, theirs], *arguments)
+                child = await self._launch_call(self._process(command), [*stdio, theirs], *arguments)
             finally:
                 for descriptor in (*stdio, theirs):
                     os.close(descriptor)
-            await readable(ours)  # told, or at its end because the call has failed
+            await readable(ours)  # the PID, or the end of the pipe because the call has failed
             pid = os.read(ours, 32)
         finally:
             os.close(ours)
@@ -120,7 +120,7 @@ class GvisorContainer(LaunchedContainer):
         return GvisorProcess(self, child, int(pid))
 
     def open_terminal(self) -> Terminal:
-        """One of the host's: the kernel inside has others, and does not let them out."""
+        """A terminal of the host: those of gVisor's kernel cannot be opened from outside."""
         self.check_running()
         return open_terminal(self.pod.host_uid, self.pod.host_gid)
 
@@ -128,16 +128,16 @@ class GvisorContainer(LaunchedContainer):
         await self.send(number)
 
     async def send(self, number: int, *which: str) -> None:
-        """A signal, by way of the container's kernel. Does nothing if there is nobody to get it."""
-        await self.ask("kill", *which, NAME, str(number))
+        """Send a signal through the container's kernel. Does nothing if the process has ended."""
+        await self.call("kill", *which, NAME, str(number))
 
-    async def ask(self, *arguments: str) -> bool:
-        """Have runsc do something by way of the container's kernel. False if that cannot be done."""
+    async def call(self, *arguments: str) -> bool:
+        """Run a command of runsc about the container. Returns False if it fails."""
         nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
         try:
-            child = await self._call({}, [nothing] * 3, *arguments)
+            child = await self._launch_call({}, [nothing] * 3, *arguments)
         except RuntimeFailure:
-            return False  # it has ended
+            return False  # the container has ended
         finally:
             os.close(nothing)
         try:
@@ -145,7 +145,7 @@ class GvisorContainer(LaunchedContainer):
         finally:
             child.close()
 
-    async def _call(self, process: dict[str, Any], stdio: list[int], *arguments: str) -> Child:
+    async def _launch_call(self, process: dict[str, Any], stdio: list[int], *arguments: str) -> Child:
         watcher = self.tracker.watcher()
         if watcher is None:
             raise RuntimeFailure(f"container {self.spec.name} does not run")
@@ -176,7 +176,7 @@ class GvisorContainer(LaunchedContainer):
 
 
 class GvisorProcess(LaunchedProcess):
-    """``pid`` is that of the call on the host, ``inner`` that of the process in the container."""
+    """``pid`` is that of runsc on the host, ``inner`` that of the process in the container."""
 
     def __init__(self, container: GvisorContainer, child: Child, inner: int) -> None:
         super().__init__(child)
@@ -184,26 +184,26 @@ class GvisorProcess(LaunchedProcess):
         self.inner = inner
 
     async def signal(self, number: int) -> None:
-        if not self.has_ended:  # who has the PID then is somebody else
+        if not self.has_ended:  # afterwards the PID may be reused
             await self.container.send(number, f"--pid={self.inner}")
 
     async def _wait(self) -> int:
         code = await super()._wait()
-        if code == _LOST and not await self.container.ask("ps", NAME):
-            return KILLED  # with the kernel it ran on
+        if code == _LOST and not await self.container.call("ps", NAME):
+            return KILLED  # together with the container's kernel
         return code
 
 
-async def _end(execution: asyncio.Task[GvisorProcess]) -> None:
-    with suppress(RuntimeFailure):  # it has not begun, or its container has ended
+async def _kill_when_started(execution: asyncio.Task[GvisorProcess]) -> None:
+    with suppress(RuntimeFailure):  # it was not started, or its container has ended
         process = await execution
         await process.signal(signal.SIGKILL)
         await process.wait()
 
 
 class GvisorProcessTracker(ProcessTracker):
-    """The watcher is the shell that runs runsc. *init* and the program are one to the host: the container's kernel.
-    What has become of it is what runsc has written down, on the stage that the watcher sees."""
+    """The watcher is the shell that runs runsc. To the host, *init* and the program are one process: the container's
+    kernel. runsc writes its state to a file in the root directory of the watcher."""
 
     def watcher(self) -> int | None:
         pid = self._reported("watcher")
@@ -229,10 +229,10 @@ class GvisorProcessTracker(ProcessTracker):
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """A date: gVisor's versions have no other numbers."""
+    """The version, which is a date."""
     try:
-        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
+        output = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=True).stdout
     except (OSError, subprocess.SubprocessError) as error:
-        raise Unusable(f"{path} does not say its version: {error}") from error
-    found = re.search(r"20\d{6}", said)
+        raise RuntimeUnusable(f"{path} does not say its version: {error}") from error
+    found = re.search(r"20\d{6}", output)
     return (int(found.group()),) if found else ()

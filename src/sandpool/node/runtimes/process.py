@@ -1,11 +1,11 @@
-"""A runtime without isolation: containers are processes of this machine, and see and reach what any process does.
+"""A runtime without isolation: containers are ordinary processes of this machine and see whatever those see.
 
-It is for trying things out where nothing better can be had, above all without root, and is there only if the operator
-insists. What it does: it runs programs of this machine in a directory of their own, keeps what they write to standard
-output, tells how they end, finds them again, stops them and ends them. As root each pod has a user, a network and
-limits of its own; without, nothing is limited (see ``cgroups.marks``) and the network is the host's loopback interface.
+It is for trying things out where no other runtime works, above all without root, and only available with an explicit
+flag. It runs programs of this machine in a directory of their own, keeps their output, reports their exit codes, adopts
+them, pauses and kills them. With root, each pod has its own user, network and limits. Without root, there are no limits
+(see ``cgroups.environment_groups``) and the network is the host's loopback interface.
 
-What it cannot do it refuses: images with a root of their own, and everything that would have to be mounted.
+It refuses what it cannot do: images with a root file system, and mounts.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from sandpool.node.cgroups.group import Group
 from sandpool.node.cgroups.mounts import NoCgroups
 from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes import selftest
-from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess
-from sandpool.node.runtimes.launched import LaunchedRuntime
+from sandpool.node.runtimes.container import LaunchedContainer, LaunchedProcess, LaunchedRuntime
 from sandpool.node.runtimes.process_tracker import ProcessTracker, UnconfinedProcessTracker
 from sandpool.node.runtimes.runtime import (
     Bind,
@@ -36,9 +35,9 @@ from sandpool.node.runtimes.runtime import (
 from sandpool.node.runtimes.terminal import Terminal, open_terminal
 
 PROCESS: Final = "process"
-#: What is said wherever it is used.
+#: The warning shown wherever it is used.
 WARNING: Final = "pods of the runtime process are NOT ISOLATED from this machine and from each other"
-# Where the built-in images listen; with one network for all, every pod has to keep to its own address.
+# The address that the built-in images listen on: in a shared network, every pod must use its own.
 _LISTEN: Final = "SANDBOX_LISTEN_HOST"
 
 
@@ -62,15 +61,15 @@ class ProcessRuntime(LaunchedRuntime):
 
     def container_request(self, container: LaunchedContainer, stdio: list[int]) -> UnconfinedRequest:
         spec = container.spec
-        return self._order(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.tracker.status))
+        return self._request(container, spec.argv, spec.env, spec.cwd, spec.tty, stdio, str(container.tracker.status))
 
-    def entry(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> UnconfinedRequest:
+    def command_request(self, container: LaunchedContainer, command: Command, stdio: Stdio) -> UnconfinedRequest:
         spec, descriptors = container.spec, [stdio.stdin, stdio.stdout, stdio.stderr]
         env = spec.env if command.env is None else command.env
         cwd = spec.cwd if command.cwd is None else command.cwd
-        return self._order(container, command.argv, env, cwd, command.tty, descriptors, "")
+        return self._request(container, command.argv, env, cwd, command.tty, descriptors, "")
 
-    def _order(
+    def _request(
         self,
         container: LaunchedContainer,
         argv: tuple[str, ...],
@@ -89,7 +88,7 @@ class ProcessRuntime(LaunchedRuntime):
             netns="" if pod.netns is None else str(pod.netns),
             join_files=[str(file) for file in container.cgroup.join_files()],
             argv=list(argv),
-            # What names the directory it expected to be in names the one it is in.
+            # A variable with the expected working directory gets the actual one.
             env={name: place if value == wanted else value for name, value in env.items()}
             | {"HOME": home}
             | ({_LISTEN: pod.address} if pod.netns is None and pod.address else {})
@@ -104,13 +103,13 @@ class ProcessRuntime(LaunchedRuntime):
 
 
 class ProcessContainer(LaunchedContainer):
-    """Its own directory is what a container's root is elsewhere: what is written there goes with it."""
+    """Its home directory stands for a root file system: it is removed with the container."""
 
     runtime: ProcessRuntime
 
     async def execute(self, command: Command, stdio: Stdio) -> LaunchedProcess:
         self.check_running()
-        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.entry(self, command, stdio)))
+        return LaunchedProcess(await self.runtime.launcher.launch(self.runtime.command_request(self, command, stdio)))
 
     def make(self) -> None:
         check(self.spec)
@@ -130,12 +129,12 @@ class ProcessContainer(LaunchedContainer):
 
 
 def check(spec: ContainerSpec) -> None:
-    """Raise ``RuntimeFailure`` if it asks for what only a real sandbox can give."""
+    """Raise ``RuntimeFailure`` if the spec needs isolation."""
     if not isinstance(spec.root, HostToolchain):
-        raise RuntimeFailure("the process runtime runs built-in images only: others have a root of their own")
+        raise RuntimeFailure("the process runtime runs built-in images only: others have a root file system")
     mounts = [mount.target for mount in spec.mounts if not (isinstance(mount, Bind) and mount.optional)]
     if mounts:
-        raise RuntimeFailure(f"the process runtime mounts nothing, and {', '.join(mounts)} would have to be")
+        raise RuntimeFailure(f"the process runtime cannot mount volumes: {', '.join(mounts)}")
     if spec.read_only_root:
         raise RuntimeFailure("the process runtime cannot make the root read-only")
 

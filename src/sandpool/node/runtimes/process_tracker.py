@@ -1,8 +1,8 @@
-"""What a container has left to be found: its processes, and how it ended.
+"""Finds the processes of a container and its exit code, in this or a later agent.
 
-The *watcher* is outside, waits for the program to end and writes its exit code to the status file, wherever the agent
-is by then. *init* is the first process of the container's PID namespace. The *program* is what the container was made
-for. All are in the container's cgroup, and a PID that is not in there is somebody else's by now.
+The *watcher* is outside the container, waits for the program to end and writes its exit code to the status file, even
+without an agent. *init* is the first process of the container's PID namespace. The *program* is the command of the
+container. All of them are in the container's cgroup; a PID that is not in it has been reused.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ class ProcessTracker(ABC):
 
     @abstractmethod
     def program(self) -> int | None:
-        """Once it is there the namespaces are as they are going to be."""
+        """The program's PID. Once it is known, the namespaces are complete."""
 
     @abstractmethod
     def is_executed(self) -> bool:
-        """Whether the program is what it is going to be, and no longer a part of what confines it."""
+        """Whether the process has executed the program, and is no longer the runtime."""
 
     @abstractmethod
     def watcher(self) -> int | None: ...
 
     def exit_code(self) -> int | None:
-        """Of the program, if it was executed and has ended. One that was killed with everything has none."""
+        """The exit code of the program, if it was executed and has ended. None if it was killed with its watcher."""
         code = self._reported("exit-code")
         return None if code is None else int(code)
 
     def ended_at(self) -> float:
-        """When the exit code was written, which is the last that is; in seconds since the epoch."""
+        """The time at which the exit code was written, in seconds since the epoch."""
         return self.status.stat().st_mtime
 
     def _reported(self, key: str) -> Any:
-        """The status is one document per line, written in pieces; half a line is not there yet."""
+        """Return a value of the status file, which has one JSON document per line. An incomplete line is ignored."""
         with suppress(FileNotFoundError):
             for line in self.status.read_text().splitlines(keepends=True):
                 if line.endswith("\n"):
@@ -59,14 +59,14 @@ class ProcessTracker(ABC):
 
 
 class BwrapProcessTracker(ProcessTracker):
-    """bwrap is the watcher and, in another process, init, which reaps orphans; the program is the second process of
-    the PID namespace."""
+    """bwrap is the watcher and, in another process, init, which reaps orphans. The program is the second process of the
+    PID namespace."""
 
     _PROGRAM: Final = 2
 
     def __init__(self, status: Path, cgroup: Group) -> None:
         super().__init__(status, cgroup)
-        # While the program is not executed: its process, and the file that bwrap was executed from.
+        # Until the program is executed: its process, and the executable file of bwrap.
         self._becoming: tuple[int, os.stat_result] | None = None
 
     def init(self) -> int | None:
@@ -90,8 +90,8 @@ class BwrapProcessTracker(ProcessTracker):
         return None
 
     def is_executed(self) -> bool:
-        """Asked again and again while a container starts, and there may be many: once its processes are known, all
-        that is looked at is what one of them executes."""
+        """Polled while containers start, of which there may be many: once the processes are known, this costs one
+        stat."""
         with suppress(OSError):
             if self._becoming is None:
                 init, program = self.init(), self.program()
@@ -104,8 +104,8 @@ class BwrapProcessTracker(ProcessTracker):
 
 
 class OciProcessTracker(ProcessTracker):
-    """The program is init; above it is the runtime, which waits for it, and above that the shell that writes down what
-    the runtime says."""
+    """The program is init. Its parent is the runtime, which waits for it, and the parent of that is the shell that
+    writes the exit code."""
 
     def __init__(self, status: Path, cgroup: Group, runtime: str) -> None:
         super().__init__(status, cgroup)
@@ -122,21 +122,21 @@ class OciProcessTracker(ProcessTracker):
         if init is None:
             return False
         with suppress(OSError):
-            # Until then it is the runtime, or a copy of it in memory.
+            # Before that it is the runtime, or a copy of the runtime in memory.
             name = os.readlink(f"/proc/{init}/exe")
             return not name.startswith("/memfd:") and os.path.basename(name) != self.runtime
         return False
 
     def watcher(self) -> int | None:
-        """Root's, whose parent is not the container's. (A porter is the container's user's.)"""
+        """The process of root with a parent outside the cgroup. (An exec agent runs as the container's user.)"""
         processes = set(self.cgroup.processes())
         outside = (pid for pid in sorted(processes) if pid and depth(pid) == 1 and owner(pid) == 0)
         return next((pid for pid in outside if parent(pid) not in processes), None)
 
 
 class UnconfinedProcessTracker(ProcessTracker):
-    """The watcher is a process of the launcher's that stays, and the program its child. When each began is in the
-    status: who has the PID when another agent looks need not be one of ours, and there may be no cgroup to tell."""
+    """The watcher is a fork of the launcher, and the program is its child. The status file has their start times: PIDs
+    are reused, and there may be no cgroup that identifies the processes."""
 
     def init(self) -> int | None:
         return self.program()
@@ -145,7 +145,7 @@ class UnconfinedProcessTracker(ProcessTracker):
         return self._alive("program")
 
     def is_executed(self) -> bool:
-        return True  # the launcher answers when it is
+        return True  # the launcher replies after the execution
 
     def watcher(self) -> int | None:
         return self._alive("watcher")
@@ -166,13 +166,13 @@ def owner(pid: int) -> int | None:
 
 
 def inner_pid(pid: int) -> int | None:
-    """What it is in its own PID namespace, if that is not ours."""
+    """The PID in the process's own PID namespace; None if that is ours."""
     numbers = _numbers(pid, "NSpid")
     return numbers[-1] if len(numbers) > 1 else None
 
 
 def depth(pid: int) -> int:
-    """How many PID namespaces it is in, as far as we see: 1 is ours alone."""
+    """The number of nested PID namespaces that the process is in, from ours on: 1 means only ours."""
     return len(_numbers(pid, "NSpid"))
 
 

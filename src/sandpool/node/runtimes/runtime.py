@@ -1,20 +1,19 @@
-"""What every runtime can do with a container, and what it must be told.
+"""The interface of container runtimes.
 
-A ``Runtime`` turns a ``ContainerSpec`` into an isolated group of processes. Pod logic, network, images and volumes know
-this module and nothing of how a container is confined; tests without root use ``tests.support.fake_runtime``.
+A ``Runtime`` turns a ``ContainerSpec`` into an isolated group of processes. Pod logic, network, images and volumes use
+this module and do not depend on how a container is confined; tests without root use ``tests.support.fake_runtime``.
 
-**Who prepares what.** Whoever calls has made the directory of the pod and what is mounted from it (volumes, image
-layers) and the network namespace. The runtime makes the cgroups and the pod's UTS and IPC namespaces; every mount of a
-container exists in its own mount namespace only, goes when its last process goes, and is never visible on the host.
-Sources are opened as root, so they need not be readable for the sandbox by their path, only by owner and mode: files
-that a container shall write belong to ``PodSandbox.host_uid``.
+**Preparation.** The caller makes the pod's directory, the sources of mounts (volumes, image layers) and the network
+namespace. The runtime makes the cgroups and the UTS and IPC namespaces. Every mount of a container exists in its own
+mount namespace only, goes with its last process, and is never visible on the host. Sources are opened as root, so the
+sandbox needs no access to their path; files that a container writes must belong to ``PodSandbox.host_uid``.
 
-**Order.** ``open_pod``, then for each container ``create`` and ``start``; ``wait`` tells how it ended; ``delete`` ends
-whatever is left and forgets it, after which a container of the same name can be created again; at last ``close_pod``.
-``delete`` and ``close_pod`` may be called at any time and more than once, also on what was never made.
+**Order.** ``open_pod``; then for each container ``create`` and ``start``; ``wait`` returns how it ended; ``delete``
+kills and removes it, after which a container of the same name can be created again; at last ``close_pod``. ``delete``
+and ``close_pod`` may be called at any time and repeatedly, also for what was never made.
 
-**After a crash.** Nothing of a container depends on the process that started it. What is needed to find it again is in
-its state directory and in its cgroup; ``adopt`` makes a ``Container`` of them in a new process.
+**After a crash.** A container does not depend on the process that started it. Its state directory and its cgroup have
+everything that ``adopt`` needs to make a ``Container`` in a new process.
 """
 
 from __future__ import annotations
@@ -27,65 +26,64 @@ from typing import Final, Protocol
 from sandpool.node.cgroups.limits import Limits, Usage
 from sandpool.node.runtimes.terminal import Terminal
 
-# What a sandbox can write outside of its volumes, in memory of its own, unless its spec says otherwise.
+# Bytes that a sandbox can write outside of its volumes, in memory, unless its spec says otherwise.
 DEFAULT_SCRATCH: Final = 256 << 20
 DEFAULT_PIDS: Final = 512
 DEFAULT_NOFILE: Final = 1024
 
 
 class RuntimeFailure(Exception):
-    """A runtime could not do what was asked. The message is for the events and conditions of the pod."""
+    """A runtime operation failed. The message is for the events and conditions of the pod."""
 
 
 class NoSuchCommand(RuntimeFailure):
-    """The program to be executed is not in the container, or cannot be executed. ``code`` is the exit code that shells
-    have for that."""
+    """The program is not in the container, or cannot be executed. ``code`` is the exit code of shells for that."""
 
     code = 127
 
 
 class NotExecutable(NoSuchCommand):
-    """It is there, but not for this user, or is no program."""
+    """The file exists, but is not executable for this user, or is not a program."""
 
     code = 126
 
 
 @dataclass(frozen=True, slots=True)
 class PodSandbox:
-    """What the containers of a pod have in common."""
+    """What the containers of a pod share."""
 
     uid: str
-    directory: Path  # of the pod's state; containers have their state directories in it
-    host_uid: int  # who its processes are on the host; no other pod's, never 0
+    directory: Path  # the pod's state, with the state directories of its containers
+    host_uid: int  # the user of its processes on the host; unique to the pod, never 0
     host_gid: int
-    netns: Path | None  # a network namespace bound to this file; None: nothing but a loopback interface per container
+    netns: Path | None  # a network namespace bound to this file; None: a loopback interface per container
     hostname: str
     hosts: str = ""  # the text of /etc/hosts
     resolv_conf: str = ""  # the text of /etc/resolv.conf
     limits: Limits = field(default_factory=Limits)
-    address: str = ""  # its own, where it has one
+    address: str = ""  # of the pod, if it has one
 
 
 @dataclass(frozen=True, slots=True)
 class HostToolchain:
-    """An image made of the machine's own programs: /usr and ``prefixes``, read-only and at their own places, with an
-    /etc that holds nothing of the machine but certificates and the like."""
+    """An image made of the machine's own programs: /usr and ``prefixes``, read-only and at their own paths, with an
+    /etc that has certificates and the like of the machine."""
 
     prefixes: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLayers:
-    """An image as directories on the host, the topmost first, never written to. Several containers may share them."""
+    """An image as directories on the host, the topmost first. They are never written to and may be shared."""
 
     layers: tuple[Path, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Where a container's writes to its own root go; lost with the container. In memory (charged to the container) up
-    to ``size`` bytes, or in ``directory``: an empty one made for this container, on disk, of which the size is not
-    limited. Removing the directory afterwards is up to who made it."""
+    """Where a container's writes to its root go; lost with the container. In memory (charged to the container) up to
+    ``size`` bytes, or in ``directory``: an empty directory on disk without a size limit, which the caller makes and
+    removes."""
 
     size: int = DEFAULT_SCRATCH
     directory: Path | None = None
@@ -93,9 +91,9 @@ class Scratch:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """A file or directory of the host at ``target``. ``subpath`` is looked up within ``source`` and never leaves it,
-    whatever symbolic links a sandbox has made there; if it is not there it is an error, or, with ``make``, made as a
-    directory. What is ``optional`` is left out by a runtime that mounts nothing."""
+    """A file or directory of the host at ``target``. ``subpath`` is resolved inside ``source``; symbolic links never
+    lead out of it. A missing ``subpath`` is an error, or is made as a directory with ``make``. A runtime that cannot
+    mount leaves out an ``optional`` one."""
 
     source: Path
     target: str
@@ -128,12 +126,12 @@ Mount = Bind | Tmpfs | DataFile
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec:
-    """``uid`` and ``gid`` are who its processes are inside; there is no other user in it. Every capability is dropped,
-    also for uid 0: there, it owns its files and nothing else."""
+    """``uid`` and ``gid`` are the user of its processes inside, the only one in it. Every capability is dropped, also
+    for uid 0, which merely owns its files."""
 
     name: str
     argv: tuple[str, ...]
-    env: Mapping[str, str] = field(default_factory=dict)  # all of it: nothing is inherited
+    env: Mapping[str, str] = field(default_factory=dict)  # complete: nothing is inherited
     cwd: str = "/"
     uid: int = 1000
     gid: int = 1000
@@ -143,29 +141,29 @@ class ContainerSpec:
     mounts: tuple[Mount, ...] = ()  # in this order: a later one may be mounted in an earlier one
     limits: Limits = field(default_factory=lambda: Limits(pids=DEFAULT_PIDS))
     nofile: int = DEFAULT_NOFILE
-    # A terminal as standard input and output instead of FIFOs; ``Container.terminal`` is its other end. It ends with
-    # the process that holds it, so such a container does not outlive the agent.
+    # A terminal instead of FIFOs as standard input and output; ``Container.terminal`` is its other end. The terminal
+    # ends with the process that holds it, so such a container does not outlive the agent.
     tty: bool = False
-    # Keep standard input open: the FIFO ``stdin`` in the state directory. Otherwise it is at its end from the start.
+    # Keep standard input open: the FIFO ``stdin`` in the state directory. Otherwise it is /dev/null.
     stdin: bool = False
-    # With ``stdin``: it is at its end when the first has gone who took it (see ``once``). Not for a terminal.
+    # With ``stdin``: it ends with the first attachment (see ``stdin_once``). Not for a terminal.
     stdin_once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something to run in a container that runs. What is None is as for the container's own process."""
+    """A command to run in a running container. None means the value of the container's own process."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str] | None = None
     cwd: str | None = None
-    tty: bool = False  # make standard input, a terminal, the controlling one
+    tty: bool = False  # make the terminal on standard input the controlling one
 
 
 @dataclass(frozen=True, slots=True)
 class Stdio:
-    """File descriptors for a process. They are copied before the call returns; closing them is up to the caller. For a
-    terminal all three are the same (see ``Container.open_terminal``)."""
+    """File descriptors for a process. They are copied before the call returns; the caller closes them. For a terminal
+    all three are the same (see ``Container.open_terminal``)."""
 
     stdin: int
     stdout: int
@@ -174,22 +172,22 @@ class Stdio:
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    code: int  # 128 + signal if it was killed by one
+    code: int  # 128 + signal number if killed by a signal
     oom_killed: bool = False
-    message: str = ""  # what the runtime has to say, if the program was never started
+    message: str = ""  # the error of the runtime, if the program was never started
     ended_at: float | None = None  # seconds since the epoch; None: just now
 
 
 class Process(Protocol):
-    """A process that was executed in a container besides its own."""
+    """A command that was executed in a container."""
 
     @property
     def pid(self) -> int:
-        """On the host."""
+        """The PID on the host."""
         ...
 
     async def wait(self) -> int:
-        """Its exit code, 128 + signal if it was killed. Can be called by several and again."""
+        """Return its exit code, 128 + signal if it was killed. Can be called concurrently and repeatedly."""
         ...
 
     async def signal(self, number: int) -> None:
@@ -198,8 +196,8 @@ class Process(Protocol):
 
 
 class Container(Protocol):
-    """A container that was created. Its state directory holds the FIFOs ``stdout`` and ``stderr`` (and ``stdin`` if the
-    spec asks for it): whoever reads them gets what the container writes; if nobody does, the container waits."""
+    """A created container. Its state directory has the FIFOs ``stdout`` and ``stderr`` (and ``stdin`` if the spec has
+    it). If no process reads its output, the container blocks."""
 
     @property
     def pod_uid(self) -> str: ...
@@ -209,53 +207,54 @@ class Container(Protocol):
 
     @property
     def directory(self) -> Path:
-        """Its state, which is there until ``delete``."""
+        """The state directory, which exists until ``delete``."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """Of its first process, on the host; None before it was started and after its end, and if it has none."""
+        """The PID of its first process on the host; None before its start, after its end, and if it has none."""
         ...
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and has not ended, paused or not."""
+        """Whether it was started and has not ended. A paused container is running."""
         ...
 
     @property
     def terminal(self) -> int | None:
-        """The other end of its terminal, if it has one. Not after adoption."""
+        """The other end of its terminal, if it has one. None after adoption."""
         ...
 
     async def start(self) -> None:
-        """Raises ``RuntimeFailure`` if the container could not be set up. A program that cannot be executed may show
-        only as its ``Exit``."""
+        """Start the container. Raises ``RuntimeFailure`` if it cannot be set up. A program that cannot be executed may
+        only show in its ``Exit``."""
         ...
 
     async def wait(self) -> Exit:
-        """How its own process ended; nothing of the container runs after that. Can be called by several and again."""
+        """Return how its own process ended. No process of the container runs after that. Can be called concurrently and
+        repeatedly."""
         ...
 
     async def execute(self, command: Command, stdio: Stdio) -> Process:
-        """Run something in it, confined as its own process is: namespaces, user, seccomp filter, cgroup, no
+        """Run a command in it, confined as its own process is: namespaces, user, seccomp filter, cgroup, no
         capabilities. Raises ``NoSuchCommand``, and ``RuntimeFailure`` if the container does not run."""
         ...
 
     def open_terminal(self) -> Terminal:
-        """For a command in it: all of the command's ``Stdio`` is the end that is theirs. Closing both is up to the
-        caller. Raises ``RuntimeFailure`` if the container does not run."""
+        """Open a terminal for a command: its end ``theirs`` is all of the command's ``Stdio``. The caller closes both
+        ends. Raises ``RuntimeFailure`` if the container does not run."""
         ...
 
     async def signal(self, number: int) -> None:
-        """To its own process. Does nothing if it has ended."""
+        """Send a signal to its own process. Does nothing if it has ended."""
         ...
 
     async def kill(self) -> None:
-        """End everything in it, at once and whatever it does; also while it is paused. ``wait`` then returns."""
+        """Kill all its processes, also while it is paused. ``wait`` then returns."""
         ...
 
     async def pause(self) -> None:
-        """Stop everything in it. Returns when nothing runs any more."""
+        """Stop all its processes. Returns when none runs any more."""
         ...
 
     async def resume(self) -> None: ...
@@ -265,22 +264,22 @@ class Container(Protocol):
     async def usage(self) -> Usage: ...
 
     async def delete(self) -> None:
-        """Kill it if it runs; remove its cgroup and its state directory."""
+        """Kill it if it runs, then remove its cgroup and its state directory."""
         ...
 
 
 class Runtime(Protocol):
     @property
     def name(self) -> str:
-        """The handler that RuntimeClasses name."""
+        """The handler of RuntimeClasses."""
         ...
 
     async def probe(self) -> str | None:
-        """Run a real sandbox. None if it works and holds, otherwise why this runtime cannot be used here."""
+        """Test a real sandbox. Returns None if it runs and is confined, otherwise why the runtime is unusable here."""
         ...
 
     async def open_pod(self, pod: PodSandbox) -> None:
-        """Make what its containers share. Done again it does nothing, so it is also how to find a pod again."""
+        """Make what the pod's containers share. Idempotent, so it is also used to adopt a pod."""
         ...
 
     async def close_pod(self, pod: PodSandbox) -> None:
@@ -292,14 +291,14 @@ class Runtime(Protocol):
         ...
 
     async def adopt(self, pod: PodSandbox, name: str) -> Container | None:
-        """The container of this name as it was left by another process, whether it still runs or not. None if there is
-        none, or if it was created and never started."""
+        """Return the container of this name that another process has started, running or ended. None if it does not
+        exist or was never started."""
         ...
 
     async def pods(self) -> set[str]:
-        """The UIDs of all pods of which there is a cgroup: what a start-up has to adopt or to close."""
+        """The UIDs of all pods that have a cgroup, which an agent has to adopt or close at its start."""
         ...
 
     async def close(self) -> None:
-        """Release what the runtime holds in this process. Containers live on."""
+        """Release what the runtime holds in this process. Containers keep running."""
         ...

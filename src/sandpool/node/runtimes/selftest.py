@@ -1,7 +1,7 @@
-"""What a runtime has to show before anything is entrusted to it: a real sandbox that is confined as it should be.
+"""Self-test of a runtime: a real sandbox must be confined as it should be before the runtime is offered.
 
-It is a shell that prints what the kernel says of it, once as the container's own program and once as a command executed
-in it. To have the privileges and the programs is not enough to know: machines differ in what they refuse.
+A shell prints its own process status from /proc, once as the container's program and once as a command in it. Checking
+privileges and installed programs would not be enough: machines differ in what they refuse.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Final
 from sandpool.node.cgroups.limits import Limits
 from sandpool.node.runtimes.runtime import Command, Container, ContainerSpec, PodSandbox, Runtime, RuntimeFailure, Stdio
 
-# Seconds for everything; a sandbox takes tens of milliseconds.
-_PATIENCE: Final = 30.0
+# Seconds for the whole test; a sandbox takes tens of milliseconds.
+_TIMEOUT: Final = 30.0
 _UID: Final = 199_999
 _PRINT: Final = 'while read -r line; do echo "$line"; done < /proc/self/status; echo pid $$'
 _EXPECTED: Final = {
@@ -37,8 +37,8 @@ async def run(
     *,
     expected: Mapping[str, tuple[str, str]] = _EXPECTED,
 ) -> str | None:
-    """None if all is well, otherwise what is not."""
-    # Any user will do as long as it is not root; who is not root has no choice.
+    """Return None if the sandbox is confined, otherwise what is wrong."""
+    # As root, any other user will do. Without root there is no choice.
     user, group = (_UID, _UID) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
     os.makedirs(directory, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="probe-", dir=directory))
@@ -48,10 +48,10 @@ async def run(
         limits=Limits(memory=256 << 20, pids=64),
     )  # fmt: skip
     try:
-        async with asyncio.timeout(_PATIENCE):
-            return await _try(runtime, pod, expected)
+        async with asyncio.timeout(_TIMEOUT):
+            return await _test(runtime, pod, expected)
     except TimeoutError:
-        return f"a sandbox did not do what it should within {_PATIENCE:.0f} s"
+        return f"a sandbox did not do what it should within {_TIMEOUT:.0f} s"
     except (RuntimeFailure, OSError) as error:
         return str(error)
     finally:
@@ -59,7 +59,7 @@ async def run(
         shutil.rmtree(place)
 
 
-async def _try(runtime: Runtime, pod: PodSandbox, expected: Mapping[str, tuple[str, str]]) -> str | None:
+async def _test(runtime: Runtime, pod: PodSandbox, expected: Mapping[str, tuple[str, str]]) -> str | None:
     await runtime.open_pod(pod)
     spec = ContainerSpec(
         "probe", ("sh", "-c", f"{_PRINT}; exec cat"), env={"PATH": "/usr/bin:/bin"}, stdin=True,
@@ -70,7 +70,7 @@ async def _try(runtime: Runtime, pod: PodSandbox, expected: Mapping[str, tuple[s
         await container.start()
         with _Reader(container.directory / "stdout") as output:
             found = await output.until("pid ")
-            failure = _compared(found, "the program", expected) or await _try_command(container, expected)
+            failure = _compare(found, "the program", expected) or await _test_command(container, expected)
             if failure is not None:
                 return failure
             await container.pause()
@@ -83,7 +83,7 @@ async def _try(runtime: Runtime, pod: PodSandbox, expected: Mapping[str, tuple[s
     return None
 
 
-async def _try_command(container: Container, expected: Mapping[str, tuple[str, str]]) -> str | None:
+async def _test_command(container: Container, expected: Mapping[str, tuple[str, str]]) -> str | None:
     ours, theirs = os.pipe()
     try:
         nothing = os.open("/dev/null", os.O_RDWR)
@@ -92,13 +92,13 @@ async def _try_command(container: Container, expected: Mapping[str, tuple[str, s
         finally:
             os.close(nothing)
         await process.wait()
-        return _compared(os.read(ours, 65536).decode(), "a command", expected)
+        return _compare(os.read(ours, 65536).decode(), "a command", expected)
     finally:
         os.close(ours)
         os.close(theirs)
 
 
-def _compared(output: str, who: str, expected: Mapping[str, tuple[str, str]]) -> str | None:
+def _compare(output: str, who: str, expected: Mapping[str, tuple[str, str]]) -> str | None:
     found = {key: value.strip() for key, _, value in (line.partition("\t") for line in output.splitlines())}
     for key, (what, value) in expected.items():
         if found.get(key) != value:
@@ -119,7 +119,7 @@ class _Reader:
         os.close(self._descriptor)
 
     async def until(self, mark: str) -> str:
-        """What was written up to a line that begins with this."""
+        """Return the output up to a line that begins with ``mark``."""
         more = asyncio.Event()
         asyncio.get_running_loop().add_reader(self._descriptor, more.set)
         while f"\n{mark}" not in self._text:

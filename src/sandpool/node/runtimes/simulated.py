@@ -1,12 +1,12 @@
-"""A runtime for load tests: everything around a container is real, and the container is no process.
+"""A runtime for load tests: everything around a container is real, but the container is not a process.
 
-A pod of this runtime is scheduled, gets its network, its volumes and its images, reports, is adopted and goes as any
-other does. So what an agent and an API can bear is measured without what programs use up, and with more pods than a
-machine could run. It is never chosen for a pod that does not ask for it by name.
+A pod of this runtime is scheduled, gets its network, volumes and images, reports status, is adopted and deleted like
+any other. A load test thus measures the agent and the API without the cost of programs, with more pods than the machine
+could run. A pod gets this runtime only if it asks for it by name.
 
-A container "runs" from its start until it is signalled, killed or deleted, and does nothing: it writes nothing, listens
-nowhere, and no command can be run in it. All there is of it are files in its state directory, where another agent finds
-it again. What does not survive a reboot elsewhere does so here, but the agent knows that the machine was started anew.
+A container "runs" from its start until it is signalled, killed or deleted. It writes nothing, listens nowhere, and no
+command can be run in it. It consists of files in its state directory, where the next agent finds it. Unlike real
+containers these survive a reboot, but the agent notices that the machine was rebooted.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from sandpool.node.runtimes.stdin_once import STDIN
 from sandpool.node.runtimes.terminal import Terminal
 
 SIMULATED: Final = "simulated"
-#: What is said wherever somebody might take it for more than it is.
+#: The error of every operation that needs a process.
 NOTHING_RUNS: Final = "nothing runs in a simulated container"
 
-# In the directory of a pod that is open; no container can have this name.
+# A file in the directory of an open pod; no container can have this name.
 _OPEN: Final = "_simulated"
-# In the state directory of a container: there once it was started; while it is paused; the code it ended with.
+# Files in the state directory of a container: it was started; it is paused; its exit code.
 _STARTED: Final = "started"
 _PAUSED: Final = "paused"
 _ENDED: Final = "ended"
@@ -41,11 +41,11 @@ _KILLED: Final = 128 + signal.SIGKILL
 
 
 class SimulatedRuntime:
-    """``directory`` has the directories of all pods, named by their UIDs. Needs no privileges."""
+    """``directory`` has the directories of all pods, named by UID. Needs no privileges."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        # Those that somebody in this process holds. Whoever looks for one gets the same, or would not learn its end.
+        # The container objects in use in this process. ``adopt`` returns the same object, so that all see its end.
         self._held: WeakValueDictionary[Path, SimulatedContainer] = WeakValueDictionary()
 
     @property
@@ -53,7 +53,7 @@ class SimulatedRuntime:
         return SIMULATED
 
     async def probe(self) -> str | None:
-        return None  # there is nothing that could fail
+        return None  # always works
 
     async def open_pod(self, pod: PodSandbox) -> None:
         (pod.directory / _OPEN).touch()
@@ -96,7 +96,7 @@ class SimulatedContainer:
         self.pod = pod
         self.spec = spec
         self.directory = pod.directory / spec.name
-        self.pid: int | None = None  # for good: there is no process
+        self.pid: int | None = None  # there never is a process
         self.terminal: int | None = None
         self.was_started = False
         self._exit: asyncio.Future[Exit] = asyncio.get_running_loop().create_future()
@@ -120,7 +120,7 @@ class SimulatedContainer:
             os.mkfifo(self.directory / name, 0o600)
 
     def find(self) -> None:
-        """Take up what another process has started."""
+        """Adopt a container that another process has started."""
         self.was_started = True
         with suppress(FileNotFoundError):
             self._exit.set_result(Exit(int((self.directory / _ENDED).read_text())))
@@ -141,12 +141,12 @@ class SimulatedContainer:
         self._refuse()
 
     async def signal(self, number: int) -> None:
-        """Whichever it is, it is meant to end it; there is no program that could think otherwise."""
+        """End the container: there is no program that could handle the signal."""
         if self.is_running:
-            self.conclude(Exit(128 + number))
+            self.finish(Exit(128 + number))
 
     async def kill(self) -> None:
-        self.conclude(Exit(_KILLED))
+        self.finish(Exit(_KILLED))
 
     async def pause(self) -> None:
         if self.is_running:
@@ -165,16 +165,16 @@ class SimulatedContainer:
         await self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
-    def conclude(self, exit: Exit) -> None:
-        """Let it have ended, unless it has before."""
+    def finish(self, result: Exit) -> None:
+        """End the container with this result, unless it has ended before."""
         if self._exit.done():
             return
-        with suppress(FileNotFoundError):  # it was deleted
+        with suppress(FileNotFoundError):  # deleted meanwhile
             (self.directory / _PAUSED).unlink(missing_ok=True)
             draft = self.directory / f".{_ENDED}"
-            draft.write_text(str(exit.code))
+            draft.write_text(str(result.code))
             draft.rename(self.directory / _ENDED)
-        self._exit.set_result(exit)
+        self._exit.set_result(result)
 
     def _refuse(self) -> NoReturn:
         raise RuntimeFailure(NOTHING_RUNS if self.is_running else f"container {self.spec.name} does not run")

@@ -1,4 +1,4 @@
-"""Pods and containers as JSON: what the launcher is sent, and what an agent that comes later reads."""
+"""JSON encoding of pods and containers, for the launcher and for the next agent."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sandpool.node.runtimes.runtime import (
 
 Json = dict[str, Any]
 
-#: In the state directory of a container, from before it is started until it is deleted.
+#: The file in the state directory of a container, from before its start until it is deleted.
 SPEC: Final = "spec.json"
 
 
@@ -60,11 +60,11 @@ def spec_from_json(data: Json) -> ContainerSpec:
 
 
 def recorded_roots(pods: Path) -> set[Path]:
-    """What the roots of all containers are made of whose state is in these directories, one for each pod."""
+    """Return the directories that make up the root file systems of all containers recorded below ``pods``."""
     found: set[Path] = set()
     for record in pods.glob(f"*/*/{SPEC}"):
-        # What was deleted meanwhile, or was never written to its end and so never started. Nothing else is read of it:
-        # another version may have written it.
+        # The record was deleted meanwhile, or is incomplete because the container was never started. Only the root is
+        # read: another version may have written the record.
         with suppress(FileNotFoundError, ValueError):
             root = _root_from_json(json.loads(record.read_bytes())["root"])
             found.update(root.prefixes if isinstance(root, HostToolchain) else root.layers)

@@ -1,11 +1,11 @@
-"""Standard input that ends with the first who attaches to it (``stdinOnce``).
+"""Standard input that ends with the first attachment (``stdinOnce``).
 
-Who reads a FIFO is at its end when nobody has it open for writing. So somebody has to, from the container's start until
-the first who attached has gone, and whatever becomes of the agent meanwhile: a process of its own, the *holder*. It is
-in the container's cgroup and goes with the container, or when a line is written to the FIFO that it waits at.
+A FIFO is at its end when no process has it open for writing. A process of its own, the *holder*, therefore has it open
+from the container's start until the first attachment ends, even if the agent is killed meanwhile. The holder is in the
+container's cgroup. It ends with the container, or when a line is written to the FIFO that it reads.
 
-The FIFO for input is there by its name until somebody takes it. That it has none any more is how everybody who comes
-later knows, another agent too; for one that was killed is an attachment that has ended.
+The name of the FIFO is removed when the first client attaches. Later clients, also those of the next agent, see by that
+that standard input is taken; an attachment ends with the agent that serves it.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sandpool.node.cgroups.group import Group
 from sandpool.node.launcher.unconfined import UnconfinedRequest
 from sandpool.node.runtimes.runtime import PodSandbox
 
-#: The FIFO that is read by the container.
+#: The FIFO that the container reads.
 STDIN: Final = "stdin"
-#: The FIFO that is read by the holder.
+#: The FIFO that the holder reads.
 HELD: Final = "stdin-held"
 
 _WAIT: Final = ("/bin/sh", "-c", "read line")
@@ -30,15 +30,15 @@ _FILES: Final = 16  # more than a shell opens
 
 
 class Ends(NamedTuple):
-    """Of both FIFOs; closing them is up to who has opened them."""
+    """Ends of both FIFOs, which the caller of ``open_ends`` closes."""
 
     reader: int  # for the container
     writer: int  # for the holder
-    waiting: int  # likewise
+    waiting: int  # for the holder
 
 
 def open_ends(directory: Path) -> Ends:
-    # Neither end of a FIFO can be opened alone without waiting for the other.
+    # Opening one end of a FIFO blocks until the other end is open.
     both = os.open(directory / STDIN, os.O_RDWR | os.O_CLOEXEC)
     try:
         reader, writer = (os.open(directory / STDIN, mode | os.O_CLOEXEC) for mode in (os.O_RDONLY, os.O_WRONLY))
@@ -48,7 +48,7 @@ def open_ends(directory: Path) -> Ends:
 
 
 def holder(pod: PodSandbox, cgroup: Group, ends: Ends) -> UnconfinedRequest:
-    """The order for it. It is the pod's user's, as everything in the cgroup is that is not the container's watcher."""
+    """The request for the holder. It runs as the pod's user, like every process in the cgroup except the watcher."""
     return UnconfinedRequest(
         uid=pod.host_uid,
         gid=pod.host_gid,
@@ -60,14 +60,14 @@ def holder(pod: PodSandbox, cgroup: Group, ends: Ends) -> UnconfinedRequest:
         tty=False,
         nofile=_FILES,
         status="",
-        stdio=[ends.waiting, ends.writer, ends.waiting],  # if it complains, then not to the container
+        stdio=[ends.waiting, ends.writer, ends.waiting],  # its errors must not reach the container
         filter=b"",
     )
 
 
 def take(directory: Path) -> int | None:
-    """The end to write to, for the first who asks; ``end`` must follow when it was closed. None for all others, and if
-    nobody reads any more."""
+    """Return the end to write to, for the first caller; call ``end`` after closing it. None for all later callers, and
+    if no process reads it any more."""
     try:
         descriptor = os.open(directory / STDIN, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -81,7 +81,7 @@ def is_taken(directory: Path) -> bool:
 
 
 def end(directory: Path) -> None:
-    """Send the holder away. Does nothing if it is gone."""
+    """End the holder. Does nothing if it is gone."""
     with suppress(OSError):
         descriptor = os.open(directory / HELD, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:

@@ -1,7 +1,7 @@
 """Terminals for containers and commands.
 
-Every container has terminals of its own at /dev/pts. One that is opened there has a name inside, which programs ask for
-and open again; one of the host's works as well, but nobody inside can tell what it is called.
+Every container has its own terminals at /dev/pts. A terminal opened there has a name inside, which some programs look
+up and open again. A terminal of the host works as well, but has no name inside.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ _FLAGS: Final = os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class Terminal(NamedTuple):
-    ours: int  # what is written here is typed there
+    ours: int  # the master: input for the container is written here
     theirs: int
 
 
 def open_terminal(uid: int, gid: int, rows: int = 24, columns: int = 80) -> Terminal:
-    """A new terminal of the host's that belongs to a sandbox. Closing both ends is up to the caller."""
+    """Open a terminal of the host that belongs to a sandbox. The caller closes both ends."""
     return _prepared(Terminal(*os.openpty()), uid, gid, rows, columns)
 
 
 def open_terminal_inside(pid: int, uid: int, gid: int, rows: int = 24, columns: int = 80) -> Terminal:
-    """A new terminal of the container that a process is in. Raises OSError if the container has none."""
+    """Open a terminal of the container that a process is in. Raises OSError if the container has none."""
     root = os.open(f"/proc/{pid}/root", os.O_PATH | os.O_CLOEXEC)
     try:
         device = syscalls.open_within(root, "/dev/pts/ptmx")
     finally:
         os.close(root)
     try:
-        # Whatever the container has there instead is not opened.
+        # Do not open anything else that the container may have put there.
         found = os.fstat(device)
         if not stat.S_ISCHR(found.st_mode) or found.st_rdev != _PTMX:
             raise FileNotFoundError("the container has no terminals")
@@ -56,7 +56,7 @@ def open_terminal_inside(pid: int, uid: int, gid: int, rows: int = 24, columns: 
 
 
 def resize(descriptor: int, rows: int, columns: int) -> None:
-    """Programs in it are told by SIGWINCH."""
+    """Set the window size. Programs in the terminal get SIGWINCH."""
     fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 

@@ -1,1 +1,1 @@
-"""Where pods run: for a home that has no scheduler of its own."""
+"""Pod scheduling for a backend that has no scheduler of its own."""

@@ -1,4 +1,4 @@
-"""Whether a pod fits a node, and if not, why: in the words of kube-scheduler, so that people know where to look."""
+"""Checks whether a pod fits a node, and if not, why, in kube-scheduler's words."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _VOLUME_AFFINITY: Final = "node(s) didn't match PersistentVolume's node affinity
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What decides about placing pods on a node. ``handlers`` are the runtimes it has, of which an empty set says
-    nothing; ``missing`` is why it lacks others, as far as it says."""
+    """What decides about placing pods on a node. ``handlers`` are its runtimes; an empty set means unknown. ``missing``
+    gives the reasons why others are unavailable."""
 
     name: str
     labels: Mapping[str, str]
@@ -51,7 +51,7 @@ class NodeView:
 
 
 def _missing(annotations: Mapping[str, str]) -> Mapping[str, str]:
-    """Anybody may have written it."""
+    """Parse the annotation. Any client may have written it, so it may be malformed."""
     try:
         found = json.loads(annotations.get(UNAVAILABLE_RUNTIMES) or "{}")
     except ValueError:
@@ -66,8 +66,8 @@ def unmet_requirements(
     handler: Callable[[str], str | None],
     volumes: Iterable[Object] = (),
 ) -> Iterator[str]:
-    """Why a pod cannot run on a node now; nothing if it can. ``used`` is what other pods there asked for, ``handler``
-    gives the handler of a RuntimeClass, ``volumes`` are the node selectors of the pod's volumes."""
+    """Yield why a pod cannot run on a node now. ``used`` is what other pods there request, ``handler`` returns the
+    handler of a RuntimeClass, ``volumes`` are the node selectors of the pod's volumes."""
     choice = requirements.choice
     if not node.ready:
         yield _NOT_READY
@@ -83,7 +83,7 @@ def unmet_requirements(
                 else f"node(s) had untolerated taint {{{key}}}"
             )
     if choice["others"]:
-        yield f"node(s) cannot be chosen by {' and '.join(choice['others'])}, which this scheduler does not know"
+        yield f"node(s) cannot be selected by {' and '.join(choice['others'])}, which this scheduler does not support"
     if requirements.runtime_class:
         yield from _runtime(requirements.runtime_class, handler(requirements.runtime_class), node)
     for name, amount in requirements.requests:
@@ -99,7 +99,7 @@ def _runtime(name: str, handler: str | None, node: NodeView) -> Iterator[str]:
 
 
 def message(reasons: list[list[str]]) -> str:
-    """What is said of a pod that fits none of the nodes, given why it does not fit each of them."""
+    """Return the message for a pod that fits no node, given the reasons for each node."""
     counts: dict[str, int] = {}
     for found in reasons:
         for reason in found:
@@ -108,11 +108,11 @@ def message(reasons: list[list[str]]) -> str:
 
 
 def none_of(nodes: int, why: str) -> str:
-    """What is said of a pod that fits none of so many nodes."""
+    """Return the message for a pod that fits none of ``nodes`` nodes."""
     return f"0/{nodes} nodes are available: {why}." if nodes else "no nodes available to schedule pods"
 
 
-# -- choosing by labels --------------------------------------------------------------------------------------------
+# -- node selection ------------------------------------------------------------------------------------------------
 
 
 def _selected(choice: Object, node: NodeView) -> bool:
@@ -122,7 +122,7 @@ def _selected(choice: Object, node: NodeView) -> bool:
 
 
 def matches(selector: Object, node: NodeView) -> bool:
-    """Whether a NodeSelector chooses a node; an empty one chooses all."""
+    """Whether a NodeSelector selects a node; an empty one selects all."""
     return not selector or any(_term(term, node) for term in selector.get("nodeSelectorTerms") or ())
 
 

@@ -1,4 +1,4 @@
-"""What a pod asks of a node, as a value: pods that ask for the same are placed alike."""
+"""What a pod requires of a node, as a value. Pods with equal requirements are placed alike."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sandpool.api.resource import Object
 from sandpool.engine.cache.store import Key
 
 PODS: Final = "pods"
-# Preferences are not demands; this scheduler has none of its own.
+# Only requirements count; this scheduler ignores preferences.
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _RATHER: Final = "ScheduleAnyway"
 
@@ -24,8 +24,8 @@ Amounts = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class PodRequirements:
-    """Hashable. ``selection`` is how it chooses nodes, as JSON: equal texts choose equally. ``claims`` are those whose
-    volumes it must be near to."""
+    """Hashable. ``selection`` is the node selection as JSON: equal texts select equally. ``claims`` are those whose
+    volumes the pod must be near to."""
 
     requests: Amounts
     runtime_class: str
@@ -66,7 +66,8 @@ def _claims(pod: Object) -> tuple[Key, ...]:
 
 
 def requests_of(spec: Object) -> Amounts:
-    """As a scheduler counts them: what runs together adds up, of what runs one after the other the largest counts."""
+    """Return the pod's requests as a scheduler counts them: concurrent containers add up, of sequential ones the
+    largest counts."""
     together = _sum(_amounts(each) for each in spec.get("containers") or ())
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}

@@ -1,9 +1,9 @@
-"""Binds pods to nodes, for the home that has no kube-scheduler.
+"""Binds pods to nodes where there is no kube-scheduler.
 
-Pods are taken in the order in which they came. What a node has left is kept up to date with every pod that comes and
-goes, so placing one costs a look at each node and none at other pods. A pod that fits nowhere is told why, once, and
-looked at again when room is made, or a node or a volume it needs changes, never by a timer. One whose volumes are not
-there yet is told after a moment only: they are being made, or we have not heard of them yet, and nobody needs to know.
+Pods are scheduled in arrival order. The free resources of each node are updated with every pod that comes and goes, so
+placing a pod costs one check per node and none per pod. A pod that fits no node gets its condition once. It is enqueued
+again when resources are released or when a node or a volume it needs changes, never by a timer. The condition of a pod
+whose volumes do not exist yet is delayed by two seconds: usually they are being made.
 """
 
 from __future__ import annotations
@@ -32,10 +32,9 @@ from sandpool.node.scheduling.unschedulable import UnschedulablePods
 from sandpool.node.scheduling.volume_binding import VolumeBindings, VolumeTopology
 
 SCHEDULER: Final = "default-scheduler"
-# Bindings under way at the same time. Each is decided before the next, in order; only the API's answers are waited for
-# together.
+# Concurrent bindings. Decisions are made one after the other, in order; only the API requests overlap.
 _AT_ONCE: Final = 32
-# Seconds before a pod is told that its volumes are not there.
+# Seconds before missing volumes are reported in a pod's condition.
 _PATIENCE: Final = 2.0
 _BY_CLAIM: Final = "claim"
 
@@ -49,24 +48,24 @@ class QueuedPod:
     uid: str
     node: str
     requirements: PodRequirements
-    ours: bool  # it is for us to bind, if it is bound to nobody
+    ours: bool  # this scheduler binds it, if it is not bound yet
     ended: bool
-    told: str  # why it was said not to fit; empty if nothing was said
+    reported: str  # message of its condition; empty if it has none
 
     @property
     def waits(self) -> bool:
         return self.ours and not self.node and not self.ended
 
     @property
-    def uses(self) -> bool:
-        """Whether it takes up room on its node."""
+    def uses_node(self) -> bool:
+        """Whether it takes up resources of its node."""
         return bool(self.node) and not self.ended
 
     @classmethod
     def from_object(cls, pod: Object) -> QueuedPod:
         metadata, spec = pod["metadata"], pod["spec"]
         condition = condition_of(pod, POD_SCHEDULED) or {}
-        told = condition.get("message") or "" if condition.get("status") == FALSE else ""
+        reported = condition.get("message") or "" if condition.get("status") == FALSE else ""
         return cls(
             metadata.get("namespace") or "",
             metadata["name"],
@@ -77,13 +76,13 @@ class QueuedPod:
             and not spec.get("schedulingGates")
             and not metadata.get("deletionTimestamp"),
             (pod.get("status") or {}).get("phase") in (SUCCEEDED, FAILED),
-            told,
+            reported,
         )
 
 
 @dataclass(slots=True)
 class _NodeUsage:
-    """What is used on a node, by resource, in billionths."""
+    """Requested amounts of a node by resource, in billionths."""
 
     used: dict[str, int] = field(default_factory=dict)
 
@@ -93,38 +92,38 @@ class _NodeUsage:
 
 
 class Scheduler:
-    """``start`` returns when it binds, ``stop`` when nothing of it runs any more. ``at_hand`` is whether the node
-    ``instance`` has the data of a volume, also if it was called otherwise when that was made."""
+    """``start`` returns when it schedules, ``stop`` when all its tasks have ended. ``has_volume`` tells whether node
+    ``instance`` has the data of a volume, even if the node was renamed since."""
 
     def __init__(
         self,
         client: Client,
         clock: Clock,
-        random: Random,
+        rng: Random,
         *,
         instance: str = "sandpool",
-        at_hand: Callable[[str], bool] = lambda volume: False,
+        has_volume: Callable[[str], bool] = lambda volume: False,
     ) -> None:
         self.client = client
         self.clock = clock
         self.instance = instance
-        self.at_hand = at_hand
+        self.has_volume = has_volume
         self.pods = Cache(QueuedPod.from_object, name="pods to be bound")
         self.nodes = Cache(NodeView.from_object, name="nodes")
         self.classes: Cache[str] = Cache(lambda found: str(found["handler"]), name="runtime classes")
         self.recorder = EventRecorder(client, clock, instance)
-        self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, random, workers=_AT_ONCE)
-        self.claims = VolumeBindings(client, clock, random, self._claim_changed)
+        self.controller: Controller[Key] = Controller("scheduler", self._reconcile, clock, rng, workers=_AT_ONCE)
+        self.claims = VolumeBindings(client, clock, rng, self._claim_changed)
         self.waiting = UnschedulablePods()
-        self._hoping: dict[Key, float] = {}  # pods whose volumes may be on their way, and until when that is not told
+        self._silent_until: dict[Key, float] = {}  # pod -> time until which missing volumes are not reported
         self._usage: dict[str, _NodeUsage] = {}  # by node
-        # Pods that were bound by us and of which the cache does not know it yet.
+        # Pods bound by this scheduler whose binding has not reached the cache.
         self._assumed: dict[Key, tuple[str, PodRequirements]] = {}
         self._reflectors: list[Reflector[Any]] = [
-            Reflector(client, NODE, self.nodes, clock, random),
-            Reflector(client, RUNTIME_CLASS, self.classes, clock, random),
+            Reflector(client, NODE, self.nodes, clock, rng),
+            Reflector(client, RUNTIME_CLASS, self.classes, clock, rng),
             *self.claims.reflectors,
-            Reflector(client, POD, self.pods, clock, random),
+            Reflector(client, POD, self.pods, clock, rng),
         ]
         self._running: list[asyncio.Task[None]] = []
 
@@ -134,7 +133,7 @@ class Scheduler:
         self.claims.start()
         self.pods.subscribe(self._pod_changed)
         self.nodes.subscribe(self._node_changed)
-        self.classes.subscribe(lambda key, old, new: self._offer())
+        self.classes.subscribe(lambda key, old, new: self._retry_waiting())
         for reflector in self._reflectors:
             self._running.append(asyncio.create_task(reflector.run(), name=f"{reflector.type} of the scheduler"))
         for reflector in self._reflectors:
@@ -148,23 +147,23 @@ class Scheduler:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.recorder.stop()
 
-    # -- what is known -------------------------------------------------------------------------------------------------
+    # -- observations --------------------------------------------------------------------------------------------------
 
     def _pod_changed(self, key: Key, old: QueuedPod | None, new: QueuedPod | None) -> None:
-        used = old is not None and old.uses
-        if old is not None and old.uses:
+        used = old is not None and old.uses_node
+        if old is not None and old.uses_node:
             self._usage.setdefault(old.node, _NodeUsage()).change(old.requirements, -1)
         if new is None or new.node:
             used = self._forget_assumed(key) or used
-        if new is not None and new.uses:
+        if new is not None and new.uses_node:
             self._usage.setdefault(new.node, _NodeUsage()).change(new.requirements, +1)
         if new is None or not new.waits:
             self.waiting.remove(key)
-            self._hoping.pop(key, None)
+            self._silent_until.pop(key, None)
         elif old is None or not old.waits or old.requirements != new.requirements:
             self.controller.enqueue(key)
-        if used and not (new is not None and new.uses):
-            self._offer()
+        if used and not (new is not None and new.uses_node):
+            self._retry_waiting()
 
     def _forget_assumed(self, key: Key) -> bool:
         assumed = self._assumed.pop(key, None)
@@ -173,21 +172,22 @@ class Scheduler:
         return assumed is not None
 
     def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
-        self._offer()
+        self._retry_waiting()
 
     def _claim_changed(self, claim: Key) -> None:
         for pod in self.pods.by_index(_BY_CLAIM, claim):
             if (key := Key(pod.namespace, pod.name)) in self.waiting:
                 self.controller.enqueue(key)
 
-    def _offer(self) -> None:
-        """Have those looked at again that may fit now: the first of every kind, or more if there is room for more."""
+    def _retry_waiting(self) -> None:
+        """Enqueue the unschedulable pods that may fit now: the first of each kind, and further ones while there is
+        room."""
         if not len(self.waiting):
             return
         room = {name: dict(found.used) for name, found in self._usage.items()}
 
         def fits(requirements: PodRequirements) -> bool:
-            node = self._choose(requirements, room)
+            node = self._select_node(requirements, room)
             if isinstance(node, str):
                 return False
             used = room.setdefault(node.name, {})
@@ -198,9 +198,9 @@ class Scheduler:
         for key in self.waiting.offer(fits):
             self.controller.enqueue(key)
 
-    def _choose(self, requirements: PodRequirements, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
-        """The node with the fewest pods among those that fit, or why none does."""
-        volumes = self.claims.where(requirements.claims)
+    def _select_node(self, requirements: PodRequirements, room: Mapping[str, Mapping[str, int]]) -> NodeView | str:
+        """Return the node with the fewest pods among those that fit, or why none fits."""
+        volumes = self.claims.topologies(requirements.claims)
         if isinstance(volumes, str):
             return none_of(len(self.nodes), volumes)
         selectors = [self._selector(each) for each in volumes]
@@ -217,9 +217,10 @@ class Scheduler:
         return min(fitting, key=lambda node: (room.get(node.name, {}).get("pods", 0), node.name))
 
     def _selector(self, volume: VolumeTopology) -> Object:
-        """Which nodes reach a volume. If none of these is there, the one that has its data will do."""
+        """Return the node selector of a volume. If none of the selected nodes is ready, the node that has the data is
+        used."""
         terms = volume.terms
-        if any(node.ready and matches(terms, node) for node in self.nodes) or not self.at_hand(volume.volume):
+        if any(node.ready and matches(terms, node) for node in self.nodes) or not self.has_volume(volume.volume):
             return terms
         here = {"key": "metadata.name", "operator": "In", "values": [self.instance]}
         return {"nodeSelectorTerms": [{"matchFields": [here]}]}
@@ -233,23 +234,23 @@ class Scheduler:
         pod = self.pods.get(key)
         if pod is None or not pod.waits or key in self._assumed:
             return DONE
-        node = self._choose(pod.requirements, {name: room.used for name, room in self._usage.items()})
+        node = self._select_node(pod.requirements, {name: room.used for name, room in self._usage.items()})
         if isinstance(node, str):
             self.waiting.add(key, pod.requirements)
-            if patience := self._patience(key, pod):
+            if patience := self._report_delay(key, pod):
                 return Result(patience)
-            await self._tell(pod, node)
+            await self._report_unschedulable(pod, node)
         else:
             await self._bind(key, pod, node.name)
         return DONE
 
-    def _patience(self, key: Key, pod: QueuedPod) -> float:
-        """Seconds for which nothing is said of a pod yet, because its volumes may be on their way."""
-        if not isinstance(self.claims.where(pod.requirements.claims), str):
-            self._hoping.pop(key, None)
+    def _report_delay(self, key: Key, pod: QueuedPod) -> float:
+        """Seconds for which a pod is not reported as unschedulable yet, because its volumes may be on their way."""
+        if not isinstance(self.claims.topologies(pod.requirements.claims), str):
+            self._silent_until.pop(key, None)
             return 0.0
         now = self.clock.monotonic()
-        return max(self._hoping.setdefault(key, now + _PATIENCE) - now, 0.0)
+        return max(self._silent_until.setdefault(key, now + _PATIENCE) - now, 0.0)
 
     async def _bind(self, key: Key, pod: QueuedPod, node: str) -> None:
         self._assumed[key] = (node, pod.requirements)
@@ -260,7 +261,7 @@ class Scheduler:
         try:
             await self.client.create(POD, binding, pod.namespace, name=pod.name, subresource="binding")
         except (NotFound, Conflict):
-            self._forget_assumed(key)  # it is gone, or somebody else has bound it
+            self._forget_assumed(key)  # deleted, or bound by another scheduler
             return
         except BaseException:
             self._forget_assumed(key)
@@ -268,8 +269,8 @@ class Scheduler:
         note = f"Successfully assigned {key} to {node}"
         self.recorder.event(_reference(pod), Happening(SCHEDULER, NORMAL, "Scheduled", "Binding", note))
 
-    async def _tell(self, pod: QueuedPod, why: str) -> None:
-        if pod.told == why:
+    async def _report_unschedulable(self, pod: QueuedPod, why: str) -> None:
+        if pod.reported == why:
             return
         now = timestamp(self.clock.now())
         condition = {"type": POD_SCHEDULED, "status": FALSE, "reason": UNSCHEDULABLE, "message": why}

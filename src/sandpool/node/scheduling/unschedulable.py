@@ -1,8 +1,8 @@
-"""Pods that fit nowhere, until something changes.
+"""Pods that fit no node, until something changes.
 
-They wait in the order in which they came, those that ask for the same together: when room is made it is offered to the
-first of each kind, and as long as that one fits to the next. So a thousand pods of one pool that do not fit cost one
-look, whatever happens to the others.
+They wait in arrival order, grouped by equal requirements. When resources are released, they are offered to the first
+pod of each group, and to the next as long as one fits. So a thousand pods of one pool that do not fit cost one check,
+whatever happens to other pods.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from sandpool.node.scheduling.requirements import PodRequirements
 
 
 class UnschedulablePods:
+    """Waiting pods by requirements."""
+
     def __init__(self) -> None:
-        # By what they ask for, each in order of arrival; none is empty. The kinds are in order of their first arrival.
+        # Groups in order of their first arrival, each in arrival order. No group is empty.
         self._lines: OrderedDict[PodRequirements, OrderedDict[Key, None]] = OrderedDict()
         self._demands: dict[Key, PodRequirements] = {}
 
@@ -27,7 +29,7 @@ class UnschedulablePods:
         return key in self._demands
 
     def add(self, key: Key, requirements: PodRequirements) -> None:
-        """At the end of its line, unless it waits already."""
+        """Append a pod to its group unless it waits already."""
         if self._demands.get(key) == requirements:
             return
         self.remove(key)
@@ -43,8 +45,8 @@ class UnschedulablePods:
                 del self._lines[requirements]
 
     def offer(self, fits: Callable[[PodRequirements], bool]) -> Iterator[Key]:
-        """Pods that may fit now, in order. ``fits`` is asked again after each of them, which must have been given its
-        place by then; they leave the line."""
+        """Yield and remove the pods that may fit now, in order. ``fits`` is called again after each and must then
+        account for the previous ones."""
         for requirements in list(self._lines):
             while requirements in self._lines and fits(requirements):
                 key = next(iter(self._lines[requirements]))

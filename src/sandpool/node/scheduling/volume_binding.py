@@ -1,9 +1,9 @@
-"""Where the volumes of pods are, for pods that have claims; about others nothing is asked here.
+"""Finds the volumes of pods that have claims, and so the nodes that can run them. Pods without claims are not affected.
 
-A claim's volume is where its data is, and a pod can run nowhere else. Which node that is was decided by whoever made
-the volume. A claim that has none yet gets one soon, from a node that knows nothing of the pod; until then the pod must
-not be bound to another. Only where a class says that volumes are made for who is bound already
-(``WaitForFirstConsumer``) it goes first. Our own makes them at once, whatever somebody has written into our class.
+The data of a claim is where its volume is, and the pod can run nowhere else. A claim that is not bound yet gets its
+volume soon, from a node that does not know the pod; until then the pod must not be bound to another node. Only if a
+storage class makes volumes for pods that are already bound (``WaitForFirstConsumer``) is the pod bound first. Our own
+provisioner makes volumes at once, whatever the binding mode in our class says.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _BY_VOLUME: Final = "volume"
 
 @dataclass(frozen=True, slots=True)
 class VolumeClaimView:
-    """``volume`` is the name of its volume, once it is bound to that: a node that is sent a pod before would try, fail
-    and pause."""
+    """``volume`` is the name of its volume once the claim is bound. A node that received a pod earlier would try, fail
+    and back off."""
 
     key: Key
     volume: str
     lost: bool
-    going: bool
+    deleting: bool
     storage_class: str
 
     @classmethod
@@ -55,7 +55,7 @@ class VolumeClaimView:
 
 @dataclass(frozen=True, slots=True)
 class VolumeTopology:
-    """``selector`` chooses the nodes that reach a volume, as JSON; an empty one chooses all."""
+    """``selector`` selects the nodes that can reach a volume, as JSON; an empty one selects all."""
 
     volume: str
     selector: bytes
@@ -77,45 +77,45 @@ def _terms(selector: bytes) -> Object:
 
 
 class VolumeBindings:
-    """``changed`` is called with every claim of which something else may be true now."""
+    """``changed`` is called with every claim whose binding or volume may have changed."""
 
-    def __init__(self, client: Client, clock: Clock, random: Random, changed: Callable[[Key], None]) -> None:
+    def __init__(self, client: Client, clock: Clock, rng: Random, changed: Callable[[Key], None]) -> None:
         self.changed = changed
         self.claims = Cache(VolumeClaimView.from_object, name="claims of pods to be bound")
         self.volumes = Cache(VolumeTopology.from_object, name="volumes of pods to be bound")
-        # The classes that make volumes when a pod is bound.
-        self.later: Cache[bool] = Cache(_makes_later, name="storage classes")
+        # Storage classes that make a volume when a pod is bound.
+        self.wait_for_consumer: Cache[bool] = Cache(_makes_later, name="storage classes")
         self.claims.add_index(_BY_VOLUME, lambda claim: (claim.volume,) if claim.volume else ())
         self.reflectors: list[Reflector[Any]] = [
-            Reflector(client, STORAGE_CLASS, self.later, clock, random),
-            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
-            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
+            Reflector(client, STORAGE_CLASS, self.wait_for_consumer, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, rng),
         ]
 
     def start(self) -> None:
         self.claims.subscribe(lambda key, old, new: self.changed(key))
-        self.volumes.subscribe(lambda key, old, new: self._tell(self.claims.by_index(_BY_VOLUME, key.name)))
-        self.later.subscribe(lambda key, old, new: self._tell(self.claims))
+        self.volumes.subscribe(lambda key, old, new: self._notify(self.claims.by_index(_BY_VOLUME, key.name)))
+        self.wait_for_consumer.subscribe(lambda key, old, new: self._notify(self.claims))
 
-    def _tell(self, claims: Iterable[VolumeClaimView]) -> None:
+    def _notify(self, claims: Iterable[VolumeClaimView]) -> None:
         for claim in list(claims):
             self.changed(claim.key)
 
-    def where(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
-        """The volumes a pod must be near to, or why that cannot be said yet, in the words of kube-scheduler."""
+    def topologies(self, claims: tuple[Key, ...]) -> tuple[VolumeTopology, ...] | str:
+        """Return the volumes that a pod must be near to, or why they are not known yet, in kube-scheduler's words."""
         found: list[VolumeTopology] = []
         for key in claims:
             claim = self.claims.get(key)
             if claim is None:
                 return f'persistentvolumeclaim "{key.name}" not found'
-            if claim.going:
+            if claim.deleting:
                 return f'persistentvolumeclaim "{key.name}" is being deleted'
             volume = self.volumes.get(Key("", claim.volume))
             if volume is not None and not claim.lost:
                 found.append(volume)
             elif claim.volume:
                 return f'persistentvolumeclaim "{key.name}" bound to non-existent persistentvolume "{claim.volume}"'
-            elif not self.later.get(Key("", claim.storage_class)):
+            elif not self.wait_for_consumer.get(Key("", claim.storage_class)):
                 return _UNBOUND
         return tuple(found)
 

@@ -1,1 +1,1 @@
-"""What pods find where they mount something: scratch space, configuration, and data that outlives them."""
+"""Volumes of pods: scratch space, configuration, and persistent data."""

@@ -1,8 +1,8 @@
-"""Puts the files of a volume in place all at once.
+"""Replaces the files of a volume atomically.
 
-Readers see the old files or the new ones, never some of each: the files are in a directory of their own, ``..data``
-points to it, what is mounted points through that, and an update replaces the one pointer. This is the layout that
-programs watching mounted configuration have learned to expect.
+Readers see the old files or the new ones, never a mixture. The files are in a directory of their own, the link
+``..data`` points to it, the visible names point through that link, and an update replaces this one link. Programs that
+watch mounted configuration expect this layout of kubelet.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CURRENT: Final = "..data"
 
 
 def publish(directory: Path, files: Mapping[str, File], uid: int, gid: int) -> bool:
-    """Make ``directory`` hold exactly these files. False: it does already."""
+    """Make ``directory`` hold exactly these files. Returns False if it does already."""
     directory.mkdir(mode=0o755, parents=True, exist_ok=True)
     if _published(directory) == dict(files):
         return False
@@ -55,7 +55,7 @@ def _published(directory: Path) -> dict[str, File] | None:
 
 
 def _point(directory: Path, names: set[str]) -> None:
-    """What a container sees under their own names are pointers that never change."""
+    """Maintain the visible names: links through ``..data`` that never change."""
     for path in directory.iterdir():
         if not path.name.startswith("..") and path.name not in names:
             path.unlink()

@@ -1,8 +1,8 @@
-"""The volumes of a node's pods: made before the first container starts, gone after the last has ended.
+"""Makes the volumes of a node's pods before the first container starts and removes them after the last has ended.
 
-``emptyDir`` is a directory of the pod, a disk of its own if it has a size, or memory. Volumes made of API objects are
-written when the pod starts and again whenever ``refresh`` finds that the objects have changed. A claim's data is where
-its PersistentVolume says, if that is one of ours; the pod that mounts it owns it for that time.
+``emptyDir`` is a file system of its own on disk, or a tmpfs. Volumes made of API objects are written when the pod
+starts, and again whenever ``refresh`` finds that the objects have changed. The data of a claim is where its
+PersistentVolume says, if this node provisioned it; the pod that mounts it owns the files for that time.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from sandpool.node.volumes.provisioner import node_of
 _log = logging.getLogger(__name__)
 
 _VOLUMES: Final = "volumes"
-#: What an emptyDir in memory may hold if it does not say.
+#: Default size of an emptyDir in memory.
 _MEMORY: Final = 64 << 20
-#: The share of its life after which a token is replaced.
+#: A token is replaced after this share of its lifetime.
 _RENEWAL: Final = 0.8
 
 
 class Usage(Protocol):
-    """Who must know which persistent volumes are mounted."""
+    """Receives which PersistentVolumes are mounted."""
 
     in_use: set[str]
 
@@ -60,7 +60,7 @@ class PreparedVolumes:
 
     def mounts(self, container: Object, env: Mapping[str, str]) -> tuple[Mount, ...]:
         wanted: list[Object] = container.get("volumeMounts") or []
-        # An outer directory before what is mounted inside it.
+        # Mount a directory before the mounts inside it.
         ordered = sorted(wanted, key=lambda mount: mount["mountPath"].rstrip("/").count("/"))
         return tuple(self._mount(mount, env) for mount in ordered)
 
@@ -73,21 +73,21 @@ class PreparedVolumes:
         if expression := mount.get("subPathExpr"):
             subpath = _expanded(expression, env)
         read_only = volume.read_only or bool(mount.get("readOnly"))
-        # What is made of API objects has what they have, and nobody else's directories.
+        # A subPath of a volume made of API objects is never created: the objects alone define its content.
         return Bind(volume.path, target, read_only, subpath, make=bool(subpath) and not volume.read_only)
 
 
 @dataclass(slots=True)
 class _PodVolumes:
-    """What is kept for a pod while it lives."""
+    """What is kept for a pod while it exists."""
 
     pod: Object
     directory: Path
     owner: Owner
     disk_size: int | None = None  # as in ``VolumeManager``
     persistent: set[str] = field(default_factory=set)  # names of PersistentVolumes
-    published: set[str] = field(default_factory=set)  # names of its volumes that are made of API objects and are there
-    # By audience and seconds: a token, and until when it is used.
+    published: set[str] = field(default_factory=set)  # its volumes made of API objects that have been written
+    # (audience, lifetime) -> (token, monotonic time of its renewal).
     tokens: dict[tuple[str, int], tuple[str, float]] = field(default_factory=dict)
 
 
@@ -149,13 +149,14 @@ class VolumeManager:
             await asyncio.to_thread(disk.unmount, path)
 
     async def refresh(self, pods: Mapping[str, Object] = MappingProxyType({})) -> None:
-        """Write again what has changed in the API. What cannot be had now stays as it is. ``pods`` are the pods by
-        their UIDs as they are now: their labels and annotations may be others than when they were prepared."""
+        """Write volumes again whose objects have changed in the API. A volume whose objects cannot be read stays as it
+        is. ``pods`` are the current pods by UID: their labels and annotations may have changed since they were
+        prepared."""
         for uid, held in list(self._held.items()):
             held.pod = pods.get(uid, held.pod)
             for volume in held.pod["spec"].get("volumes") or ():
                 if volume["name"] not in held.published:
-                    continue  # what is still to be prepared is not ours to tell about
+                    continue  # not prepared yet
                 try:
                     await self._publish(volume, held)
                 except (ApiError, OSError, UnknownField, VolumeFailure) as error:
@@ -172,7 +173,7 @@ class VolumeManager:
         if "hostPath" in volume and self.host_paths:
             return _host_path(volume["hostPath"])
         kinds = ", ".join(key for key in volume if key != "name")
-        raise VolumeFailure(f'volume "{volume["name"]}" is of a kind that is not available here: {kinds}')
+        raise VolumeFailure(f'volume "{volume["name"]}" is of an unsupported kind: {kinds}')
 
     async def _publish(self, volume: Object, held: _PodVolumes) -> VolumeDirectory:
         files = await projection.project(volume, self._sources(held))
@@ -193,7 +194,7 @@ class VolumeManager:
         volume = await self._find(PERSISTENT_VOLUME, claim["spec"]["volumeName"], None)
         path = Path(((volume or {}).get("spec", {}).get("local") or {}).get("path") or "/")
         if volume is None or path.parent != self.root:
-            raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" is not one of this node')
+            raise VolumeFailure(f'the volume of persistentvolumeclaim "{name}" was not provisioned by this node')
         if not await asyncio.to_thread(path.is_dir):
             there = (
                 f"on node {node}" if (node := node_of(volume)) != self.placement.node_name else f"there is no {path}"
@@ -207,7 +208,7 @@ class VolumeManager:
         return VolumeDirectory(path, read_only=bool(source.get("readOnly")))
 
     def _take(self, volume: str, held: _PodVolumes) -> None:
-        """Two pods are two users, and files can belong to one."""
+        """Reserve a PersistentVolume. Each pod is another user, and files can belong to only one."""
         for other in self._held.values():
             if volume in other.persistent and other.owner.uid != held.owner.uid:
                 metadata = other.pod["metadata"]
@@ -241,7 +242,7 @@ class VolumeManager:
         )
 
     async def _token(self, pod: Object, audience: str, seconds: int) -> str:
-        """Bound to the pod: when that is gone, nobody takes it any more."""
+        """Request a token that is bound to the pod, so that it expires with it."""
         metadata = pod["metadata"]
         bound = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
         spec: Object = {"expirationSeconds": seconds, "boundObjectRef": bound}
@@ -280,7 +281,7 @@ def _host_path(source: Object) -> VolumeDirectory:
 
 
 def _expanded(expression: str, env: Mapping[str, str]) -> str:
-    """A variable that is not there would become part of the name of a directory."""
+    """Expand ``subPathExpr``. An unset variable is an error: its name would become part of a directory name."""
     missing = sorted(unknown(expression, env))
     if missing:
         raise VolumeFailure(f'subPathExpr "{expression}" uses variables that are not set: {", ".join(missing)}')

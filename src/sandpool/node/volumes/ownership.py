@@ -1,7 +1,7 @@
-"""Gives a directory with everything in it to a user.
+"""Changes the owner of a directory tree.
 
-A sandbox may have filled the directory with anything, and we are root, so nothing is followed: directories are opened
-one inside the other, and links are changed themselves.
+A sandbox may have filled the directory with anything, and this runs as root, so it follows no link: directories are
+opened one inside the other, and links are changed themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def give(directory: Path, uid: int, gid: int) -> bool:
-    """False: it was theirs already. Who owns the top owns the rest, because the top is changed last."""
+    """Return False if the owner is right already. The top is changed last, so its owner is that of the whole tree."""
     top = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         status = os.fstat(top)

@@ -1,6 +1,6 @@
-"""The files of volumes that are made of API objects: configMap, secret, downwardAPI and projected.
+"""Files of volumes that are made of API objects: configMap, secret, downwardAPI and projected.
 
-What the volume asks for and is not there is a failure that says what is missing, unless the volume calls it optional.
+A missing object or key is a ``VolumeFailure`` that names it, unless the volume marks it as optional.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sandpool.node.pods.downward import PodPlacement, field_value, resource_valu
 from sandpool.node.pods.interfaces import VolumeFailure
 
 DEFAULT_MODE: Final = 0o644
-#: Seconds a token is good for, if the volume does not say.
+#: Default lifetime of a token in seconds.
 TOKEN_SECONDS: Final = 3600
 
 KINDS: Final = ("configMap", "secret", "downwardAPI", "projected")
@@ -30,8 +30,8 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the content comes from, for one pod. Objects that are not there are None; ``token`` is given an audience
-    (empty: the API's own) and seconds."""
+    """Where the content of one pod's volumes comes from. Missing objects are None. ``token`` takes an audience (empty:
+    that of the API) and a lifetime in seconds."""
 
     config_map: Callable[[str], Awaitable[Object | None]]
     secret: Callable[[str], Awaitable[Object | None]]
@@ -42,7 +42,7 @@ class Sources:
 
 
 async def project(volume: Object, sources: Sources) -> dict[str, File]:
-    """The files of a volume, by path."""
+    """Return the files of a volume by path."""
     for kind in KINDS[:3]:
         if (source := volume.get(kind)) is not None:
             named = {"name": source.get("secretName") or "", **source} if kind == "secret" else source
@@ -70,7 +70,7 @@ async def _part(kind: str, source: Object, mode: int, sources: Sources) -> dict[
             seconds = source.get("expirationSeconds") or TOKEN_SECONDS
             token = await sources.token(source.get("audience") or "", seconds)
             return {source["path"]: File(token.encode(), mode)}
-    raise VolumeFailure(f"a projected volume cannot have a {kind} here")
+    raise VolumeFailure(f"projected volumes do not support {kind}")
 
 
 def _chosen(kind: str, source: Object, found: Object | None, mode: int) -> dict[str, File]:
@@ -93,7 +93,7 @@ def _chosen(kind: str, source: Object, found: Object | None, mode: int) -> dict[
 
 
 def _data(found: Object) -> dict[str, bytes]:
-    """Of a ConfigMap or a Secret; only the first has texts."""
+    """Return the content of a ConfigMap or Secret. Only the former has plain text."""
     is_secret = found.get("kind") == "Secret"
     encoded: Mapping[str, str] = found.get("data" if is_secret else "binaryData") or {}
     texts: Mapping[str, str] = {} if is_secret else found.get("data") or {}
@@ -111,13 +111,13 @@ def _downward(item: Object, mode: int, sources: Sources) -> File:
         containers = [*(sources.pod["spec"].get("initContainers") or ()), *sources.pod["spec"]["containers"]]
         container = next((each for each in containers if each["name"] == reference.get("containerName")), None)
         if container is None:
-            raise VolumeFailure(f'there is no container "{reference.get("containerName")}" to tell the resources of')
+            raise VolumeFailure(f'resourceFieldRef refers to an unknown container "{reference.get("containerName")}"')
         value = resource_value(container, reference, sources.allocatable)
     return File(value.encode(), item.get("mode") or mode)
 
 
 def _inside(path: str) -> str:
-    """The API has checked it; we are about to write as root."""
+    """Check that a path stays inside the volume. The API validates it too, but this writes as root."""
     if not path or isabs(path) or ".." in path.split("/"):
         raise VolumeFailure(f'"{path}" is not a path inside a volume')
     return path

@@ -1,13 +1,13 @@
-"""Storage for claims: a directory of the node for each PersistentVolumeClaim that asks for our class.
+"""Provisions storage for claims: a directory of the node for each PersistentVolumeClaim of our storage class.
 
-On a cluster the PersistentVolume is ours to make and the rest is done by the cluster's own controller, which binds the
-two; where there is none (the embedded API), we bind them as it would. Both write the same, so it does not matter who is
-first. When a claim is gone its volume is, as the class says, kept or removed with its data; data that a pod still has
-mounted is removed after the pod.
+On a cluster, this node creates the PersistentVolume and the cluster's own controller binds it. The embedded API has no
+such controller, so the provisioner binds claims there in the same way. Both write the same fields, so their order does
+not matter. When a claim is gone, its volume is retained or deleted with its data, as the class says. Data that a pod
+still has mounted is deleted after the pod.
 
-A claim for something else than an empty directory (a block device, a copy of another volume) stays without one, and an
-event says why. The size of a claim is enforced by a file system of its own, made when the first pod mounts the volume
-(``disk``), except on a machine that cannot mount one: its Node has the condition ``SandboxVolumesNotLimited``.
+A claim that asks for anything but an empty directory (a block device, a copy of another volume) stays unbound, and an
+event names the field. The size of a claim is enforced by a file system of its own, made when the first pod mounts the
+volume (``disk``), except on a machine that cannot mount one: its Node has the condition ``SandboxVolumesNotLimited``.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ CLASS: Final = "sandpool-local"
 _PROVISIONED_BY: Final = "pv.kubernetes.io/provisioned-by"
 _BOUND_BY_US: Final = {"pv.kubernetes.io/bind-completed": "yes", "pv.kubernetes.io/bound-by-controller": "yes"}
 _HOSTNAME: Final = "kubernetes.io/hostname"
-#: Seconds between looks at data that a pod still uses.
+#: Seconds before the deletion of mounted data is retried.
 _IN_USE_PAUSE: Final = 5.0
 
 _NOT_OFFERED: Final = (
-    ("dataSource", "a volume is empty in the beginning"),
-    ("dataSourceRef", "a volume is empty in the beginning"),
-    ("selector", "a volume is made for its claim and not chosen"),
-    ("volumeAttributesClassName", "volumes are all alike"),
+    ("dataSource", "new volumes are empty"),
+    ("dataSourceRef", "new volumes are empty"),
+    ("selector", "a volume is made for its claim, not selected"),
+    ("volumeAttributesClassName", "there are no volume attribute classes"),
 )
 
 STORAGE: Final[Object] = {
@@ -58,10 +58,10 @@ STORAGE: Final[Object] = {
 
 
 class Provisioner:
-    """Keeps volumes under ``directory``. ``binds`` is whether nobody else binds claims to volumes."""
+    """Keeps volumes below ``directory``. ``binds``: no other controller binds claims to volumes."""
 
     def __init__(
-        self, client: Client, clock: Clock, random: Random, directory: Path, node: str, *, binds: bool = True
+        self, client: Client, clock: Clock, rng: Random, directory: Path, node: str, *, binds: bool = True
     ) -> None:
         self.client = client
         self.directory = directory
@@ -69,19 +69,19 @@ class Provisioner:
         self.binds = binds
         self.claims: Cache[Object] = Cache(lambda obj: obj, name="volume claims")
         self.volumes: Cache[Object] = Cache(lambda obj: obj, name="volumes")
-        self.in_use: set[str] = set()  # names of volumes that pods have mounted
+        self.in_use: set[str] = set()  # names of mounted volumes
         self.recorder = EventRecorder(client, clock, node, writers=1)
-        self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, random, workers=4)
+        self.controller: Controller[Key] = Controller("persistentvolumeclaim", self.reconcile, clock, rng, workers=4)
         self._reflectors = [
-            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, random),
-            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, random),
+            Reflector(client, PERSISTENT_VOLUME_CLAIM, self.claims, clock, rng),
+            Reflector(client, PERSISTENT_VOLUME, self.volumes, clock, rng),
         ]
         self.claims.subscribe(lambda key, old, new: self.controller.enqueue(key))
         self.volumes.subscribe(self._volume_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
-        with contextlib.suppress(AlreadyExists):  # as we would make it, or as somebody wants it
+        with contextlib.suppress(AlreadyExists):  # ours, or one that an administrator has changed
             await self.client.create(STORAGE_CLASS, STORAGE)
         self.recorder.start()
         try:
@@ -108,19 +108,19 @@ class Provisioner:
         if claim is None or claim["metadata"].get("deletionTimestamp"):
             return DONE
         ours = self._is_ours(claim)
-        if why := _not_offered(claim["spec"]) if ours else await self._nobodys(claim["spec"]):
+        if why := _not_offered(claim["spec"]) if ours else await self._missing_class(claim["spec"]):
             type = PERSISTENT_VOLUME_CLAIM
             about = ObjectReference(type.api_version, type.kind, key.name, key.namespace, claim["metadata"]["uid"])
             self.recorder.event(about, Happening(PROVISIONER, WARNING, "ProvisioningFailed", "Provisioning", why))
         if why or not ours:
             return DONE
-        volume = self.volumes.get(Key("", volume_name(claim))) or await self._make(claim)
+        volume = self.volumes.get(Key("", volume_name(claim))) or await self._create_volume(claim)
         if self.binds:
             await self._bind(claim, volume)
         return DONE
 
     def _volumes_of(self, key: Key) -> list[Object]:
-        """Those of ours made for a claim of this name, perhaps an earlier one."""
+        """Return the volumes of this node that were made for a claim of this name, perhaps an earlier claim."""
         return [
             volume
             for volume in self.volumes
@@ -130,19 +130,20 @@ class Provisioner:
         ]
 
     def _is_here(self, volume: Object) -> bool:
-        """Other nodes make volumes, too, and see to their own. A node may be called otherwise than when it made one."""
+        """Whether this node made the volume. Other nodes handle their own. The node may have been renamed since, so
+        data found here counts too."""
         at_hand = node_of(volume) == self.node or (self.directory / volume["metadata"]["name"]).is_dir()
         return _is_made_by_us(volume) and at_hand
 
     def _is_ours(self, claim: Object) -> bool:
         wanted = claim["spec"].get("storageClassName")
         named: str = claim["spec"].get("volumeName") or ""
-        # A claim from before there was a default class names none; one that names "" wants none.
+        # A claim from before there was a default class has none; "" asks for none to be provisioned.
         return wanted in (None, CLASS) and named in ("", volume_name(claim))
 
-    async def _nobodys(self, spec: Object) -> str:
-        """Why nobody makes a volume for a claim of another class; empty if somebody may, or if it wants none made.
-        Where somebody else binds claims, saying so is theirs."""
+    async def _missing_class(self, spec: Object) -> str:
+        """Return why a claim of another class stays unbound; empty if another provisioner may serve it, if it wants
+        none, or if another controller binds claims and reports this itself."""
         wanted = spec.get("storageClassName")
         if not self.binds or not wanted or spec.get("volumeName"):
             return ""
@@ -152,7 +153,7 @@ class Provisioner:
             return f'spec.storageClassName: storageclass.storage.k8s.io "{wanted}" not found'
         return ""
 
-    async def _make(self, claim: Object) -> Object:
+    async def _create_volume(self, claim: Object) -> Object:
         path = self.directory / volume_name(claim)
         path.mkdir(parents=True, exist_ok=True)
         metadata = claim["metadata"]
@@ -182,7 +183,7 @@ class Provisioner:
         except AlreadyExists:
             made = await self.client.get(PERSISTENT_VOLUME, volume_name(claim))
             if node_of(made) != self.node:
-                with contextlib.suppress(OSError):  # another node was quicker; data that is here stays
+                with contextlib.suppress(OSError):  # another node was first; data that is here stays
                     path.rmdir()
         self.volumes.record_write(made)
         return made
@@ -215,10 +216,10 @@ class Provisioner:
                 )
             self.claims.record_write(claim)
         except (NotFound, Conflict):
-            pass  # it is another one by now, or none; its own event is on the way
+            pass  # replaced or deleted; a watch event follows
 
     async def _reclaim(self, volume: Object) -> Result:
-        """The claim this volume was made for is gone."""
+        """Handle a volume whose claim is gone."""
         name = volume["metadata"]["name"]
         if volume["spec"].get("persistentVolumeReclaimPolicy") != "Delete":
             return DONE
@@ -228,11 +229,11 @@ class Provisioner:
         with contextlib.suppress(NotFound):
             await self.client.delete(PERSISTENT_VOLUME, name, uid=volume["metadata"]["uid"])
         self.volumes.record_deletion(Key("", name), volume["metadata"]["uid"])
-        return Result(0.0)  # the claim may be there again
+        return Result(0.0)  # the claim may exist again
 
 
 def _not_offered(spec: Object) -> str:
-    """What a claim asks for and a new directory is not; empty if it is all it asks for."""
+    """Return the field of a claim that a new directory cannot satisfy; empty if there is none."""
     if spec.get("volumeMode") == "Block":
         return "spec.volumeMode: block devices are not available"
     for field, why in _NOT_OFFERED:
@@ -242,12 +243,12 @@ def _not_offered(spec: Object) -> str:
 
 
 def volume_name(claim: Object) -> str:
-    """As provisioners name them: from the claim's UID, so that no two claims ever share one."""
+    """Return the name that provisioners use. It derives from the claim's UID, so no two claims share a volume."""
     return f"pvc-{claim['metadata']['uid']}"
 
 
 def node_of(volume: Object) -> str:
-    """The node that has the data; empty if it does not say."""
+    """Return the node that has the data of a volume; empty if its affinity names none."""
     required = ((volume["spec"].get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
     expressions = (each for term in required for each in term.get("matchExpressions") or ())
     return next((each["values"][0] for each in expressions if each["key"] == _HOSTNAME and each.get("values")), "")
@@ -259,7 +260,7 @@ def _is_made_by_us(volume: Object) -> bool:
 
 
 def _remove(directory: Path) -> None:
-    """All of it, whatever a sandbox has put there. ``rmtree`` follows no links."""
+    """Delete a volume with all its content. ``rmtree`` follows no links."""
     disk.remove(directory)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(directory)

@@ -1,4 +1,4 @@
-"""Who owns which field of an object: tracking of ordinary writes, and server-side apply."""
+"""Field ownership: tracking of managedFields on every write, and server-side apply."""
 
 from sandpool.server.apply.apply import apply, check_applied_kind
 from sandpool.server.apply.fieldset import FieldSet

@@ -1,4 +1,4 @@
-"""Server-side apply: a manager says what it wants, and owns exactly that."""
+"""Server-side apply: a manager applies a configuration and owns exactly the fields in it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from sandpool.server.apply.schema_paths import InvalidListItem, reconcile
 from sandpool.server.apply.update import changed, take_ownership
 from sandpool.server.apply.validate import schema_errors
 
-# Who owns what an object had when the first apply came, if its managers were not tracked until then.
+# The owner of the fields that an object had before its first apply, if its managers were not tracked until then.
 BEFORE_FIRST_APPLY: Final = "before-first-apply"
 
 
@@ -49,11 +49,11 @@ def apply(
     now: str,
     reset: FieldSet | None,
 ) -> Object:
-    """``live``, or a new object if that is None, as it is after ``manager`` applied ``applied``.
+    """Apply the configuration ``applied`` to ``live``, or to a new object if ``live`` is None.
 
-    The arguments are those of ``track_update``. Raises Conflict if fields that others own would change, BadRequest if
-    the configuration names managers, and a plain error 500, as kube-apiserver does, if it does not fit the schema.
-    The result has not been defaulted: nobody owns a default.
+    The arguments are those of ``track_update``. Raises Conflict if fields of other managers would change, BadRequest
+    if the configuration has managedFields, and a plain error 500, as kube-apiserver does, if it does not fit the
+    schema. The result is not defaulted: defaults have no owner.
     """
     _check(applied, shape)
     writer = entry(manager, APPLY, applied["apiVersion"], subresource, now)
@@ -87,7 +87,7 @@ def _apply(
         _refuse_conflicts(others, written, before, writer, shape)
     is_same = live is not None and json_equal(before, after)
     if is_same:
-        # Nothing is different, so nothing happened now: the applier keeps its time, and has none if it is new.
+        # Nothing changed, so the applier keeps the time of its entry; a new entry has none.
         writer = with_time(writer, mine.get("time", "") if mine is not None else "")
     entries = [with_owned_fields(other, left) for other in others if (left := owned_fields(other) - written - removed)]
     if claimed := wanted - SERVER_MANAGED:
@@ -98,7 +98,7 @@ def _apply(
 def _managers(
     live: Object | None, writer: Object, shape: Shape, reset: FieldSet | None
 ) -> tuple[Object | None, list[Object]]:
-    """The applier's entry from before, if there is one, and those of all others."""
+    """The previous entry of the applier, if any, and the entries of all others."""
     entries: list[Object] = (live["metadata"].get("managedFields") or []) if live is not None else []
     if not entries and live is not None:
         first = {**writer, "manager": BEFORE_FIRST_APPLY, "operation": UPDATE}
@@ -118,7 +118,7 @@ def _refuse_conflicts(others: list[Object], written: FieldSet, live: Object, wri
 
 
 def check_applied_kind(applied: Object, type: ResourceType) -> None:
-    """Raise BadRequest unless the configuration is of the kind it is applied to."""
+    """Raise BadRequest unless the configuration has the kind of the resource."""
     if applied.get("apiVersion") != type.api_version or applied.get("kind") != type.kind:
         raise BadRequest(f"invalid object type: {_kind(applied)}")
 
@@ -148,7 +148,7 @@ class FieldConflict(NamedTuple):
 
 
 def find_conflicts(owners: Iterable[Object], written: FieldSet) -> list[FieldConflict]:
-    """All fields of ``written`` that somebody owns, by owner."""
+    """All fields of ``written`` that have an owner, ordered by owner."""
     return [
         FieldConflict(owner, path) for owner in sorted(owners, key=identifier) for path in owned_fields(owner) & written
     ]

@@ -1,17 +1,17 @@
-"""Which fields a value has, and which ones a write has touched.
+"""The fields of a value, and the fields that a write changed.
 
-Objects are copy-on-write, so a subtree that is the same object in both versions is unchanged and never entered: the
-cost of comparing is that of what was written, not that of the object.
+Objects are copy-on-write, so a subtree that is the same object in both versions is unchanged and is not entered. The
+cost of a comparison is that of what was written, not that of the object.
 
-What a path in the result stands for follows kube-apiserver, down to its asymmetries. A field that appears is written
-together with everything in it, container and parts. A container that was there before is not written when its parts
-are. And the fields *of a value* (what an applier owns) do not include the declared fields that merely hold others,
-while the fields that are *written* (what an updater owns) do.
+What a path in the result means follows kube-apiserver, including its asymmetries. A new field counts as written
+together with everything below it. A container that existed before does not count as written when its parts do. The
+fields *of a value* (what an applier owns) leave out declared fields that only hold others; the fields that are
+*written* (what an updater owns) include them.
 
-The walks do not build sets. They return *sketches*, nested tuples of the names they met, which cost next to nothing to
-make and are the key under which the set for them is remembered: the same fields are written again and again. A sketch
-is a tuple of parts. A part is a name, or a tuple of a name and the sketch below it, with a third item if the name
-itself belongs to the set as well. The sketch of a list has ``None`` as its first part, and elements for names.
+The walks do not build sets. They return *path trees*: nested tuples of names, which are cheap to make and serve as the
+cache key of the set, because the same fields are written again and again. A path tree is a tuple of parts. A part is
+a name, or a tuple of a name and the path tree below it, with a third item if the name itself belongs to the set. The
+path tree of a list has ``None`` as its first part, and path elements as names.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _NOTHING: Final[PathTree] = ()
 _TOO: Final = True  # the third item of a part
 
 
-# What a write did: the fields that are new or have another value, and the fields that are gone.
+# The effect of a write: fields that are new or have another value, and fields that were removed.
 Changes = tuple[FieldSet, FieldSet]
 
 
 def compare(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> Changes:
-    """What has to be done to ``old`` to make it ``new``. Raises BadItem."""
+    """The changes from ``old`` to ``new``. Raises InvalidListItem."""
     if old is new:
         return EMPTY, EMPTY
     written, removed = _compare_maps(old, new, shape)
@@ -54,8 +54,11 @@ def compare(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> Changes:
 
 
 def created(new: dict[str, Any], shape: Shape) -> Changes:
-    """What it takes to make ``new`` of nothing. Thousands of objects are made from one template, and what differs are
-    their names: so specs that are the same are compared once. Raises BadItem."""
+    """The changes that create ``new``. Raises InvalidListItem.
+
+    Thousands of objects are created from one template and differ in their names only, so equal specs are compared
+    once.
+    """
     nothing = zero_value(shape)
     if "spec" not in new:
         return compare(nothing, new, shape)
@@ -76,7 +79,7 @@ def _without_spec(object: dict[str, Any]) -> dict[str, Any]:
 
 
 def fields_of(value: Any, shape: Shape) -> FieldSet:
-    """The fields an applier of this value owns. Raises BadItem."""
+    """The fields that an applier of this value owns. Raises InvalidListItem."""
     return _field_set(_applied_tree(value, shape))
 
 
@@ -101,7 +104,7 @@ def _field_set(tree: PathTree) -> FieldSet:
 
 
 def _compare_maps(old: dict[str, Any], new: dict[str, Any], shape: Shape) -> tuple[PathTree, PathTree]:
-    # Every write passes through here. Most of what is met is unchanged, and most of what is not is text.
+    # The hot path of every write: most values are unchanged, and most changed values are strings.
     before_of = old.get
     written: list[Any] = []
     removed: list[Any] = []
@@ -168,7 +171,7 @@ def _compare_lists(old: list[Any], new: list[Any], shape: Shape) -> tuple[PathTr
 
 
 def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, PathTree, PathTree]:
-    """Whether the value itself counts as written, what is written below it, and what is gone below it."""
+    """Whether the value itself counts as written, what is written below it, and what is removed below it."""
     kind = new.__class__
     if kind is dict and old.__class__ is dict and old and new and shape.map_type != "atomic":
         return False, *_compare_maps(old, new, shape)
@@ -177,8 +180,8 @@ def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, PathTree, PathTree
         return not json_equal(old, new), _NOTHING, _NOTHING
     if old_parted and new_parted and kind is list and old.__class__ is list:
         return False, *_compare_lists(old, new, shape)
-    # A container became empty, or was; or one kind of value took the place of another. Parts come and go, and the
-    # value itself counts as written unless the other side is just an empty container of the same kind.
+    # One side is an empty container, or the type of the value changed. The value itself counts as written, unless the
+    # other side is an empty container of the same type.
     container, other = (new, old) if new_parted else (old, new)
     empty = other is None or (other.__class__ is container.__class__ and not other)
     return not empty, _added(new, shape), _added(old, shape)
@@ -187,7 +190,7 @@ def _compare(old: Any, new: Any, shape: Shape) -> tuple[bool, PathTree, PathTree
 def _compare_duplicates(
     before: dict[str, list[Any]], after: dict[str, list[Any]], shape: Shape
 ) -> tuple[PathTree, PathTree]:
-    """Items that share an element are owned together, as one value without parts."""
+    """Compare list items that share a path element: they are owned together, as one value without parts."""
     inner = shape_of_item(shape)
     written: list[Any] = [None]
     removed: list[Any] = [None]
@@ -218,7 +221,7 @@ def _by_element(values: list[Any], shape: Shape) -> dict[str, list[Any]]:
 
 
 def _added(value: Any, shape: Shape) -> PathTree:
-    """What is written below a value that was not there before: everything in it."""
+    """The path tree below a new value: everything in it is written."""
     if not has_owned_parts(shape, value):
         return _NOTHING
     found: list[Any] = []
@@ -241,7 +244,7 @@ def _added(value: Any, shape: Shape) -> PathTree:
 
 
 def _applied_tree(value: Any, shape: Shape) -> PathTree:
-    """What an applier of this value owns below it."""
+    """The path tree that an applier of this value owns below it."""
     if not has_owned_parts(shape, value):
         return _NOTHING
     found: list[Any] = []
@@ -268,7 +271,7 @@ def _applied_tree(value: Any, shape: Shape) -> PathTree:
 
 
 def json_equal(a: Any, b: Any) -> bool:
-    """Whether two JSON values are equal. Numbers are compared as numbers, but unlike in Python a boolean is none."""
+    """Whether two JSON values are equal. Numbers are compared by value; unlike in Python, booleans are not numbers."""
     return a is b or (a == b and _same_booleans(a, b))
 
 
@@ -286,7 +289,12 @@ _ZEROS: Final = ("", 0, False)
 
 
 def zero_value(shape: Shape) -> Object:
-    """The object of this shape with nothing set. A shape with a name is that of a built-in kind."""
+    """The object of this shape before any field is set.
+
+    Built-in kinds are Go structs in Kubernetes, and a struct contains its inner structs from the start. A client that
+    creates a Deployment therefore sets fields *in* ``spec.template.spec`` but does not create that field, and does not
+    own it. Custom resources start empty. A shape with a name is that of a built-in kind.
+    """
     return _zero_value(shape) if shape.name else {}
 
 
@@ -304,5 +312,5 @@ def _zero_value(shape: Shape) -> Object:
 
 
 def without_scalars(zero_value: Object) -> Object:
-    """A blank object as it is written: without what is not there."""
+    """A zero value as it is written: only its nested objects."""
     return {name: without_scalars(value) for name, value in zero_value.items() if isinstance(value, dict)}

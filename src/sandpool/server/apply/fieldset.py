@@ -1,16 +1,16 @@
-"""Sets of field paths: what a manager owns, what a write changed.
+"""Sets of field paths: the fields that a manager owns or that a write changed.
 
-Thousands of objects of one kind are written in the same few ways, so the same few sets come up again and again. Hence
-a ``FieldSet`` is immutable and *interned*: two equal sets are one object. That makes equality an ``is``, lets every
-operation remember its answers under the identity of its operands, and lets all objects whose managedFields say the
-same share one encoded form. A warm union, difference or intersection costs one dictionary lookup whatever its size;
-a cold one descends only into the parts that differ, because the parts of a set are sets and remembered themselves.
+Thousands of objects of one kind are written in the same few ways, so the same few sets recur. A ``FieldSet`` is
+therefore immutable and *interned*: two equal sets are one object. Equality is ``is``, every operation caches results by
+the identity of its operands, and all objects with the same managedFields share one encoded form. A union,
+difference or intersection that is cached costs one dictionary lookup whatever its size. One that is not descends only
+into the parts that differ, because the parts of a set are sets and cached themselves.
 
 A set is a trie. A node has ``members``, the elements that are in the set at this depth, and ``children``, the elements
-below which more is. One does not imply the other: owning ``spec.replicas`` is not owning ``spec``. No child is ever
-empty, which is what makes the form unique.
+with a subtree. One does not imply the other: owning ``spec.replicas`` is not owning ``spec``. No child is ever empty,
+which makes the representation unique.
 
-Interned sets are held weakly, the memories are bounded: sets that nobody uses any more go away.
+Interned sets are held weakly and the caches are bounded, so unused sets are freed.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ import orjson
 from sandpool.server.apply import path_elements
 from sandpool.server.apply.caches import OVERHEAD, cached, charge
 
-# Each remembered answer is a few hundred bytes; kinds times ways to write them is in the hundreds.
+# A cached result is a few hundred bytes; the number of kinds times the ways to write them is in the hundreds.
 CACHE_SIZE: Final = 1 << 13
 
 Path = tuple[str, ...]
 
 
 class InvalidFieldsV1(ValueError):
-    """A fieldsV1 value that cannot be read."""
+    """A malformed fieldsV1 value."""
 
 
 class FieldSet:
-    """Get one from ``make``, ``of`` or ``decode``, never from the class: equal sets must be the same object."""
+    """An interned set of paths. Create it with ``make``, ``of`` or ``decode``: equal sets must be the same object."""
 
     __slots__ = ("__weakref__", "_branches", "_fields", "children", "members")
 
@@ -58,7 +58,7 @@ class FieldSet:
         return other if other is EMPTY else _intersection(self, other)
 
     def __sub__(self, other: FieldSet) -> FieldSet:
-        """Exactly the paths of ``other`` taken away; what is below one of them stays."""
+        """Remove exactly the paths of ``other``; paths below them stay."""
         if other is EMPTY or self is EMPTY:
             return self
         return EMPTY if self is other else _difference(self, other)
@@ -67,7 +67,7 @@ class FieldSet:
         return self - other is EMPTY
 
     def without(self, other: FieldSet) -> FieldSet:
-        """The paths of ``other`` taken away together with everything below them."""
+        """Remove the paths of ``other`` together with everything below them."""
         return self if other is EMPTY or self is EMPTY else _recursive_difference(self, other)
 
     def __contains__(self, path: Path) -> bool:
@@ -77,7 +77,7 @@ class FieldSet:
         return node is not None and bool(path) and path[-1] in node.members
 
     def __iter__(self) -> Iterator[Path]:
-        """All paths in the canonical order: at each depth the members, then what is below them."""
+        """All paths in canonical order: at each depth the members first, then the children."""
         for element in sorted(self.members, key=path_elements.sort_key):
             yield (element,)
         for element in sorted(self.children, key=path_elements.sort_key):
@@ -89,7 +89,7 @@ class FieldSet:
 
     @property
     def branches(self) -> tuple[tuple[Path, frozenset[str]], ...]:
-        """The set without its nesting: the members wherever there are some, each time with the path to them."""
+        """The nodes that have members, each as the path to it and its members."""
         if self._branches is None:
             here: tuple[tuple[Path, frozenset[str]], ...] = (((), self.members),) if self.members else ()
             self._branches = here + tuple(
@@ -101,7 +101,7 @@ class FieldSet:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """The fieldsV1 form in its canonical order. It is made once and shared: do not change it."""
+        """The fieldsV1 form in canonical order. It is computed once and shared: do not modify it."""
         if self._fields is None:
             self._fields = _encode(self)
         return self._fields
@@ -129,7 +129,7 @@ EMPTY: Final = _intern(frozenset(), {})
 
 
 def make(members: Iterable[str], children: Mapping[str, FieldSet]) -> FieldSet:
-    """The set with these elements, and below these elements these sets."""
+    """The set with these members and these non-empty children."""
     return _intern(frozenset(members), {element: below for element, below in children.items() if below is not EMPTY})
 
 
@@ -175,7 +175,7 @@ def _recursive_difference(a: FieldSet, b: FieldSet) -> FieldSet:
 
 # Encoding
 
-SELF: Final = "."  # "this element itself is a member", said below an element that has children
+SELF: Final = "."  # among the children of an element: the element itself is a member, too
 _NOTHING: Final[dict[str, Any]] = {}
 
 
@@ -193,10 +193,11 @@ def _encode(fields: FieldSet) -> dict[str, Any]:
 
 
 def decode(fields: Any) -> FieldSet:
-    """The set of a fieldsV1 value. Raises BadFields.
+    """Decode a fieldsV1 value. Raises InvalidFieldsV1.
 
-    Sets are remembered under their text, which is quickly made, and so are their parts: objects of one kind differ in
-    the names of their owners and little else, and what they have in common is decoded once and not once each."""
+    Sets and their parts are cached by their JSON text, which is cheap to produce. Objects of one kind differ in few
+    parts, so most parts are decoded once and not once per object.
+    """
     if not isinstance(fields, dict):
         raise InvalidFieldsV1("fieldsV1 must be an object")
     return _decode(orjson.dumps(fields))[0]
@@ -204,7 +205,7 @@ def decode(fields: Any) -> FieldSet:
 
 @cached(CACHE_SIZE)
 def _decode(text: bytes) -> tuple[FieldSet, bool]:
-    """What is below an element, and whether the element itself is a member; it is if nothing else is said."""
+    """The set below an element, and whether the element itself is a member, as it is if its value is empty."""
     charge(len(text))
     fields = orjson.loads(text)
     if not isinstance(fields, dict):

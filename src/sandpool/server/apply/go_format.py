@@ -1,4 +1,4 @@
-"""How Go writes values down, where apply needs it: in messages, and as the JSON that names are made of."""
+"""Go's formatting of values: in messages, and in the JSON of path elements."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import orjson
 
 from sandpool.api.causes import number, quoted
 
-# encoding/json spells these so that JSON can stand in an HTML page.
+# encoding/json escapes these so that JSON can be embedded in HTML.
 _HTML_SAFE: Final = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
@@ -17,7 +17,7 @@ def json_text(value: Any) -> str:
 
 
 def go_syntax(value: Any) -> str:
-    """A value as ``%#v`` prints it."""
+    """Format a value as ``%#v`` does (Go-syntax representation)."""
     if isinstance(value, dict):
         inner = ", ".join(f"{quoted(key)}:{go_syntax(value[key])}" for key in sorted(value))
         return f"map[string]interface {{}}{{{inner}}}"

@@ -1,8 +1,9 @@
-"""The move from client-side to server-side apply.
+"""Migration from client-side to server-side ``kubectl apply``.
 
-``kubectl apply`` used to keep what it applied last in an annotation and to write by patches, so that kubectl owns its
-fields as an updater. When kubectl comes as an applier it must not run into conflicts with its own past, and while the
-annotation is there it has to stay true, for those who still go by it. All of this is for the manager ``kubectl`` only.
+Client-side apply stores the last configuration in an annotation and writes with patches, so kubectl owns its fields as
+an updater. When it switches to server-side apply, it must not conflict with its own updates. As long as the annotation
+exists, it is kept up to date for clients that still use client-side apply. All of this applies to the manager
+``kubectl`` only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _MAX_ANNOTATIONS_SIZE: Final = 256 * 1024
 
 
 def fields_last_applied(live: Object, shape: Shape, api_version: str) -> FieldSet:
-    """The fields kubectl may take from others without force: those that still are as it last applied them."""
+    """The fields that kubectl may take from other managers without force: those unchanged since its last apply."""
     try:
         last = orjson.loads(_annotations(live).get(LAST_APPLIED) or "null")
     except orjson.JSONDecodeError:
@@ -38,7 +39,7 @@ def fields_last_applied(live: Object, shape: Shape, api_version: str) -> FieldSe
 
 
 def update_annotation(result: Object, applied: Object) -> Object:
-    """``result`` with the annotation, if it has one, saying what was applied just now."""
+    """Update the last-applied annotation of ``result``, if it has one, to the applied configuration."""
     annotations = _annotations(result)
     if not annotations.get(LAST_APPLIED):
         return result

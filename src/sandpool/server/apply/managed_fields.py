@@ -1,8 +1,8 @@
-"""The managedFields of one object: who owns which fields, by which kind of write, since when.
+"""The managedFields of one object.
 
-An entry says what one manager owns through one kind of write. It is kept in the form it is stored and sent in, and its
-fields are decoded only when that is needed: most writes touch nothing that most managers own, which can be seen in the
-encoded form. All entries that are stored have been through ``read`` or ``entry``, so they are complete and canonical.
+An entry records which fields one manager owns through one operation, and since when. Entries stay in their stored
+form, and their fields are decoded only when needed: most writes do not change fields of other managers, which the
+encoded form shows. All stored entries come from ``read`` or ``entry``, so they are complete and canonical.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sandpool.server.apply.fieldset import EMPTY, SELF, FieldSet, InvalidFieldsV
 APPLY: Final = "Apply"
 UPDATE: Final = "Update"
 FIELDS_V1: Final = "FieldsV1"
-# More update entries than this are not kept; applies are never given up, because they are what pruning goes by.
+# The limit for update entries. Apply entries are not limited, because pruning depends on them.
 MAX_UPDATERS: Final = 10
 ANCIENT: Final = "ancient-changes"
 
@@ -29,13 +29,13 @@ _CANONICAL_TIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ").fullmatc
 
 
 class InvalidManagedFields(ValueError):
-    """A managedFields value that cannot be read."""
+    """A malformed managedFields value."""
 
 
 def entry(
     manager: str, operation: str, api_version: str, subresource: str, time: str, fields: FieldSet = EMPTY
 ) -> Object:
-    """``time`` is "" if the manager took the fields over by a write that changed nothing."""
+    """Make an entry. ``time`` is "" if the manager acquired the fields without changing a value."""
     made: Object = {"manager": manager} if manager else {}
     made["operation"] = operation
     made["apiVersion"] = api_version
@@ -49,15 +49,17 @@ def entry(
 
 
 def identity(entry: Object) -> Identity:
-    """What tells a manager from others: an updater by name, version and subresource, an applier by name and
-    subresource, since it is the same applier when it moves on to another version of the API."""
+    """The key of a manager: name, version and subresource of an updater; name and subresource of an applier.
+
+    An applier that moves to another API version is still the same manager.
+    """
     operation = entry["operation"]
     version = entry["apiVersion"] if operation == UPDATE else ""
     return entry.get("manager", ""), operation, version, entry.get("subresource", "")
 
 
 def identifier(entry: Object) -> bytes:
-    """The text by which kube-apiserver knows managers; it orders them by it."""
+    """kube-apiserver's textual identifier of a manager, by which it orders conflicts."""
     names = zip(("manager", "operation", "apiVersion", "subresource"), identity(entry), strict=True)
     return orjson.dumps({name: value for name, value in names if value})
 
@@ -71,7 +73,7 @@ def with_owned_fields(entry: Object, fields: FieldSet) -> Object:
 
 
 def with_time(entry: Object, time: str) -> Object:
-    """The entry with another time; "" for none."""
+    """Return the entry with another time; "" for none."""
     if time and "time" in entry:
         return entry if entry["time"] == time else {**entry, "time": time}
     return _made_of(entry, time)
@@ -83,13 +85,13 @@ def _made_of(entry_: Object, time: str) -> Object:
 
 
 def sort_key(entry: Object) -> tuple[str, str, str, str, str]:
-    """The sort key of kube-apiserver. Times have one format, so they are ordered as text; none is before all."""
+    """kube-apiserver's order of entries. Times have one format, so they sort as text; no time sorts first."""
     get = entry.get
     return entry["operation"], get("time", ""), get("manager", ""), entry["apiVersion"], get("subresource", "")
 
 
 def insert_sorted(entries: list[Object], entry: Object) -> None:
-    """Put an entry where it belongs among entries that are in order. A writer's belongs near the end."""
+    """Insert an entry into sorted entries, searching from the end, where the entry of a writer belongs."""
     key = sort_key(entry)
     position = len(entries)
     while position and sort_key(entries[position - 1]) > key:
@@ -98,7 +100,7 @@ def insert_sorted(entries: list[Object], entry: Object) -> None:
 
 
 def intersects(encoded: Object, fields: FieldSet) -> bool:
-    """Whether an encoded set has some of these fields, or something below one of them."""
+    """Whether an encoded set contains one of these fields, or a field below one of them."""
     for path, members in fields.branches:
         node: Object | None = encoded
         for element in path:
@@ -109,7 +111,7 @@ def intersects(encoded: Object, fields: FieldSet) -> bool:
 
 
 def contains_all(encoded: Object, fields: FieldSet) -> bool:
-    """Whether an encoded set has all of these fields."""
+    """Whether an encoded set contains all of these fields."""
     for path, members in fields.branches:
         node: Object | None = encoded
         for element in path:
@@ -124,7 +126,7 @@ def contains_all(encoded: Object, fields: FieldSet) -> bool:
 
 
 def read(entries: Any) -> list[Object]:
-    """The entries as a client sent them, in order and at most one for each manager. Raises BadManagedFields."""
+    """Read the entries that a client sent: sorted, at most one per manager. Raises InvalidManagedFields."""
     if not isinstance(entries, list):
         raise InvalidManagedFields("managedFields must be a list")
     found = {identity(each): each for each in map(_read_entry, entries, range(len(entries)))}
@@ -163,13 +165,12 @@ def _read_time(time: Any) -> str:
 
 
 def is_reset(entries: Any) -> bool:
-    """Whether a client asks to forget all managers: an empty list, or one empty entry for clients that cannot send
-    an empty list."""
+    """Whether a client resets managedFields: an empty list, or one empty entry from clients that cannot send that."""
     return isinstance(entries, list) and (not entries or (len(entries) == 1 and not entries[0]))
 
 
 def cap_updaters(entries: list[Object]) -> list[Object]:
-    """``entries`` with the oldest update entries merged, by version, until there are few enough."""
+    """Merge the oldest update entries, by version, until there are at most ``MAX_UPDATERS``."""
     if len(entries) <= MAX_UPDATERS:
         return entries
     updaters = [each for each in entries if each["operation"] == UPDATE]
@@ -188,7 +189,7 @@ def cap_updaters(entries: list[Object]) -> list[Object]:
         if identity(bucket) not in left:
             left[identity(bucket)] = left.pop(identity(first))
         left[identity(bucket)] = with_owned_fields(bucket, owned_fields(each) | owned_fields(left[identity(bucket)]))
-        # If this is the bucket of earlier times, with a younger time than another, it is gone. So kube-apiserver does.
+        # This may delete the bucket itself, if it is younger than another entry. kube-apiserver does the same.
         del left[identity(each)]
         excess -= 1
         if excess == 0:
@@ -197,7 +198,7 @@ def cap_updaters(entries: list[Object]) -> list[Object]:
 
 
 def with_managed_fields(object: Object, entries: list[Object]) -> Object:
-    """``object`` with these managedFields, which are in order; with none if the list is empty."""
+    """Return the object with these sorted managedFields, or without the field if there are none."""
     metadata = object.get("metadata") or {}
     if entries:
         if metadata.get("managedFields") == entries:
@@ -209,7 +210,7 @@ def with_managed_fields(object: Object, entries: list[Object]) -> Object:
 
 
 def ignore_time_only_change(old: Object, new: Object) -> Object:
-    """``old`` if nothing but times in managedFields is different in ``new``: such a write has not taken place."""
+    """Return ``old`` if ``new`` differs only in times of managedFields: such a write is a no-op."""
     before, after = old["metadata"].get("managedFields"), new["metadata"].get("managedFields")
     if not before or not after or before is after or list(map(_timeless, before)) != list(map(_timeless, after)):
         return new

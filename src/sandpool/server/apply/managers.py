@@ -1,4 +1,4 @@
-"""The names of field managers: which ones are allowed, and what a client that gives none is called."""
+"""Names of field managers: validation, and the default from the User-Agent."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ _MAX_SUBRESOURCE_LENGTH: Final = 256
 
 
 def validate_manager(name: str, *, applying: bool = False, options: str = "PatchOptions") -> None:
-    """Check the ``fieldManager`` of a request. An apply has to give one, other writes may leave it to the User-Agent.
-    Raises Invalid about ``options``, the kind of options the request takes."""
+    """Validate the ``fieldManager`` of a request. An apply requires one; other writes default to the User-Agent.
+
+    Raises Invalid for ``options``, the kind of the request's options.
+    """
     causes = manager_causes(name)
     if applying and not name:
         causes.append(required("fieldManager", "is required for apply patch"))
@@ -35,8 +37,7 @@ def manager_causes(name: str, path: str = "fieldManager") -> list[Cause]:
 
 
 def managed_fields_causes(entries: Any, path: str = "metadata.managedFields") -> list[Cause]:
-    """What validation of an object has to say about its managedFields. They have been tracked, so they are well
-    formed; but a client may have set names in them."""
+    """Validate the manager names in managedFields. Tracking has already ensured that the entries are well formed."""
     causes: list[Cause] = []
     for position, entry in enumerate(entries or ()):
         causes += manager_causes(entry.get("manager", ""), f"{path}[{position}].manager")
@@ -46,7 +47,7 @@ def managed_fields_causes(entries: Any, path: str = "metadata.managedFields") ->
 
 
 def manager_from_user_agent(user_agent: str) -> str:
-    """What comes before the first slash, as far as it is printable and fits."""
+    """The User-Agent up to its first slash, cut at the first unprintable character and to the maximum length."""
     product = user_agent.partition("/")[0]
     if len(product) <= MAX_LENGTH and product.isascii() and product.isprintable():
         return product

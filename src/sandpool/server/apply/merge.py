@@ -1,6 +1,6 @@
-"""Merging an applied configuration into a live object: what it names takes its value, everything else stays.
+"""Merging of an applied configuration into a live object: applied fields are set, all others stay.
 
-Nothing is ever removed here; that is ``prune``. What does not change keeps its identity.
+Merging never removes fields; ``prune`` does. Unchanged subtrees keep their identity.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from sandpool.server.apply.schema_paths import has_owned_parts, item_element, sh
 
 
 def merge(live: Any, applied: Any, shape: Shape) -> Any:
-    """``live`` with ``applied`` merged in. Raises BadItem."""
+    """Merge ``applied`` into ``live``. Raises InvalidListItem."""
     if has_owned_parts(shape, live):
         if not applied and (applied is None or applied.__class__ is live.__class__):
-            return live  # says nothing about the parts
+            return live  # an empty container sets none of the parts
         if applied.__class__ is live.__class__:
             return _merge_maps(live, applied, shape) if live.__class__ is dict else _merge_lists(live, applied, shape)
     return live if json_equal(live, applied) else applied
@@ -33,17 +33,17 @@ def _merge_maps(live: dict[str, Any], applied: dict[str, Any], shape: Shape) -> 
 
 
 def _merge_lists(live: list[Any], applied: list[Any], shape: Shape) -> list[Any]:
-    """The items of both, each once.
+    """Merge two associative lists; the result has each item once.
 
-    The applier decides the order of the items it names, and they stay where they are relative to the others as far as
-    that order allows: walking both lists side by side, items that only ``live`` has are taken where they are met, and
-    items that both have are taken when it is their turn in the order of ``applied``.
+    Items of ``applied`` keep their order, and keep their position relative to the other items as far as that order
+    allows. Both lists are walked side by side: items that only ``live`` has are taken where they occur, and items that
+    both have are taken in the order of ``applied``.
     """
     inner = shape_of_item(shape)
     live_elements = [item_element(shape, each) for each in live]
     applied_elements = [item_element(shape, each) for each in applied]
     wanted = dict(zip(applied_elements, applied, strict=True))
-    # Items of the live list that share an element cannot be merged with: the applied one takes the place of all.
+    # Live items that share a path element cannot be merged with: the applied item replaces all of them.
     present: dict[str, Any] = {}
     for element, each in zip(live_elements, live, strict=True):
         present[element] = None if element in present else each
@@ -65,7 +65,7 @@ def _merge_lists(live: list[Any], applied: list[Any], shape: Shape) -> list[Any]
                 at_live += 1
                 continue
             if at_applied < len(applied) and next_shared not in (None, element):
-                at_live += 1  # both have it, and its turn was earlier or comes later
+                at_live += 1  # both lists have it; it is taken in the order of ``applied``
                 continue
             if element in done:
                 at_live += 1

@@ -1,9 +1,9 @@
-"""Path elements: how a single step from a value into one of its parts is named, in the spelling of FieldsV1.
+"""Path elements: the names of single steps from a value into one of its parts, as FieldsV1 spells them.
 
 An element is a plain string: ``f:spec`` is a field or a map key, ``k:{"name":"main"}`` the item of a list that has
-these keys, ``v:"tcp"`` the item of a set that is this value, ``i:0`` the item at this position. As strings they are
-hashed, compared and written to JSON without any work; what that needs is exactly one spelling for each element, which
-the constructors here and ``canonical`` see to.
+these keys, ``v:"tcp"`` the item of a set with this value, ``i:0`` the item at this position. Strings are hashed,
+compared and encoded at no extra cost. That requires exactly one spelling for each element, which the constructors here
+and ``canonical`` ensure.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONG: Final = 256  # characters; the caches have room for as many shorter eleme
 
 
 class InvalidPathElement(ValueError):
-    """Text that claims to be a path element and is none."""
+    """Text that is not a valid path element."""
 
 
 def field(name: str) -> str:
@@ -34,7 +34,7 @@ def index(position: int) -> str:
 
 @cached(_REMEMBERED, typed=True)
 def value(item: Any) -> str:
-    """The item of a set. Only scalars can be one."""
+    """The element of an item of a set. Only scalars can be such items."""
     element = "v:" + _json(item)
     if len(element) > _LONG:
         charge(len(element))
@@ -43,7 +43,7 @@ def value(item: Any) -> str:
 
 @cached(_REMEMBERED, typed=True)
 def key(names: tuple[str, ...], *values: Any) -> str:
-    """The item of a keyed list: ``names`` are the keys it has, ``values`` theirs, in the same order."""
+    """The element of an item of a keyed list: the names of its keys, and their values in the same order."""
     element = keys(dict(zip(names, values, strict=True)))
     if len(element) > _LONG:
         charge(len(element))
@@ -51,14 +51,16 @@ def key(names: tuple[str, ...], *values: Any) -> str:
 
 
 def keys(given: dict[str, Any]) -> str:
-    """The item of a keyed list, from its keys as they come: they may be left out, and may be of any type."""
+    """The element of an item of a keyed list, from a subset of its keys with values of any type."""
     return "k:{" + ",".join(f"{_json(name)}:{_json(given[name])}" for name in sorted(given)) + "}"
 
 
 @cached(_REMEMBERED)
 def canonical(text: str) -> str | None:
-    """The one spelling of an element read from FieldsV1; None for a kind of element that is not known, which is to be
-    ignored. Raises BadElement."""
+    """The canonical spelling of an element read from FieldsV1. Raises InvalidPathElement.
+
+    Returns None for an unknown kind of element, which is ignored.
+    """
     if len(text) > _LONG:
         charge(len(text))
     if len(text) < 2:
@@ -85,7 +87,7 @@ def canonical(text: str) -> str | None:
 
 @cached(_REMEMBERED)
 def sort_key(element: str) -> tuple[Any, ...]:
-    """A sort key: fields before keys before values before positions, each among themselves by what they name."""
+    """A sort key: fields before keys before values before positions, and each of them by content."""
     if len(element) > _LONG:
         charge(len(element))
     kind, rest = element[0], element[2:]
@@ -100,7 +102,7 @@ def sort_key(element: str) -> tuple[Any, ...]:
 
 @cached(_REMEMBERED)
 def text(element: str) -> str:
-    """As a person reads it in an error message: ``.spec``, ``[name="main"]``, ``[="tcp"]``, ``[0]``."""
+    """The element in an error message: ``.spec``, ``[name="main"]``, ``[="tcp"]``, ``[0]``."""
     if len(element) > _LONG:
         charge(len(element))
     kind, rest = element[0], element[2:]
@@ -115,12 +117,12 @@ def text(element: str) -> str:
 
 def _json(item: Any) -> str:
     if isinstance(item, float) and item.is_integer() and abs(item) < 1e21:
-        item = int(item)  # one number, one spelling: 1.0 is 1
+        item = int(item)  # 1.0 is spelled 1
     return json_text(item)
 
 
 def _rank(item: Any) -> tuple[int, Any]:
-    """A total order over JSON values: numbers, strings, booleans, then everything that is no scalar."""
+    """A total order over JSON values: numbers, strings, booleans, containers, null."""
     if isinstance(item, bool):
         return (2, item)
     if isinstance(item, int | float):

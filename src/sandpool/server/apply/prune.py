@@ -1,9 +1,9 @@
-"""Removing what an applier applied before and does not apply any more.
+"""Pruning: removal of fields that an applier applied before and no longer applies.
 
-A field goes if the applier's previous configuration owned it, the new one does not, and nobody else does. The
-difficulty is everything that hangs on such a field without being owned by anybody, such as defaults: it goes with the
-field, and it must not go with a field that stays. Hence three steps: remove all that the applier owned, put back what
-somebody owns, and put back what the applier did not own in the first place.
+A field is removed if the applier's previous configuration owned it, its new one does not, and no other manager does.
+Values below such a field that have no owner, such as defaults, are removed with it, but must stay below a field that
+stays. Hence three steps: remove everything that the applier owned, restore what any manager owns, and restore what the
+applier did not own before.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from sandpool.server.apply.schema_paths import has_owned_parts, item_element, sh
 
 
 def prune(merged: Object, previous: FieldSet, owned: FieldSet, shape: Shape) -> Object:
-    """``merged`` without the fields that only ``previous`` owned; ``owned`` is what all managers, the applier with its
-    new configuration among them, own now. Raises BadItem."""
+    """Remove the fields that only ``previous`` owned. Raises InvalidListItem.
+
+    ``owned`` are the fields of all managers now, including the applier with its new configuration.
+    """
     previous = with_declared(previous, shape)
     everything = with_declared(fields_of(merged, shape), shape)
     pruned = remove(merged, previous, shape)
@@ -33,7 +35,7 @@ def prune(merged: Object, previous: FieldSet, owned: FieldSet, shape: Shape) -> 
 
 
 def remove(value: Any, doomed: FieldSet, shape: Shape) -> Any:
-    """``value`` without the given fields. A container that loses its last part becomes null: it is still owned."""
+    """Return ``value`` without the given fields. A container that loses its last part becomes null but stays owned."""
     if doomed is EMPTY or not isinstance(value, dict | list):
         return value
     if not has_owned_parts(shape, value):
@@ -66,8 +68,10 @@ def _remove_from_map(value: dict[str, Any], doomed: FieldSet, shape: Shape) -> A
 
 @cached(CACHE_SIZE)
 def with_declared(fields: FieldSet, shape: Shape) -> FieldSet:
-    """``fields`` and all declared fields that hold some of them. An applier's set leaves those out, and an object does
-    not have ``spec.replicas`` without ``spec``."""
+    """``fields`` and all declared fields that contain them.
+
+    The set of an applier leaves those out, but an object cannot have ``spec.replicas`` without ``spec``.
+    """
     members = set(fields.members)
     children: dict[str, FieldSet] = {}
     for element, below in fields.children.items():

@@ -1,4 +1,4 @@
-"""Which fields a write cannot change, whatever it says: nobody comes to own them through it."""
+"""Reset fields: fields that a write cannot change, so the writer does not own them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 from sandpool.api.resource import ResourceType
 from sandpool.server.apply.fieldset import FieldSet, of
 
-# Bookkeeping of the server and what identifies the object. Being there is not being owned.
+# Fields that the server manages and those that identify the object. They have no owner.
 SERVER_MANAGED: Final = of(
     ("f:apiVersion",),
     ("f:kind",),
@@ -27,11 +27,11 @@ SERVER_MANAGED: Final = of(
         )
     ),
 )
-# A write to a resource with a status subresource leaves the status alone.
+# A write to a resource with a status subresource does not change the status.
 RESET_STATUS: Final = of(("f:status",))
-# A write to the status of a custom resource leaves everything else alone.
+# A write to the status of a custom resource changes nothing else.
 RESET_ALL_BUT_STATUS: Final = of(("f:metadata",), ("f:spec",))
-# A write to the status of a built-in resource may change metadata; some kinds keep more of theirs.
+# A write to the status of a built-in resource may change metadata, except for what some kinds protect.
 _RESET_SPEC: Final = of(("f:spec",))
 _RESET_ON_STATUS: Final = {
     "deployments.apps": of(("f:spec",), ("f:metadata", "f:labels")),
@@ -40,7 +40,7 @@ _RESET_ON_STATUS: Final = {
 
 
 def reset_fields(type: ResourceType, subresource: str, *, custom: bool) -> FieldSet | None:
-    """What writes to the resource, or to one of its subresources, do not change."""
+    """The fields that writes to a resource, or to one of its subresources, do not change."""
     if "status" not in type.subresources:
         return None
     if subresource != "status":

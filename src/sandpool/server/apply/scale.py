@@ -1,7 +1,7 @@
-"""Ownership of the number that the scale subresource sets.
+"""Ownership of the replica count across the scale subresource.
 
-A write to the scale of an object is a write to a Scale object, tracked like any other. What the Scale's managers are
-before it comes from those managers of the object that own its number of replicas; what they are after it goes back.
+A write to the scale subresource is a write to a Scale object and is tracked like any other. The managers of the Scale
+are those managers of the object that own its replica count; after the write they are copied back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _REPLICAS: Final[Path] = ("f:spec", "f:replicas")
 
 
 def scale_managed_fields(entries: list[Object], path: str) -> list[Object]:
-    """The managedFields of an object's Scale; ``path`` is where the object has its number, e.g. ``.spec.replicas``."""
+    """The managedFields of an object's Scale; ``path`` is that of its replica count, such as ``.spec.replicas``."""
     replicas = of(_REPLICAS)
     return [
         {**with_owned_fields(each, replicas), "apiVersion": SCALE_VERSION}
@@ -53,5 +53,5 @@ def _elements(path: str) -> Path:
 
 
 def _manager_key(entry: Object) -> tuple[str, str, str]:
-    """A manager without the version, which is another one in the Scale."""
+    """The key of a manager without the version, which differs in the Scale."""
     return entry.get("manager", ""), entry["operation"], entry.get("subresource", "")

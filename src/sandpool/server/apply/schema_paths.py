@@ -1,7 +1,7 @@
-"""How ownership reads a Shape: which values are owned as a whole, and what the items of a list are called.
+"""Ownership as a Shape defines it: which values are atomic, and the path elements of list items.
 
-Values that no shape describes have deduced types: maps are owned key by key, lists as a whole. An empty ``Shape`` says
-just that, so it stands for every undescribed value.
+Values without a shape have deduced types: maps are owned key by key, lists as a whole. An empty ``Shape`` has exactly
+this meaning, so it stands for every such value.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ANYTHING: Final = Shape()
 
 
 class InvalidListItem(ValueError):
-    """An item of a list that cannot be told from the others: it lacks its keys, or is of the wrong type."""
+    """An item of an associative list that cannot be identified: its keys are missing or its type is wrong."""
 
 
 def shape_of_field(shape: Shape, name: str) -> Shape:
@@ -30,12 +30,12 @@ def shape_of_item(shape: Shape) -> Shape:
 
 
 def is_atomic(shape: Shape, container: type) -> bool:
-    """Whether a dict or list of this shape is owned as a whole."""
+    """Whether a dict or list of this shape is atomic, that is, owned as a whole."""
     return (shape.list_type if container is list else shape.map_type) == "atomic"
 
 
 def has_owned_parts(shape: Shape, value: Any) -> bool:
-    """Whether the parts of this value are owned one by one. Empty containers have no parts and are owned themselves."""
+    """Whether the parts of this value are owned one by one. An empty container is owned itself."""
     kind = value.__class__
     if kind is dict:
         return bool(value) and shape.map_type != "atomic"
@@ -43,7 +43,7 @@ def has_owned_parts(shape: Shape, value: Any) -> bool:
 
 
 def item_element(shape: Shape, value: Any) -> str:
-    """What the item ``value`` of a list of this shape, a set or a keyed list, is called. Raises BadItem."""
+    """The path element of the item ``value`` of a list of this shape, a set or keyed list. Raises InvalidListItem."""
     keys = shape.list_keys
     if not keys:
         if isinstance(value, str | int | float):
@@ -58,24 +58,24 @@ def item_element(shape: Shape, value: Any) -> str:
         raise InvalidListItem(f"associative list with keys may not have {what}")
     try:
         return path_elements.key(keys, *[value[name] for name in keys])
-    except (KeyError, TypeError):  # a key is left out, or is no scalar
+    except (KeyError, TypeError):  # a key is missing or not a scalar
         return _key_with_defaults(shape, value)
 
 
 def items_by_element(shape: Shape, values: list[Any]) -> dict[str, Any]:
-    """The items of a list by what they are called; of those that are called the same, the last. Raises BadItem."""
+    """The items of a list by path element; the last of several with the same one. Raises InvalidListItem."""
     keys = shape.list_keys
     if len(keys) == 1:
         try:
             name = keys[0]
             return {path_elements.key(keys, each[name]): each for each in values}
         except (KeyError, TypeError):
-            pass  # not the usual kind of items
+            pass  # handled item by item below
     return {item_element(shape, each): each for each in values}
 
 
 def _key_with_defaults(shape: Shape, value: dict[str, Any]) -> str:
-    """Keys that are left out count with their defaults; those without one are no part of what the item is called."""
+    """The path element of an item with missing keys: defaults replace them; keys without a default are left out."""
     found: dict[str, Any] = {}
     for name in shape.list_keys:
         if name in value:
@@ -95,6 +95,10 @@ def _key_with_defaults(shape: Shape, value: dict[str, Any]) -> str:
 
 @cached(CACHE_SIZE)
 def reconcile(fields: FieldSet, shape: Shape) -> FieldSet:
+    """Adapt a stored set to a schema that has changed since it was stored.
+
+    A list or map that has become atomic is owned as a whole from then on: every owner of some of its parts owns it.
+    """
     members = set(fields.members)
     children: dict[str, FieldSet] = {}
     for element, below in fields.children.items():

@@ -1,7 +1,7 @@
-"""Tracking creates, updates and patches: whoever changes a field owns it from then on, and the others do not.
+"""Tracking of creates, updates and patches: the manager that changes a field becomes its only owner.
 
-Every write of the server passes through here, so the common path is short: compare what was written, see who else owns
-some of it, which is mostly nobody, and see that the writer owns it already.
+This is on the path of every write, so the common case is short: compare, find that no other manager owns a changed
+field, and find that the writer owns them already.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from sandpool.server.apply.managed_fields import (
 from sandpool.server.apply.reset_fields import SERVER_MANAGED
 from sandpool.server.apply.schema_paths import InvalidListItem, reconcile
 
-UNKNOWN: Final = "unknown"  # the manager of a client that gives no name and has no User-Agent
+UNKNOWN: Final = "unknown"  # the manager of a client without fieldManager and User-Agent
 
 
 def track_update(
@@ -45,11 +45,11 @@ def track_update(
     now: str,
     reset: FieldSet | None,
 ) -> Object:
-    """``new`` with the managedFields it has after ``manager`` made it from ``old``.
+    """Return ``new`` with the managedFields that result from ``manager`` changing ``old`` into it.
 
-    ``old`` is None for a create. ``now`` is a time like ``2030-01-31T12:00:00Z``. ``reset`` are the fields this write
-    does not change, whatever ``new`` says. The managers of a new object that cannot be compared are not known;
-    validation will refuse it for the same reason.
+    ``old`` is None for a create. ``now`` is a time such as ``2030-01-31T12:00:00Z``. ``reset`` are the fields that this
+    write does not change, whatever ``new`` contains. A new object that cannot be compared gets no managers; validation
+    will refuse it for the same reason.
     """
     entries = _before(old, new, subresource)
     if not entries and old is not None:
@@ -63,8 +63,10 @@ def track_update(
 
 
 def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
-    """The managers there are before the write. A client may set them, but not through a subresource, and one that
-    knows nothing about them and sends none does not delete them."""
+    """The entries before the write.
+
+    A client may set managedFields, except through a subresource. A client that sends none does not delete them.
+    """
     kept: list[Object] = (old["metadata"].get("managedFields") or []) if old is not None else []
     given = new["metadata"].get("managedFields")
     if given is kept or subresource or given is None:
@@ -78,7 +80,7 @@ def _before(old: Object | None, new: Object, subresource: str) -> list[Object]:
 
 
 def changed(old: Object | None, new: Object, shape: Shape, reset: FieldSet | None) -> Changes:
-    """What the write changes; ``old`` is None for a create. Raises BadItem."""
+    """The changes of a write; ``old`` is None for a create. Raises InvalidListItem."""
     written, removed = created(new, shape) if old is None else compare(old, new, shape)
     if reset is None:
         return written, removed
@@ -86,8 +88,10 @@ def changed(old: Object | None, new: Object, shape: Shape, reset: FieldSet | Non
 
 
 def take_ownership(entries: list[Object], changes: Changes, shape: Shape, writer: Object) -> list[Object]:
-    """The entries after ``writer``, an entry that owns nothing yet, made the changes: it owns what it wrote on top of
-    what it owned before, and nobody else owns what it wrote or removed."""
+    """The entries after ``writer``, an entry without fields, made the changes.
+
+    The writer owns what it wrote in addition to what it owned before. Other managers lose what it wrote or removed.
+    """
     written, removed = changes
     touched = written | removed
     claimed = written - SERVER_MANAGED

@@ -1,7 +1,7 @@
-"""Checking that an applied configuration fits its schema well enough to be merged.
+"""Validation that an applied configuration fits its schema well enough to be merged.
 
-It is not validated as objects are: it may leave out what is required. But every field must be known, since an unknown
-one could not be owned, and list items must be told apart. The messages are kube-apiserver's.
+Unlike an object, a configuration may leave out required fields. But every field must be known, because an unknown one
+could not be owned, and the items of associative lists must be identifiable. The messages are kube-apiserver's.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from sandpool.server.apply import path_elements
 from sandpool.server.apply.go_format import go_syntax
 from sandpool.server.apply.schema_paths import ANYTHING, InvalidListItem, item_element, shape_of_item
 
-_STRING_FORMATS: Final = ("", "byte")  # strings of any other format may be written as other scalars too
-# Declared without a type, but a scalar nevertheless.
+_STRING_FORMATS: Final = ("", "byte")  # strings of any other format may also be written as other scalars
+# A scalar, although it is declared without a type.
 _QUANTITY: Final = "io.k8s.apimachinery.pkg.api.resource.Quantity"
 
 SchemaError = tuple[str, str]  # path, message
 
 
 def schema_errors(value: Any, shape: Shape) -> str:
-    """What is wrong with a configuration, in words; empty if nothing is."""
+    """The errors of a configuration as text; empty if there are none."""
     found = [f"{path}: {message}" if path else message for path, message in _check(value, shape, "", False)]
     if len(found) < 2:
         return "".join(found)
@@ -31,7 +31,7 @@ def schema_errors(value: Any, shape: Shape) -> str:
 
 
 def _check(value: Any, shape: Shape, path: str, preserving: bool) -> Iterator[SchemaError]:
-    """``preserving`` says that unknown fields are kept here because they are further up; named types start afresh."""
+    """``preserving``: unknown fields are preserved here because an ancestor preserves them. Named types reset this."""
     if value is None:
         return
     preserving = shape.preserve_unknown or (preserving and not shape.name)

@@ -1,4 +1,4 @@
-"""Nobody may grant what they do not have: the check on writing roles and bindings."""
+"""The escalation check on roles and bindings: a user may only grant permissions that the user holds."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from sandpool.api.resource import Object
 from sandpool.kube.errors import not_found
 from sandpool.server.auth.groups import MASTERS
 from sandpool.server.auth.rbac import RbacAuthorizer
-from sandpool.server.auth.rules import ALL, Rule, missing, quoted
+from sandpool.server.auth.rules import ALL, Rule, TooManyPermissions, missing, quoted
 from sandpool.server.request.messages import User
 from sandpool.server.request.request_info import RequestInfo
 
 _GROUP = "rbac.authorization.k8s.io"
 _PLURALS = {"Role": "roles", "ClusterRole": "clusterroles"}
 _EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), urls=(ALL,)))
-# What the garbage collector and finalizers change grants nothing.
+# Metadata that grants nothing; the garbage collector changes it.
 _HARMLESS = frozenset({"finalizers", "ownerReferences", "managedFields", "resourceVersion"})
 
 
 def escalation(user: User, obj: Object, authorizer: RbacAuthorizer, old: Object | None = None) -> list[str]:
-    """Why the user may not write this role or binding, as the lines of a message; empty if they may.
+    """Explain why the user may not write this role or binding, as lines of a message; empty if the user may.
 
-    Raises ``NotFound`` for a binding whose role does not exist, since nobody can hold unknown permissions.
+    Raises ``NotFound`` for a binding to a role that does not exist: its permissions are unknown.
     """
     if MASTERS in user.groups or (old is not None and _grants_the_same(obj, old)):
         return []
@@ -63,7 +63,13 @@ def _may(user: User, verb: str, kind: str, name: str, namespace: str, authorizer
 
 
 def _not_held(user: User, held: list[Rule], granted: tuple[Rule, ...]) -> list[str]:
-    lacking = missing(held, granted)
+    try:
+        lacking = missing(held, granted)
+    except TooManyPermissions:
+        return [
+            "the rules stand for more permissions than the server compares with those of the user: "
+            "use fewer values per rule, or wildcards"
+        ]
     if not lacking:
         return []
     groups = quoted(user.groups)

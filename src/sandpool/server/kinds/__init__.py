@@ -1,1 +1,1 @@
-"""What is special about each kind: defaults, validation, status, deletion, selectable fields."""
+"""The strategy of each kind: defaults, validation, status, deletion, selectable fields."""

@@ -60,7 +60,7 @@ def _validate_parameters(parameters: dict[str, str]) -> Iterator[Cause]:
 
 
 def _validate_topologies(terms: list[Object], path: str) -> Iterator[Cause]:
-    # A term that says nothing is refused even if it is the only one.
+    # An empty term is refused even if it is the only one.
     seen: list[dict[str, set[str]]] = [{}]
     for index, term in enumerate(terms):
         at, labels = f"{path}[{index}].matchLabelExpressions", dict[str, set[str]]()
@@ -95,7 +95,7 @@ class PriorityClassStrategy(KindStrategy):
         return fill_absent(obj, {"preemptionPolicy": "PreemptLowerPriority", "value": 0})
 
     def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
-        """There is one default at most."""
+        """Refuse a second class with ``globalDefault``."""
         if obj.get("globalDefault") and not (old or {}).get("globalDefault"):
             for other in cluster.objects(PRIORITY_CLASS.group_resource):
                 name = other["metadata"]["name"]
@@ -115,7 +115,7 @@ class PriorityClassStrategy(KindStrategy):
         return found
 
     def bumps_generation(self, new: Object, old: Object) -> bool:
-        return False  # nothing that would count can change
+        return False  # all fields that count are immutable
 
 
 def _validate_priority_class(priority: Object) -> Iterator[Cause]:

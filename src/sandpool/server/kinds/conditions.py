@@ -1,4 +1,4 @@
-"""Conditions in a status, in the form most kinds have settled on: what is wrong with them."""
+"""Validation of ``metav1.Condition`` lists in a status."""
 
 from __future__ import annotations
 

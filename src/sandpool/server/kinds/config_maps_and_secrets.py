@@ -1,4 +1,4 @@
-"""ConfigMap and Secret: data that pods are given as files or variables."""
+"""ConfigMap and Secret: data for pods, as files or environment variables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sandpool.server.kinds.strategy import KindStrategy
 
 SIZE_LIMIT: Final = 1024 * 1024
 _ACCOUNT_ANNOTATION: Final = "kubernetes.io/service-account.name"
-# What a type of Secret must hold: all of these keys.
+# The keys that each type of Secret requires.
 _NEEDED: Final = {
     "kubernetes.io/dockercfg": (".dockercfg",),
     "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -25,7 +25,7 @@ _JSON_TYPES: Final = ("kubernetes.io/dockercfg", "kubernetes.io/dockerconfigjson
 
 
 def decoded_size(data: Mapping[str, str]) -> int:
-    """The size of base64 text once it is decoded."""
+    """The decoded size of base64 values."""
     return sum(len(value) // 4 * 3 - value[-2:].count("=") for value in data.values())
 
 
@@ -35,7 +35,7 @@ def _validate_keys(data: Mapping[str, Any], field: str) -> Iterator[Cause]:
 
 
 def _validate_frozen(new: Object, old: Object, fields: tuple[str, ...]) -> Iterator[Cause]:
-    """Once an object says it is immutable, it is, and cannot take it back."""
+    """Refuse changes of an object whose ``immutable`` is set, including clearing it."""
     if not old.get("immutable"):
         return
     why = "field is immutable when `immutable` is set"
@@ -115,7 +115,10 @@ _TYPES: Final = {str: "string", bool: "bool", float: "number", list: "array"}
 
 
 def json_object_error(text: bytes) -> str:
-    """What is wrong, empty if nothing is. The words are Go's for the common mistakes, and close to them otherwise."""
+    """Why a text is not a JSON object; empty if it is one.
+
+    The messages are those of Go's encoding/json for the common mistakes, and close to them for others.
+    """
     try:
         value = json.loads(text.decode(errors="replace"), parse_int=float)  # which no number is too long for
     except json.JSONDecodeError as error:

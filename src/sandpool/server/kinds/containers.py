@@ -1,4 +1,4 @@
-"""Containers of every sort (regular, init, ephemeral): what is filled in, and what is wrong with them."""
+"""Containers of a pod (regular, init, ephemeral): defaults and validation."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _MESSAGE_POLICIES: Final = ("File", "FallbackToLogsOnError")
 _PROPAGATIONS: Final = ("Bidirectional", "HostToContainer", "None")
 _RESTART_POLICIES: Final = ("Always", "Never", "OnFailure")
 _PORT_RANGE: Final = "must be between 1 and 65535, inclusive"
-# What an ephemeral container may not have: it comes and goes without the pod noticing.
+# Fields that an ephemeral container may not set: it is not part of the pod's lifecycle.
 _NOT_EPHEMERAL: Final = ("ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle", "resizePolicy")
 
 
 @dataclass(frozen=True)
 class ContainerContext:
-    """What a container is checked against."""
+    """The parts of the pod that a container is validated against."""
 
     volumes: Mapping[str, Object]
     grace: int | None = None
@@ -136,7 +136,7 @@ def validate_ephemeral_containers(
 
 
 def validate_image_padding(container: Object, path: str) -> Iterator[Cause]:
-    """Of pods only: templates that were accepted before this rule exist."""
+    """Validate that an image has no surrounding whitespace. Not for templates, which predate this rule."""
     image = container.get("image") or ""
     if image != image.strip():
         yield invalid(f"{path}.image", image, "must not have leading or trailing whitespace")
@@ -289,7 +289,7 @@ _REFERENCE: Final = re.compile(
 
 
 def pull_policy(image: str) -> str:
-    """When to pull an image whose author does not say: always if it is the latest, which may have moved."""
+    """The default imagePullPolicy: Always for the tag ``latest``, which may move."""
     match = _REFERENCE.fullmatch(image)
     if match is None:
         return "IfNotPresent"

@@ -1,4 +1,7 @@
-"""Copy-on-write edits: each returns what it was given when nothing changes, and shares all it did not touch."""
+"""Copy-on-write edits of JSON objects.
+
+Each function returns its argument if nothing changes, and shares every subtree that it does not change.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +12,27 @@ from sandpool.api.resource import Object
 
 
 def put(obj: Object, key: str, value: Any) -> Object:
-    """The object with ``key`` set."""
+    """Return the object with ``key`` set."""
     if key in obj and (obj[key] is value or obj[key] == value):
         return obj
     return {**obj, key: value}
 
 
 def drop(obj: Object, *keys: str) -> Object:
-    """The object without ``keys``."""
+    """Return the object without ``keys``."""
     if any(key in obj for key in keys):
         return {key: value for key, value in obj.items() if key not in keys}
     return obj
 
 
 def fill_absent(obj: Object, defaults: Mapping[str, Any]) -> Object:
-    """Set what is absent or null. For optional values, where an empty one is a choice of the author."""
+    """Set keys that are absent or null. For Go pointers, where an empty value is a choice of the author."""
     missing = {key: value for key, value in defaults.items() if obj.get(key) is None}
     return {**obj, **missing} if missing else obj
 
 
 def fill_empty(obj: Object, defaults: Mapping[str, Any]) -> Object:
-    """Set what is absent, null, empty or zero. For plain values, where Kubernetes cannot tell these apart."""
+    """Set keys that are absent, null, empty or zero. For plain Go values, which cannot tell these apart."""
     missing = {key: value for key, value in defaults.items() if not obj.get(key)}
     return {**obj, **missing} if missing else obj
 
@@ -51,7 +54,7 @@ def each(items: list[Any], edit: Callable[[Any], Any]) -> list[Any]:
 
 
 def keep(new: Object, old: Object, *keys: str) -> Object:
-    """The new object with ``keys`` as they were in the old one, absent if they were absent."""
+    """Return the new object with the values that ``keys`` have in the old one, or without them if absent there."""
     for key in keys:
         if key in old:
             if new.get(key) is not old[key]:

@@ -1,4 +1,4 @@
-"""What is wrong with the definition of a custom resource."""
+"""Validation of CustomResourceDefinitions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_SELECTABLE: Final = 8
 
 
 def validate_definition(definition: Object, old: Object | None, *, established: bool) -> Iterator[Cause]:
-    """Everything wrong with a definition; ``established`` if its kind is being served."""
+    """Validate a definition. ``established``: its kind is being served, so its names are fixed."""
     spec, name = definition["spec"], definition["metadata"].get("name") or ""
     given, group = spec.get("names") or {}, spec.get("group") or ""
     if old is None and name != f"{given.get('plural') or ''}.{group}":
@@ -87,8 +87,11 @@ def _validate_versions(spec: Object) -> Iterator[Cause]:
 
 
 def _versions_with_path(versions: list[Object], field: str, shared: str = "") -> Iterator[tuple[Object, str]]:
-    """The versions with the place where a field of theirs is found. What is the same in all versions is said once, at
-    the place it had when a definition could have only one version."""
+    """Versions, each with the path of one of its fields.
+
+    A field that is the same in all versions is reported once, at the path it had when a definition could have only
+    one version. kube-apiserver does the same.
+    """
     if versions and all(version.get(field) == versions[0].get(field) for version in versions):
         yield versions[0], f"spec.{shared or field}"
     else:
@@ -109,7 +112,7 @@ def _validate_warning(version: Object, path: str) -> Iterator[Cause]:
 
 
 def _validate_rules(schema: Object, path: str) -> Iterator[Cause]:
-    """Rules (x-kubernetes-validations) that cannot be evaluated are refused at once, not when an object comes."""
+    """Refuse x-kubernetes-validations that cannot be evaluated, before any object depends on them."""
     try:
         compile_rules(from_openapi(schema))
     except RulesUnsupported as error:
@@ -206,7 +209,7 @@ def _validate_names(given: Object) -> Iterator[Cause]:
 def _validate_conversion(conversion: Object) -> Iterator[Cause]:
     strategy = conversion.get("strategy") or ""
     if strategy == "Webhook":
-        # Nothing here could call a webhook: better said now than on every read.
+        # This server calls no webhooks. Refusing the definition beats failing on every read.
         why = "conversion webhooks are not supported by this server; versions may differ in name only (strategy None)"
         yield forbidden("spec.conversion.strategy", why)
     elif strategy != "None":
@@ -248,7 +251,7 @@ def _validate_stored_versions(definition: Object) -> Iterator[Cause]:
 
 
 def _validate_approval(definition: Object, old: Object | None) -> Iterator[Cause]:
-    """The groups of the Kubernetes community are not for everybody to add to."""
+    """Require the approval annotation for groups that are reserved for the Kubernetes community."""
     group = definition["spec"].get("group") or ""
     if not (group in ("k8s.io", "kubernetes.io") or group.endswith((".k8s.io", ".kubernetes.io"))):
         return

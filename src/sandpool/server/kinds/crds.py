@@ -15,7 +15,7 @@ FINALIZER: Final = "customresourcecleanup.apiextensions.k8s.io"
 
 
 def set_condition(status: Object, type: str, state: bool, reason: str, message: str, now: str) -> Object:
-    """The status with a condition; the same one if it says so already."""
+    """Return the status with a condition set; the same status if it has it already."""
     conditions: list[Object] = status.get("conditions") or []
     was = next((condition for condition in conditions if condition.get("type") == type), None)
     word = "True" if state else "False"
@@ -63,7 +63,7 @@ class CustomResourceDefinitionStrategy(KindStrategy):
         return {**obj, "metadata": metadata, "status": status}
 
     def blocks_removal(self, obj: Object) -> bool:
-        # The first request to delete only marks it: whether there are objects of its kind is found out afterwards.
+        # The first delete only sets deletionTimestamp. The CRD controller then looks for objects of the kind.
         return not obj["metadata"].get("deletionTimestamp")
 
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
@@ -83,7 +83,7 @@ def _default_spec(spec: Object) -> Object:
 
 
 def _with_storage_version(status: Object, spec: Object) -> Object:
-    """A version objects are stored in stays on record until somebody has rewritten them all."""
+    """Add the storage version to ``storedVersions``. Only a storage migration removes versions from it."""
     stored = status.get("storedVersions") or []
     storage = [version.get("name") for version in spec.get("versions") or () if version.get("storage")][:1]
     return status if not storage or storage[0] in stored else {**status, "storedVersions": [*stored, *storage]}

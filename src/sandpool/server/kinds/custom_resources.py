@@ -11,7 +11,7 @@ from sandpool.server.kinds.strategy import METADATA_FIELDS, ClusterReader, KindS
 
 
 class CustomResourceStrategy(KindStrategy):
-    """The rules of one version of a custom resource. Everything else about it is in its schema."""
+    """The strategy of one version of a custom resource. Its schema covers defaults and validation."""
 
     spec_generation = True
     allow_unconditional_update = False
@@ -22,7 +22,7 @@ class CustomResourceStrategy(KindStrategy):
         self._paths = {path.removeprefix("."): path.removeprefix(".").split(".") for path in selectable_paths}
         self.field_labels = frozenset(self._paths)
         self.metadata_labels = METADATA_FIELDS if namespaced else frozenset({"metadata.name"})
-        self.terminating = terminating  # its definition is on its way out, and all objects with it
+        self.terminating = terminating  # the definition is being deleted, together with its objects
 
     def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
         if old is None and self.terminating:

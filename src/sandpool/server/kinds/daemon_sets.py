@@ -20,7 +20,7 @@ from sandpool.server.kinds.workloads import (
     validate_template,
 )
 
-# DaemonSets counted their templates before there was metadata.generation, and clients still read it.
+# DaemonSets counted template changes here before metadata.generation existed. Clients still read the annotation.
 _GENERATION: Final = "deprecated.daemonset.template.generation"
 
 
@@ -55,7 +55,7 @@ class DaemonSetStrategy(WorkloadStrategy):
 
 
 def _template_generation(obj: Object) -> int:
-    """What the annotation says, 0 if there is none."""
+    """The value of the template generation annotation, 0 if absent."""
     text = (obj["metadata"].get("annotations") or {}).get(_GENERATION, "0")
     try:
         return int(text)

@@ -41,7 +41,7 @@ class DeploymentStrategy(WorkloadStrategy):
         return inside(new, "metadata", lambda metadata: keep(metadata, old["metadata"], "labels"))
 
     def bumps_generation(self, new: Object, old: Object) -> bool:
-        """Annotations count because they are copied to the ReplicaSets."""
+        """Annotations count, too, because the Deployment controller copies them to ReplicaSets."""
         annotations = new["metadata"].get("annotations") != old["metadata"].get("annotations")
         return annotations or super().bumps_generation(new, old)
 
@@ -92,13 +92,13 @@ class ReplicaSetStrategy(WorkloadStrategy):
 
     def validate_spec(self, spec: Object, before: Object | None) -> Iterator[Cause]:
         yield from validate_counts(spec, "replicas", "minReadySeconds")
-        # kube-apiserver calls it a deployment, too.
+        # kube-apiserver's message says "deployment" for ReplicaSets, too.
         yield from validate_selector(spec.get("selector"), "deployment")
         yield from validate_replicated_template(spec)
 
 
 def validate_replicated_template(spec: Object) -> Iterator[Cause]:
-    """Of a ReplicaSet, or of a Deployment, which makes ReplicaSets."""
+    """Validate the template of a ReplicaSet or Deployment."""
     selector, template = spec.get("selector"), spec["template"]
     if not is_valid_selector(selector):
         yield invalid_selector(selector, "invalid label selector")

@@ -1,4 +1,4 @@
-"""What differs between two versions of a value, for the message that says it may not."""
+"""The differences between two JSON values, for error messages about immutable fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandpool.api.causes import shown
 
 
 def differences(old: Any, new: Any, path: str = "") -> str:
-    """The differing leaves, a line for the old value and one for the new one each."""
+    """List the differing leaves, each as one line with the old value and one with the new value."""
     return "\n".join(_lines(old, new, path))
 
 

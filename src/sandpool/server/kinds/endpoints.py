@@ -100,7 +100,7 @@ class EndpointSliceStrategy(KindStrategy):
         return found
 
     def bumps_generation(self, new: Object, old: Object) -> bool:
-        """Everything in a slice counts, and its labels do, because they say whose it is."""
+        """All fields of a slice count, and so do its labels, because they name its Service."""
         if new["metadata"].get("labels") != old["metadata"].get("labels"):
             return True
         return any(new.get(field) != old.get(field) for field in _COUNTED)
@@ -111,7 +111,7 @@ def _default_slice_port(port: Object) -> Object:
 
 
 def _without_topology(endpoint: Object) -> Object:
-    """The field was for versions of the API that are gone, and can only be read."""
+    """Drop ``deprecatedTopology``, a read-only field of removed API versions."""
     return drop(endpoint, "deprecatedTopology")
 
 

@@ -1,5 +1,8 @@
-"""Event, in the spellings of its two API groups: what the core group calls involvedObject, events.k8s.io calls
-regarding. Events are stored as the core group spells them."""
+"""Event, in both of its API groups.
+
+The groups name fields differently: ``involvedObject`` of the core group is ``regarding`` in events.k8s.io. Events are
+stored in the form of the core group.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from sandpool.server import names
 from sandpool.server.kinds.copy_on_write import fill_absent
 from sandpool.server.kinds.strategy import KindStrategy
 
-# How a field is called in the core group, and in events.k8s.io. Fields that are not here have one name.
+# Field names of the core group and of events.k8s.io, where they differ.
 _RENAMED: Final = {
     "involvedObject": "regarding",
     "message": "note",
@@ -23,7 +26,7 @@ _RENAMED: Final = {
     "reportingComponent": "reportingController",
 }
 _RENAMED_BACK: Final = {new: old for old, new in _RENAMED.items()}
-# What events.k8s.io leaves out when there is nothing to say, and the core group does not.
+# Fields that events.k8s.io omits when they are empty, and the core group does not.
 _SPELT_OUT: Final = frozenset({"involvedObject", "reportingComponent", "reportingInstance"})
 _CORE_DEFAULTS: Final = {
     "involvedObject": {},
@@ -31,7 +34,7 @@ _CORE_DEFAULTS: Final = {
     "reportingComponent": "",
     "reportingInstance": "",
 }
-# Times are always shown, also where there is none.
+# Times are always present; null if not set.
 _CORE_TIMES: Final = ("firstTimestamp", "lastTimestamp", "eventTime")
 _TIMES: Final = ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp")
 
@@ -54,13 +57,13 @@ _FIXED: Final = (
 
 
 def to_core(event: Object) -> Object:
-    """An event of events.k8s.io as the core group spells it."""
+    """Convert an event from events.k8s.io to the core group."""
     core = {_RENAMED_BACK.get(key, key): value for key, value in event.items()}
     return _fill_core({**core, "apiVersion": "v1"})
 
 
 def from_core(event: Object) -> Object:
-    """An event of the core group as events.k8s.io spells it."""
+    """Convert an event from the core group to events.k8s.io."""
     new = {_RENAMED.get(key, key): value for key, value in event.items() if value or key not in _SPELT_OUT}
     return _fill_times({**fill_absent(new, {"deprecatedSource": {}}), "apiVersion": "events.k8s.io/v1"}, _TIMES)
 
@@ -75,12 +78,12 @@ def _fill_times(event: Object, times: tuple[str, ...]) -> Object:
 
 
 def _validate(event: Object, controller_field: str) -> Iterator[Cause]:
-    """The rules both groups share."""
+    """Validate what both groups have in common."""
     namespace = event["metadata"].get("namespace") or ""
     about = event["involvedObject"].get("namespace") or ""
     mismatch = invalid("involvedObject.namespace", about, "does not match event.namespace")
     if not event.get("eventTime"):
-        # An event as they were before events.k8s.io: only where it lives is checked.
+        # An event without eventTime predates events.k8s.io: only its namespace is validated.
         if namespace != about if about else namespace not in ("", "default"):
             yield mismatch
         return
@@ -100,7 +103,7 @@ def _validate(event: Object, controller_field: str) -> Iterator[Cause]:
 
 
 def _validate_new(event: Object) -> Iterator[Cause]:
-    """What events.k8s.io asks of a new event on top."""
+    """Validate what events.k8s.io requires of a new event in addition."""
     yield from _validate_series(event)
     if not event.get("eventTime"):
         yield required("eventTime")
@@ -175,5 +178,5 @@ class EventStrategy(KindStrategy):
 
 
 def _name(field: str) -> str:
-    """kube-apiserver names the fields of either group as the core group does, with this exception."""
+    """The name of a field in messages: kube-apiserver uses the core group's names for both groups, but for one."""
     return "reportingController" if field == "reportingComponent" else field

@@ -1,4 +1,4 @@
-"""Portions of a number of pods: a count, or a percentage of all."""
+"""Counts of pods that may also be percentages (IntOrString)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _RULE: Final = (
 
 
 def _amount(value: Any) -> int:
-    """The number in a portion, 0 if there is none. Beyond any that matters, its size does not."""
+    """The number in a value, 0 if there is none. Very long numbers are cut off: only "more than 100" matters."""
     if not isinstance(value, str):
         return int(value)
     digits = value.removesuffix("%") if _PERCENT.fullmatch(value) else value
@@ -30,7 +30,7 @@ def is_zero(value: Any) -> bool:
 
 
 def validate_int_or_percent(value: Any, path: str, *, whole: bool = True) -> Iterator[Cause]:
-    """``whole``: it cannot be more than everything."""
+    """Validate a count or percentage. ``whole``: it may not exceed 100 %."""
     if isinstance(value, str):
         if not _PERCENT.fullmatch(value):
             yield invalid(path, value, _RULE)

@@ -1,7 +1,7 @@
-"""IP addresses and ranges in objects: what is wrong with them.
+"""Validation of IP addresses and CIDR ranges in objects.
 
-An address with leading zeros means one thing to some programs and another to others, and so does an IPv4 address
-written as an IPv6 one. Both can be read, because it is known what Kubernetes took them for, and neither is accepted.
+Programs disagree on what an address with leading zeros means, and on IPv4-mapped IPv6 addresses. Both are parsed the
+way Kubernetes parses them, because stored objects may contain them, and both are refused in new values.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def _without_zeros(number: str) -> str:
 
 
 def read_address(text: str) -> Address | None:
-    """The address that is meant, None if none is."""
+    """Parse an address, leniently; None if the text is not an address."""
     if _is_dotted(text):
         text = ".".join(map(_without_zeros, text.split(".")))
     try:
@@ -57,7 +57,7 @@ def _is_mapped(address: Address) -> bool:
 
 
 def validate_address(text: str, path: str, known: Collection[str] = ()) -> Iterator[Cause]:
-    """``known`` are addresses that were accepted before, perhaps by other rules."""
+    """Validate an address, except for those in ``known``: older rules may have accepted them."""
     if text in known:
         return
     address = read_address(text)
@@ -70,7 +70,7 @@ def validate_address(text: str, path: str, known: Collection[str] = ()) -> Itera
 
 
 def validate_canonical_address(text: str, path: str) -> Iterator[Cause]:
-    """For fields that were never more generous."""
+    """Validate an address of a field that has always required the canonical form."""
     wrong = list(validate_address(text, path))
     yield from wrong
     if not wrong and text != (spelled := str(read_address(text))):
@@ -93,7 +93,7 @@ def validate_range(text: str, path: str, known: Collection[str] = ()) -> Iterato
 
 
 def validate_endpoint_address(text: str, path: str) -> Iterator[Cause]:
-    """An address somebody else can reach."""
+    """Validate that other hosts can reach an address."""
     address = read_address(text)
     if address is None:
         yield invalid(path, text, "must be a valid IP address")

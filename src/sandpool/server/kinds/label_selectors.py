@@ -1,4 +1,4 @@
-"""Label selectors inside objects (matchLabels, matchExpressions): what is wrong with one, and whether it matches."""
+"""Label selectors inside objects (matchLabels, matchExpressions): validation and matching."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _validate_requirement(requirement: Object, path: str) -> Iterator[Cause]:
 
 
 def matches(selector: Object, labels: Mapping[str, str]) -> bool:
-    """Whether labels satisfy a valid selector. An empty one matches everything."""
+    """Whether labels satisfy a valid selector. An empty selector matches everything."""
     wanted = selector.get("matchLabels") or {}
     return all(labels.get(key) == value for key, value in wanted.items()) and all(
         _satisfied(requirement, labels) for requirement in selector.get("matchExpressions") or ()

@@ -1,4 +1,4 @@
-"""What is true of the metadata of every object: which fields the server owns, and what the others may contain."""
+"""Object metadata: fields that only the server sets, and validation of the others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ANNOTATIONS_LIMIT: Final = 256 * 1024
 
 ORPHAN: Final = "orphan"
 FOREGROUND: Final = "foregroundDeletion"
-# Finalizers that need no domain in front of them on built-in kinds.
+# Finalizers of built-in kinds that need no domain prefix.
 _STANDARD_FINALIZERS: Final = frozenset({"kubernetes", ORPHAN, FOREGROUND})
 
 _IMMUTABLE: Final = (
@@ -28,7 +28,7 @@ _IMMUTABLE: Final = (
 
 
 def drop_system_fields(metadata: Object) -> Object:
-    """The metadata of a new object without what only the server may set."""
+    """Return the metadata of a new object without the fields that only the server may set."""
     return drop(
         metadata,
         "uid",
@@ -41,7 +41,7 @@ def drop_system_fields(metadata: Object) -> Object:
 
 
 def keep_system_fields(new: Object, old: Object) -> Object:
-    """The metadata of an update with what no update may change as it was; a wrong uid is left for validation."""
+    """Restore the fields that no update may change. A wrong uid stays, for validation to report."""
     new = keep(new, old, "generation", "creationTimestamp")
     if not new.get("uid"):
         new = keep(new, old, "uid")
@@ -55,7 +55,7 @@ def keep_system_fields(new: Object, old: Object) -> Object:
 def validate_metadata(
     new: Object, old: Object | None, *, namespaced: bool, name_format: str = "subdomain", custom: bool = False
 ) -> list[Cause]:
-    """Everything wrong with an object's metadata. What an update does not touch was checked when it was written."""
+    """Validate metadata. Values that an update leaves unchanged were validated when they were written."""
     metadata: Object = new.get("metadata") or {}
     before: Object | None = (old.get("metadata") or {}) if old is not None else None
     if metadata is before:
@@ -110,7 +110,7 @@ def _unchanged(metadata: Object, before: Object) -> list[Cause]:
 
 
 def _changed(after: Mapping[str, str] | None, before: Mapping[str, str] | None) -> Mapping[str, str]:
-    """What was not checked before."""
+    """The entries that are new or have another value."""
     if not after or not before:
         return after or {}
     return {key: value for key, value in after.items() if before.get(key) != value}

@@ -1,4 +1,4 @@
-"""Namespace: stays until its content is gone, and the oldest ones stay for good."""
+"""Namespace: removed after its content; the system namespaces cannot be deleted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandpool.server import names
 from sandpool.server.kinds.copy_on_write import drop, fill_absent, fill_empty, inside, keep, put
 from sandpool.server.kinds.strategy import KindStrategy
 
-#: The entry of ``spec.finalizers`` that goes when the content has gone.
+#: The entry of ``spec.finalizers`` that the namespace controller removes when the namespace is empty.
 FINALIZER: Final = "kubernetes"
 NAME_LABEL: Final = "kubernetes.io/metadata.name"
 _IMMORTAL: Final = frozenset({"default", "kube-system", "kube-public"})
@@ -76,7 +76,7 @@ class NamespaceStrategy(KindStrategy):
 
 
 def _with_name_label(obj: Object) -> Object:
-    """Every namespace can be selected by a label with its name."""
+    """Set the label ``kubernetes.io/metadata.name``, by which selectors find a namespace."""
     name = obj["metadata"].get("name")
     if not name or (obj["metadata"].get("labels") or {}).get(NAME_LABEL) == name:
         return obj

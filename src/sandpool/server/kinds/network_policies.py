@@ -29,7 +29,7 @@ class NetworkPolicyStrategy(KindStrategy):
     def validate(self, new: Object, old: Object | None) -> list[Cause]:
         if old is not None and new["spec"] is old["spec"]:
             return []
-        # What was accepted once, perhaps by other rules, stays so.
+        # Ranges that older rules accepted stay valid.
         return list(_validate_spec(new["spec"], _ranges(old["spec"]) if old is not None else ()))
 
 
@@ -112,7 +112,7 @@ def _validate_block(block: Object, known: Collection[str], path: str) -> Iterato
 
 
 def _ranges(spec: Object) -> set[str]:
-    """Every range a policy speaks of."""
+    """All CIDR ranges of a policy."""
     found: set[str] = set()
     for direction, peers in _PEERS.items():
         for rule in spec.get(direction) or ():

@@ -30,7 +30,7 @@ class NodeStrategy(KindStrategy):
         return obj
 
     def prepare_create(self, obj: Object) -> Object:
-        """Kubelets that fetch their configuration are no more; only what is left of them is kept."""
+        """Drop the fields of dynamic kubelet configuration, a removed feature."""
         obj = inside(obj, "spec", lambda spec: drop(spec, "configSource"))
         return inside(obj, "status", lambda status: drop(status, "config"))
 
@@ -54,7 +54,7 @@ class NodeStrategy(KindStrategy):
 
 
 def _default_spec(spec: Object) -> Object:
-    """The first range of addresses has a field of its own, which old clients know."""
+    """Keep ``podCIDR``, which older clients read, equal to the first of ``podCIDRs``."""
     first, ranges = spec.get("podCIDR"), spec.get("podCIDRs") or []
     if first and (not ranges or ranges[0] != first):
         return {**spec, "podCIDRs": [first]}

@@ -1,4 +1,4 @@
-"""PersistentVolumeClaim: a wish for storage, which does not change once it is made."""
+"""PersistentVolumeClaim: a request for storage, mostly immutable after creation."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def default_claim_spec(spec: Object) -> Object:
 
 
 def _normalize_data_source(spec: Object, before: Object | None) -> Object:
-    """A data source is written in two fields; the one that is given fills the other."""
+    """Copy the data source between ``dataSource`` and ``dataSourceRef``, whichever of them is set."""
     in_use = before is not None and (before.get("dataSource") or before.get("dataSourceRef"))
     reference = spec.get("dataSourceRef")
     if reference and reference.get("namespace") and not (before or {}).get("dataSourceRef"):
-        # Sources in other namespaces are a feature Kubernetes has turned off.
+        # Sources in other namespaces need a feature gate that is off by default in Kubernetes.
         spec, reference = drop(spec, "dataSourceRef"), None
     if not in_use and not reference and spec.get("dataSource"):
-        # The older of the fields means claims and snapshots; anything else in it is ignored.
+        # dataSource, the older field, allows only claims and snapshots; Kubernetes drops anything else in it.
         source = spec["dataSource"]
         if (source.get("apiGroup") or "", source.get("kind")) not in _OLD_SOURCES:
             spec = drop(spec, "dataSource")
@@ -116,7 +116,7 @@ def _validate_data_source(source: Object, path: str) -> Iterator[Cause]:
 
 
 def default_class(cluster: ClusterReader) -> str | None:
-    """The storage class for claims that name none: of several marked as the default, the newest."""
+    """The storage class of claims that name none: the newest class marked as default."""
     marked: list[tuple[str, str]] = [
         (storage_class["metadata"].get("creationTimestamp") or "", storage_class["metadata"]["name"])
         for storage_class in cluster.objects("storageclasses.storage.k8s.io")
@@ -176,7 +176,7 @@ def _class_of(claim: Object) -> str:
 
 
 def _check_growth(new: Object, old: Object, cluster: ClusterReader) -> None:
-    """A claim that has its volume can ask for more if the class of the volume can give more."""
+    """Refuse to grow a bound claim unless its storage class allows volume expansion."""
     bound = (old.get("status") or {}).get("phase") == "Bound"
     if not bound or parse(_storage(new["spec"])).billionths <= parse(_storage(old["spec"])).billionths:
         return
@@ -198,7 +198,7 @@ def _storage(spec: Object) -> str:
 def _validate_update(new: Object, old: Object) -> Iterator[Cause]:
     spec, before = new["spec"], old["spec"]
     compared = spec
-    # A claim is bound to a volume once, and gets a class once.
+    # The volume and the class of a claim can each be set once.
     if not before.get("volumeName"):
         compared = drop(compared, "volumeName")
     if before.get("storageClassName") is None and _class_of(old) in ("", spec.get("storageClassName")):

@@ -1,4 +1,4 @@
-"""PersistentVolume: a piece of storage that exists on its own."""
+"""PersistentVolume: storage that exists independently of a pod."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandpool.server.kinds.strategy import KindStrategy
 from sandpool.server.kinds.volumes import validate_host_path, validate_nfs
 
 _RECLAIM_POLICIES: Final = ("Delete", "Recycle", "Retain")
-# Everything else in a spec says what the volume is made of.
+# All other fields of a spec are volume sources.
 _NOT_THE_SOURCE: Final = frozenset(
     {
         "accessModes",
@@ -35,7 +35,7 @@ _NOT_THE_SOURCE: Final = frozenset(
 )
 
 
-# Kinds of volumes whose mount options used to be an annotation. Of the others it is refused.
+# Volume sources that support the mount options annotation. It is refused for all others.
 _ANNOTATED: Final = frozenset(
     {
         "awsElasticBlockStore",
@@ -127,7 +127,7 @@ def _source(spec: Object) -> Object:
 
 
 def _validate_source(spec: Object) -> Iterator[Cause]:
-    """What the volume is made of. Of what cloud providers offered before CSI nothing but the presence is looked at."""
+    """Validate the volume source. In-tree cloud provider sources, which CSI replaced, are not validated further."""
     affinity = spec.get("nodeAffinity")
     if affinity is not None and affinity.get("required") is None:
         yield required("spec.nodeAffinity.required", "must specify required node constraints")
@@ -136,7 +136,7 @@ def _validate_source(spec: Object) -> Iterator[Cause]:
     kinds = list(_source(spec))
     if not kinds:
         yield required("spec", "must specify a volume type")
-    # In the order of Kubernetes: of several, hostPath is the one that is meant, and csi is not.
+    # In the order of kube-apiserver: of several sources, hostPath is validated first and csi last.
     kinds.sort(key=lambda kind: (kind != "hostPath", kind == "csi"))
     for kind in kinds[1:]:
         yield forbidden(f"spec.{kind}", "may not specify more than 1 volume type")
@@ -201,7 +201,7 @@ def _validate_mount_options(volume: Object) -> Iterator[Cause]:
 def _validate_change(spec: Object, before: Object) -> Iterator[Cause]:
     source, was = _source(spec), _source(before)
     if not (was.get("csi") or {}).get("controllerExpandSecretRef"):
-        # Volumes that were made before they could grow get what it takes to grow later.
+        # The secret for expansion may be added to volumes that were created without it.
         source = inside(source, "csi", lambda csi: drop(csi, "controllerExpandSecretRef"))
     if source != was:
         why = f"spec.persistentvolumesource is immutable after creation\n{differences(was, source)}"

@@ -1,7 +1,7 @@
-"""What a new pod takes over from other objects: its account, its priority, the ways of its runtime class.
+"""Admission of new pods: service account, priority, runtime class and tolerations.
 
 kube-apiserver does this in admission plugins (ServiceAccount, Priority, RuntimeClass, DefaultTolerationSeconds). The
-ServiceAccount plugin's token volume is left out: a sandbox gets no credentials it did not ask for.
+ServiceAccount plugin also mounts a token; this server does not, so that a sandbox gets no credentials by default.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _refuse(pod: Object, why: str) -> ApiError:
 def _with_account(spec: Object, pod: Object, cluster: ClusterReader) -> Object:
     name = spec.get("serviceAccountName")
     if not name:
-        # The account named default appears moments after its namespace; a pod need not wait for it.
+        # The default account is created moments after its namespace; a pod need not wait for it.
         return {**spec, "serviceAccountName": "default", "serviceAccount": "default"}
     namespace = pod["metadata"].get("namespace")
     account = cluster.get("serviceaccounts", namespace, name)
@@ -54,7 +54,7 @@ def _with_priority(spec: Object, pod: Object, cluster: ClusterReader) -> Object:
             raise _refuse(pod, f"no PriorityClass with name {name} was found")
     else:
         defaults = [item for item in cluster.objects("priorityclasses.scheduling.k8s.io") if item.get("globalDefault")]
-        # There may be two in a race; the humbler one harms less.
+        # A race can leave two defaults; the lower priority does less harm.
         found = min(defaults, key=lambda item: item.get("value") or 0) if defaults else None
     value, policy = (found.get("value") or 0, found.get("preemptionPolicy")) if found else (0, None)
     if spec.get("priority") is not None and spec["priority"] != value:
@@ -109,7 +109,7 @@ def _with_runtime_class(spec: Object, pod: Object, cluster: ClusterReader) -> Ob
 
 
 def _with_tolerations(spec: Object) -> Object:
-    """A pod stays five minutes on a node that fell silent, unless it says otherwise."""
+    """Add the default tolerations: a pod stays for five minutes on a node that is not ready or unreachable."""
     tolerations = spec.get("tolerations") or []
     missing = [
         {"key": taint, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}

@@ -1,4 +1,4 @@
-"""PodDisruptionBudget: how many pods may be taken away at once."""
+"""PodDisruptionBudget: how many pods may be evicted at once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The spec of a pod, wherever it stands: in a Pod or in the template of a workload."""
+"""PodSpec, of a Pod or of a pod template: defaults and validation."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ _LARGEST: Final = 2**31 - 1
 
 
 def default_pod_spec(spec: Object) -> Object:
-    """What every pod spec gets, also one in a template."""
+    """Set the defaults of every pod spec, including those in templates."""
     spec = fill_empty(
         spec, {"dnsPolicy": "ClusterFirst", "restartPolicy": "Always", "schedulerName": "default-scheduler"}
     )
     spec = fill_absent(spec, {"securityContext": {}, "terminationGracePeriodSeconds": 30})
-    # The account has two names, of which the deprecated one only counts when it stands alone.
+    # The deprecated field serviceAccount counts only if serviceAccountName is not set.
     if account := spec.get("serviceAccountName") or spec.get("serviceAccount"):
         spec = put(put(spec, "serviceAccountName", account), "serviceAccount", account)
     for kind in CONTAINER_LISTS:
@@ -58,7 +58,7 @@ def default_pod_spec(spec: Object) -> Object:
 
 
 def default_own_pod_spec(spec: Object) -> Object:
-    """What the spec of a Pod gets on top: a template leaves these open until a pod is made from it."""
+    """Set the defaults that only the spec of a Pod gets, not that of a template."""
     spec = fill_absent(spec, {"enableServiceLinks": True})
     for kind in ("containers", "initContainers"):
         spec = inside(spec, kind, lambda containers: each(containers, _request_limits))
@@ -80,7 +80,7 @@ def _expose_port(port: Object) -> Object:
 
 
 def validate_pod_spec(spec: Object, path: str, *, pod_name: str = "", pod: bool = False) -> Iterator[Cause]:
-    """Everything wrong with a pod spec; ``pod`` when it is a Pod's own and not a template's."""
+    """Validate a pod spec. ``pod``: it is the spec of a Pod, not of a template."""
     volumes, wrong = validate_volumes(spec.get("volumes") or [], f"{path}.volumes", pod_name)
     yield from wrong
     context = ContainerContext(volumes, spec.get("terminationGracePeriodSeconds"), spec.get("hostUsers") is not False)

@@ -1,4 +1,4 @@
-"""The status of a pod: how its addresses agree, and which changes of it make no sense."""
+"""PodStatus: consistency of its addresses, and validation of its transitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandpool.server.kinds.ip_addresses import validate_address
 
 
 def scheduling_gated_condition(since: str | None) -> Object:
-    """The condition of a pod that may not be scheduled yet."""
+    """The PodScheduled condition of a pod with scheduling gates."""
     return {
         "type": "PodScheduled",
         "status": "False",
@@ -24,7 +24,7 @@ def scheduling_gated_condition(since: str | None) -> Object:
 
 
 def default_pod_status(status: Object) -> Object:
-    """Old and new clients write the address in different fields; both are kept filled, the old one decides."""
+    """Keep ``podIP`` and ``podIPs`` equal. Clients write either; ``podIP``, the older field, wins."""
     first, addresses = status.get("podIP"), status.get("podIPs") or []
     if first and (not addresses or addresses[0].get("ip") != first):
         return {**status, "podIPs": [{"ip": first}]}
@@ -34,7 +34,7 @@ def default_pod_status(status: Object) -> Object:
 
 
 def keep_unknown_status_fields(status: Object, before: Object) -> Object:
-    """A client that does not know what the server filled in does not erase it."""
+    """Keep fields that the server sets if a client that does not know them leaves them out."""
     kept = {key: before[key] for key in ("qosClass", "observedGeneration") if before.get(key)}
     status = fill_empty(status, kept)
     generations: dict[str, list[int]] = {}
@@ -80,7 +80,7 @@ def _validate_addresses(addresses: list[Object], path: str) -> Iterator[Cause]:
 
 
 def _validate_transitions(status: Object, before: Object, spec: Object) -> Iterator[Cause]:
-    """A container that ended for good does not come back to life."""
+    """Refuse to restart a terminated container that its restart policy does not restart."""
     now = {item.get("name"): item for item in status.get("containerStatuses") or ()}
     containers = {item.get("name"): item for item in spec.get("containers") or ()}
     for index, was in enumerate(before.get("containerStatuses") or ()):

@@ -1,4 +1,4 @@
-"""Pod: filled in and checked like everywhere, fixed once it is made, given time to end."""
+"""Pod: mostly immutable after creation, deleted with a grace period."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def _validate_update(spec: Object, old: Object) -> Iterator[Cause]:
 
 
 def _with_mutable_fields_of(spec: Object, old: Object) -> Object:
-    """The new spec with everything that may change as it was."""
+    """The new spec with the old values of its mutable fields, to find forbidden changes."""
     spec = keep(spec, old, "activeDeadlineSeconds", "tolerations", "schedulingGates")
     for kind in ("containers", "initContainers"):
         if spec.get(kind):
@@ -152,7 +152,7 @@ def _with_mutable_fields_of(spec: Object, old: Object) -> Object:
     if (old.get("terminationGracePeriodSeconds") or 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
         spec = keep(spec, old, "terminationGracePeriodSeconds")
     if old.get("schedulingGates"):
-        # A pod nobody may schedule yet can still be steered, but only more narrowly.
+        # While scheduling gates are set, the node selection may still be narrowed.
         wanted, before = spec.get("nodeSelector") or {}, old.get("nodeSelector") or {}
         if before.items() <= wanted.items():
             spec = keep(spec, old, "nodeSelector")
@@ -160,7 +160,10 @@ def _with_mutable_fields_of(spec: Object, old: Object) -> Object:
 
 
 def bind(pod: Object, binding: Object, now: str) -> Object:
-    """The pod assigned to the node a Binding names. Raises Invalid for a bad Binding, Conflict if it comes too late."""
+    """Assign a pod to the node that a Binding names.
+
+    Raises Invalid for a bad Binding, Conflict if the pod is assigned or being deleted.
+    """
     name, target = pod["metadata"]["name"], binding.get("target") or {}
     wrong = []
     if target.get("kind") not in (None, "", "Node"):
@@ -197,13 +200,13 @@ def _too_late(name: str, why: str) -> Conflict:
 
 
 def with_ephemeral_containers(new: Object, old: Object) -> Object:
-    """What an update through the subresource changes: the ephemeral containers and nothing else."""
+    """Return the old pod with the ephemeral containers of the new one."""
     spec = keep(old["spec"], new.get("spec") or {}, "ephemeralContainers")
     return {**old, "spec": default_pod_spec(spec)}
 
 
 def validate_ephemeral_containers_update(new: Object, old: Object) -> list[Cause]:
-    """Ephemeral containers are only ever added."""
+    """Validate that an update only adds ephemeral containers."""
     found = list(_validate_spec(new))
     now = {container.get("name"): container for container in new["spec"].get("ephemeralContainers") or ()}
     for container in old["spec"].get("ephemeralContainers") or ():

@@ -1,4 +1,4 @@
-"""Probes and lifecycle hooks of containers: what is filled in, and what is wrong with them."""
+"""Probes and lifecycle hooks of containers: defaults and validation."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _validate_action(kind: str, action: Object, grace: int | None, path: str) ->
 
 
 def validate_port(port: Any, path: str) -> Iterator[Cause]:
-    """A port given by number or by the name of a container's port."""
+    """Validate a port, given by number or by the name of a container port."""
     if isinstance(port, str):
         yield from (invalid(path, port, why) for why in names.port_name(port))
     elif not 1 <= (port or 0) <= 65535:

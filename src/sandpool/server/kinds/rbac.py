@@ -1,4 +1,4 @@
-"""Role, ClusterRole and their bindings: what is allowed, and who it is given to."""
+"""Role, ClusterRole, RoleBinding and ClusterRoleBinding."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SUBJECT_KINDS: Final = ("ServiceAccount", "User", "Group")
 
 
 class RoleStrategy(KindStrategy):
-    """Of Role; a ClusterRole may also speak of URLs that are no resources, and be composed of other roles."""
+    """The strategy of Role. A ClusterRole may also name non-resource URLs and aggregate other roles."""
 
     name_format = "path"
     allow_create_on_update = True
@@ -35,7 +35,7 @@ class ClusterRoleStrategy(KindStrategy):
 
 
 class RoleBindingStrategy(KindStrategy):
-    """Of RoleBinding, and with ``namespaced`` off of ClusterRoleBinding."""
+    """The strategy of RoleBinding or, with ``namespaced=False``, of ClusterRoleBinding."""
 
     name_format = "path"
     allow_create_on_update = True

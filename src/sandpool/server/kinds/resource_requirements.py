@@ -1,4 +1,4 @@
-"""Amounts of cpu, memory and the like: how they are stored, what is wrong with them, the service they buy."""
+"""Resource requests and limits: canonical form, validation, QoS class."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HUGE_PAGES: Final = "hugepages-"
 
 
 def default_amounts(amounts: Object) -> Object:
-    """Amounts by resource name, each in the spelling in which it is stored."""
+    """Rewrite the amounts of a resource list in canonical form."""
     stored = {name: canonical_amount(value) for name, value in amounts.items()}
     return amounts if stored == amounts else stored
 
@@ -47,7 +47,7 @@ def default_requirements(requirements: Object) -> Object:
 
 
 def default_requests_to_limits(requirements: Object) -> Object:
-    """Whoever limits a resource of a pod also requests it."""
+    """Default the request of each resource to its limit."""
     limits, requests = requirements.get("limits") or {}, requirements.get("requests") or {}
     missing = {name: amount for name, amount in limits.items() if name not in requests}
     return {**requirements, "requests": {**requests, **missing}} if missing else requirements
@@ -120,7 +120,7 @@ def _may_overcommit(name: str) -> bool:
 
 
 def qos_class(spec: Object) -> str:
-    """Guaranteed, Burstable or BestEffort: who is evicted first when a node runs short of memory."""
+    """The QoS class of a pod: Guaranteed, Burstable or BestEffort."""
     pod_level = spec.get("resources")
     wanted = [pod_level] if pod_level and (pod_level.get("limits") or pod_level.get("requests")) else None
     if wanted is None:
@@ -135,6 +135,6 @@ def qos_class(spec: Object) -> str:
 
 
 def _compute(amounts: Any) -> dict[str, int]:
-    """The amounts that count for the quality of service; asking for none of something is not asking."""
+    """The non-zero amounts of cpu and memory, which decide the QoS class."""
     found = {name: parse(amounts[name]).billionths for name in ("cpu", "memory") if name in (amounts or ())}
     return {name: amount for name, amount in found.items() if amount > 0}

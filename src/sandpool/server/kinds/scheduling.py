@@ -1,4 +1,4 @@
-"""Where a pod may run (affinity, tolerations, topology): what is wrong with such wishes."""
+"""Validation of scheduling constraints: affinity, tolerations, topology spread, scheduling gates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def validate_tolerations(tolerations: list[Object], path: str) -> Iterator[Cause
 
 
 def validate_added_tolerations(new: list[Object], old: list[Object], path: str) -> Iterator[Cause]:
-    """Tolerations of a pod may be added, and the time one lasts may change."""
+    """Validate that an update only adds tolerations or changes their tolerationSeconds."""
     kept = [drop(toleration, "tolerationSeconds") for toleration in new]
     if any(drop(toleration, "tolerationSeconds") not in kept for toleration in old):
         yield forbidden(path, "existing toleration can not be modified except its tolerationSeconds")

@@ -1,4 +1,4 @@
-"""Security contexts of pods and containers: what is wrong with them."""
+"""Validation of the security contexts of pods and containers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NOT_AN_ID: Final = f"must be between 0 and {_LARGEST_ID}, inclusive"
 
 
 def validate_security_context(context: Object, path: str, *, host_users: bool = True) -> Iterator[Cause]:
-    """The security context of a container."""
+    """Validate the security context of a container."""
     for field in ("runAsUser", "runAsGroup"):
         yield from _validate_id(context.get(field), f"{path}.{field}")
     mount = context.get("procMount")
@@ -87,7 +87,7 @@ def _validate_profile(profile: Object, product: str, path: str) -> Iterator[Caus
 
 
 def validate_host_users(spec: Object, path: str) -> Iterator[Cause]:
-    """A pod with its own user namespace may not share the host's other namespaces."""
+    """Validate that a pod with its own user namespace shares no other namespace of the host."""
     if spec.get("hostUsers") is not False:
         return
     for field, name in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):

@@ -1,8 +1,8 @@
-"""The addresses of a Service and the versions of IP it speaks: what is meant by the fields that speak of them.
+"""Cluster IPs and IP families of a Service.
 
-``clusterIP`` and the first of ``clusterIPs`` are the same address; clients that know only the former write only that.
-``ipFamilies`` and ``ipFamilyPolicy`` follow from the addresses and from what the cluster speaks, which is IPv4 here.
-Only a headless Service whose endpoints somebody else writes may name the other version, because nothing of it is ours.
+``clusterIP`` and the first of ``clusterIPs`` are the same address; older clients write only the former. ``ipFamilies``
+and ``ipFamilyPolicy`` follow from the addresses and from the families of the cluster, which is IPv4 here. A headless
+Service without a selector may name IPv6 as well, because its endpoints are managed by a client.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def is_headless(spec: Object) -> bool:
 
 
 def _has_foreign_endpoints(spec: Object) -> bool:
-    """Headless, and without pods of its own."""
+    """Whether a client manages the endpoints: headless, without a selector."""
     return spec.get("clusterIP") == "None" and not spec.get("selector")
 
 
@@ -41,7 +41,7 @@ def ip_family(address: str) -> str:
 
 
 def normalize_addresses(spec: Object, before: Object | None) -> Object:
-    """The spec with both fields in step, and with the addresses it had where the update left them out."""
+    """Make ``clusterIP`` and ``clusterIPs`` agree, and keep the addresses that an update leaves out."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if before is None:
         return {**spec, "clusterIPs": [address]} if address and not addresses else spec
@@ -57,7 +57,7 @@ def normalize_addresses(spec: Object, before: Object | None) -> Object:
 
 
 def normalize_ip_families(spec: Object, before: Object | None) -> tuple[Object, list[Cause]]:
-    """The spec with its families and their policy filled in, or what is wrong with them."""
+    """Set the IP families and their policy; returns the spec and its errors."""
     if not needs_address(spec) or (before is not None and _still_prefers_both(spec, before)):
         return spec, []
     spec = _with_policy(spec, before)
@@ -100,7 +100,7 @@ def _with_policy(spec: Object, before: Object | None) -> Object:
 
 
 def _single_family(spec: Object, before: Object) -> Object:
-    """Who asks for a single family and says no more, means the first one."""
+    """Drop the second family and address when the policy becomes SingleStack and nothing else changes."""
     if spec["ipFamilyPolicy"] == "SingleStack":
         for field in ("clusterIPs", "ipFamilies"):
             if spec.get(field) == before.get(field) and len(spec.get(field) or ()) > 1:
@@ -132,7 +132,7 @@ def _validate_spoken(spec: Object, families: list[str]) -> Iterator[Cause]:
 
 
 def validate_addresses(spec: Object, before: Object | None) -> Iterator[Cause]:
-    """What the fields say by themselves, before the cluster has its say."""
+    """Validate the address fields on their own, before allocation."""
     address, addresses = spec.get("clusterIP") or "", spec.get("clusterIPs") or []
     if address and not addresses:
         yield required("spec.clusterIPs")

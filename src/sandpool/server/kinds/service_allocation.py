@@ -1,8 +1,8 @@
-"""What a Service is given by the cluster: an address of its own, and ports on the nodes.
+"""Allocation of cluster IPs and node ports to Services.
 
-Where the search for a free one starts follows from the name of the Service, so the same Services get the same addresses
-whatever else was there before, unless something is in the way. What is taken is told by the other Services, which are
-only looked at when there is something to give: most Services here are headless and need nothing.
+The search for a free address starts at a hash of the Service's name. The same Services therefore get the same
+addresses in every run, unless an address is taken. The other Services are the record of what is taken. They are read
+only if there is something to allocate: most Services here are headless and need nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sandpool.server.kinds.strategy import ClusterReader
 
 SERVICE_RANGE: Final = ipaddress.IPv4Network("10.96.0.0/12")
 NODE_PORTS: Final = range(30000, 32768)
-# The network itself, and the address under which the API is known.
+# The network address, and the address of the API server.
 _RESERVED: Final = 2
 _TAKEN: Final = "already allocated"
 _OUT_OF_RANGE: Final = (
@@ -34,7 +34,7 @@ _OUT_OF_RANGE: Final = (
 
 
 def allocates_node_ports(spec: Object) -> bool:
-    """Whether a port without a number on the nodes is given one."""
+    """Whether ports without a node port are given one."""
     kind = spec.get("type")
     return kind == "NodePort" or (kind == "LoadBalancer" and spec.get("allocateLoadBalancerNodePorts") is not False)
 
@@ -44,7 +44,7 @@ def needs_health_check_port(spec: Object) -> bool:
 
 
 def allocate(service: Object, old: Object | None, cluster: ClusterReader) -> Object:
-    """The service with everything it needs and has not got. Raises Invalid for an address or port it cannot have."""
+    """Return the Service with the addresses and ports it lacks. Raises Invalid for one that it cannot have."""
     allocation = _Allocation(service, cluster)
     spec, before = service["spec"], old["spec"] if old is not None else None
     if needs_address(spec) and (before is None or not needs_address(before)) and not is_headless(spec):
@@ -57,7 +57,7 @@ def allocate(service: Object, old: Object | None, cluster: ClusterReader) -> Obj
 
 
 class _Allocation:
-    """What one Service is given in one write."""
+    """The allocations of one write to one Service."""
 
     def __init__(self, service: Object, cluster: ClusterReader) -> None:
         metadata = service["metadata"]
@@ -76,7 +76,7 @@ class _Allocation:
 
     @cached_property
     def used_ports(self) -> set[int]:
-        """Of the other Services, and what this one took meanwhile."""
+        """Node ports of the other Services and those allocated in this write."""
         return _node_ports(self.others)
 
     def with_address(self, spec: Object) -> Object:
@@ -151,13 +151,13 @@ class _Allocation:
 
 
 def _failed(what: str) -> InternalError:
-    """Not always the fault of the server, but clients know it as such."""
+    """An InternalError, as in kube-apiserver, even where the request is at fault."""
     why = f"failed to allocate {what}"
     return InternalError(f"Internal error occurred: {why}", details={"causes": [{"message": why}]})
 
 
 def _asked_for(number: int | None, ports: list[Object]) -> int:
-    """The port on the nodes that another port of the same number asks for."""
+    """The node port that another port with the same number requests."""
     return next((port["nodePort"] for port in ports if port.get("port") == number and port.get("nodePort")), 0)
 
 

@@ -1,4 +1,4 @@
-"""What is wrong with a Service, apart from its addresses."""
+"""Validation of Services, except for their addresses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def validate_service_annotations(service: Object, old: Object | None) -> Iterato
 
 
 def validate_service_spec(spec: Object, before: Object) -> Iterator[Cause]:
-    """Everything wrong with a spec apart from its addresses. What ``before`` had already is taken as it is."""
+    """Validate a spec, except for its addresses and for values that ``before`` has already."""
     kind, ports = spec.get("type"), spec.get("ports") or []
     if not ports and not is_headless(spec) and needs_address(spec):
         yield required("spec.ports")
@@ -170,7 +170,7 @@ def _validate_traffic(spec: Object) -> Iterator[Cause]:
 
 
 def validate_service_change(spec: Object, before: Object) -> Iterator[Cause]:
-    """An address stays with a Service for life, unless it stops needing one."""
+    """Validate that a Service keeps its address as long as its type needs one."""
     if needs_address(spec) and needs_address(before) and not (is_headless(spec) and is_headless(before)):
         addresses = spec.get("clusterIPs") or []
         for index, (address, was) in enumerate(zip(addresses, before.get("clusterIPs") or (), strict=False)):
@@ -185,7 +185,7 @@ def validate_service_change(spec: Object, before: Object) -> Iterator[Cause]:
 
 
 def validate_load_balancer_status(new: Object, old: Object) -> Iterator[Cause]:
-    """Where a load balancer takes traffic in: written by whoever runs it."""
+    """Validate the ingress points, which the load balancer's controller writes."""
     path = "status.loadBalancer.ingress"
     points, before = _ingress(new), _ingress(old)
     if points and new["spec"]["type"] != "LoadBalancer":

@@ -111,7 +111,7 @@ def _default_ingress(point: Object) -> Object:
 
 
 def _keep_node_ports(spec: Object, before: Object) -> Object:
-    """The ports on the nodes that it had, where an update of the same type leaves them out."""
+    """Keep the node ports that an update of the same type leaves out."""
     if allocates_node_ports(before) and allocates_node_ports(spec):
         had = {port.get("name"): port.get("nodePort") for port in before.get("ports") or ()}
         taken = {port.get("nodePort") for port in spec.get("ports") or ()}
@@ -127,7 +127,7 @@ def _keep_node_ports(spec: Object, before: Object) -> Object:
 
 
 def _drop_unused_fields(spec: Object, before: Object) -> Object:
-    """The spec without what its new type has no use for; what an update sets in spite of that is for validation."""
+    """Drop unchanged fields that the new type does not use. Changed ones stay, for validation to report."""
 
     def unchanged(*fields: str) -> bool:
         return all(spec.get(field) == before.get(field) for field in fields)
@@ -155,6 +155,6 @@ def _has_node_ports(spec: Object) -> bool:
 
 
 def _without_inner_policy(spec: Object) -> Object:
-    """kube-apiserver does not show this field of a Service that is a mere name."""
+    """Drop internalTrafficPolicy of an ExternalName Service, as kube-apiserver does."""
     shown = needs_address(spec) or spec.get("internalTrafficPolicy") not in ("Cluster", "Local")
     return spec if shown else drop(spec, "internalTrafficPolicy")

@@ -91,7 +91,7 @@ class StatefulSetStrategy(WorkloadStrategy):
 
 
 def _validate_fixed(spec: Object) -> Iterator[Cause]:
-    """What cannot change later, and need not be looked at again."""
+    """Validate immutable fields; needed on create only."""
     for index, claim in enumerate(spec.get("volumeClaimTemplates") or ()):
         yield from validate_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
     if service := spec.get("serviceName"):
@@ -125,7 +125,7 @@ def _default_claim_template(claim: Object) -> Object:
 
 
 def _with_claims(template: Object, claims: list[Object]) -> Object:
-    """The template as its pods will be: with a volume for every claim, and names of their own."""
+    """The template as the controller would use it: with a volume for every claim template and a hostname."""
     names_of_claims = [(claim.get("metadata") or {}).get("name") for claim in claims]
     added = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names_of_claims]
     spec = drop(template.get("spec") or {}, "hostname", "subdomain")

@@ -1,4 +1,4 @@
-"""Which rules a kind follows: the table of the built-in kinds."""
+"""The strategies of the built-in kinds, and those of kinds too small for a module of their own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LeaseStrategy(KindStrategy):
     allow_unconditional_update = False
 
     def prepare_create(self, obj: Object) -> Object:
-        """Leader elections that are coordinated are a feature Kubernetes has turned off."""
+        """Drop the fields of coordinated leader election, a feature gate that is off by default in Kubernetes."""
         return inside(obj, "spec", lambda spec: drop(spec, "strategy", "preferredHolder"))
 
     def prepare_update(self, new: Object, old: Object) -> Object:
@@ -66,7 +66,7 @@ def _only_name(reference: Object) -> Object:
 
 _DEFAULT_STRATEGY = KindStrategy()
 
-# By group resource: every version of a kind follows the same rules, because only one form is stored.
+# By group resource: all versions of a kind share a strategy, because only one of them is stored.
 _STRATEGIES: dict[str, KindStrategy] = {
     "configmaps": ConfigMapStrategy(),
     "endpoints": EndpointsStrategy(),
@@ -100,5 +100,5 @@ _STRATEGIES: dict[str, KindStrategy] = {
 
 
 def strategy_for(type: ResourceType) -> KindStrategy:
-    """The rules of a built-in kind; those of an ordinary kind if nothing is special about it."""
+    """The strategy of a built-in kind; the default strategy if the kind needs no other."""
     return _STRATEGIES.get(type.group_resource, _DEFAULT_STRATEGY)

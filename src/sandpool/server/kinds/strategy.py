@@ -1,11 +1,11 @@
-"""The rules every kind follows unless it says otherwise.
+"""The strategy of a kind: everything about writes that differs from kind to kind.
 
-The registry knows how objects are stored, versioned and watched; it does not know what a Pod is. Whatever differs from
-kind to kind is asked of a ``KindStrategy``. All methods are pure and copy-on-write: they return the object they were
-given when nothing changes, and share every subtree they did not touch. ``new is old`` therefore means "unchanged", and
-rules use it to skip subtrees that were defaulted and validated when they were stored.
+The registry stores, versions and watches objects of any kind; a ``KindStrategy`` defaults, validates and deletes
+objects of one. The word is Kubernetes' own (``rest.RESTCreateStrategy``). All methods are pure and copy-on-write: they
+return their argument if nothing changes, and share every subtree that they do not change. ``new is old`` therefore
+means "unchanged", and strategies use it to skip subtrees that were defaulted and validated when they were stored.
 
-A write passes through them in this order, after the object was decoded and admitted by its type's shape::
+A write calls the methods in this order, after the object was decoded and pruned by the schema of its type::
 
     create   default -> admit -> prepare_create -> validate
     update   default -> admit -> prepare_update -> validate(new, old)
@@ -22,12 +22,12 @@ from sandpool.api.causes import Cause
 from sandpool.api.resource import Object
 from sandpool.kube.errors import BadRequest
 
-#: Fields every kind can be selected by.
+#: Field selectors of every kind.
 METADATA_FIELDS = frozenset({"metadata.name", "metadata.namespace"})
 
 
 class ClusterReader(Protocol):
-    """What a rule may ask about the rest of the cluster while it admits one object. Answers come from memory."""
+    """The objects that a strategy may read to admit another object. All reads are served from memory."""
 
     def get(self, group_resource: str, namespace: str | None, name: str) -> Object | None: ...
 
@@ -35,14 +35,16 @@ class ClusterReader(Protocol):
 
 
 class KindStrategy:
-    """The behaviour of a kind. This class is an ordinary one with a spec and a status; kinds override what differs."""
+    """The strategy of an ordinary kind with a spec and a status. Kinds override what differs."""
 
-    #: Which syntax ``metadata.name`` must have: a key of ``sandpool.server.names.FORMATS``.
+    #: The syntax of ``metadata.name``: a key of ``sandpool.server.names.FORMATS``.
     name_format: ClassVar[str] = "subdomain"
     #: A PUT of a missing object creates it.
     allow_create_on_update: ClassVar[bool] = False
-    #: A PUT without a resourceVersion overwrites whatever is there.
+    #: A PUT without a resourceVersion overwrites the current state.
     allow_unconditional_update: ClassVar[bool] = True
+    #: A warning that answers every create, for kinds that are stored although no controller here acts on them.
+    create_warning: ClassVar[str] = ""
     #: ``metadata.generation`` exists: 1 at creation, one more whenever ``bumps_generation``.
     spec_generation: ClassVar[bool] = False
     #: Fields a field selector may name besides those of metadata; ``selectable_fields`` gives a value for each.
@@ -50,15 +52,15 @@ class KindStrategy:
     metadata_labels: frozenset[str] = METADATA_FIELDS
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
-        """Fill in what the author left out. Subtrees shared with ``old`` were defaulted before."""
+        """Set defaults. Subtrees shared with ``old`` have them already."""
         return obj
 
     def admit(self, obj: Object, old: Object | None, cluster: ClusterReader) -> Object:
-        """Fill in or refuse what depends on other objects; raises ApiError to refuse."""
+        """Set or refuse what depends on other objects; raises ApiError to refuse."""
         return obj
 
     def prepare_create(self, obj: Object) -> Object:
-        """Drop what a creator may not set (the status) and set what every new object has.
+        """Drop what a client may not set on create (the status), and set what every new object has.
 
         ``metadata`` has its name, uid and creationTimestamp already.
         """
@@ -91,11 +93,11 @@ class KindStrategy:
         return 0
 
     def prepare_delete(self, obj: Object) -> Object:
-        """What changes besides metadata when the deletionTimestamp is set for the first time."""
+        """Change the object when its deletionTimestamp is set for the first time."""
         return obj
 
     def blocks_removal(self, obj: Object) -> bool:
-        """Whether an object marked for deletion has to stay although ``metadata.finalizers`` is empty."""
+        """Whether an object with a deletionTimestamp stays although ``metadata.finalizers`` is empty."""
         return False
 
     def selectable_fields(self, obj: Object) -> dict[str, str]:
@@ -103,7 +105,7 @@ class KindStrategy:
         return {}
 
     def check_field_labels(self, labels: Iterable[str]) -> None:
-        """Raise BadRequest for a field selector that names a field of no meaning here."""
+        """Raise BadRequest for a field selector that the kind does not support."""
         for label in labels:
             if label in self.field_labels or label in self.metadata_labels:
                 continue

@@ -1,7 +1,7 @@
-"""Whether a schema in a CustomResourceDefinition is one that objects can be pruned and defaulted by.
+"""Validation that a schema in a CustomResourceDefinition is structural, so that objects can be pruned and defaulted.
 
-A *structural* schema says what every part of a value is (its type, its properties, its items) outside of the logical
-junctors; ``allOf``, ``anyOf``, ``oneOf`` and ``not`` may only restrict values further.
+A *structural* schema specifies the type, properties and items of every value outside of the logical junctors;
+``allOf``, ``anyOf``, ``oneOf`` and ``not`` may only restrict values further.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_TYPE: Final = {
     "item": "must not be empty for specified array items",
     "field": "must not be empty for specified object fields",
 }
-# What says something about the structure, and how a junctor that says it is told off.
+# Keywords that specify structure, each with the message for its use inside a junctor.
 _STRUCTURE: Final = {
     "type": "must be empty to be structural",
     "title": "must be empty to be structural",
@@ -44,7 +44,7 @@ _STRUCTURE: Final = {
 
 
 def validate_schema(schema: Schema, path: str) -> Iterator[Cause]:
-    """What is wrong with the schema of one version: its structure is looked at when each node by itself makes sense."""
+    """Validate the schema of one version: first each node on its own, then, if all are valid, the structure."""
     wrong = list(_validate_keywords(schema, path, root=True))
     if wrong:
         yield from wrong
@@ -57,7 +57,7 @@ def validate_schema(schema: Schema, path: str) -> Iterator[Cause]:
 
 
 def _validate_keywords(schema: Schema, path: str, *, root: bool = False, defaults: str = "") -> Iterator[Cause]:
-    """What is wrong with each node by itself. ``defaults`` says why there must be none, if there must be none."""
+    """Validate each node on its own. ``defaults`` is the reason why defaults are forbidden; empty if they are not."""
     kind = schema.get("type") or ""
     if kind == "null":
         yield forbidden(f"{path}.type", "type cannot be set to null, use nullable as an alternative")
@@ -93,7 +93,7 @@ def _validate_keywords(schema: Schema, path: str, *, root: bool = False, default
 
 
 def _validate_default(schema: Schema, path: str) -> Iterator[Cause]:
-    """A default is a value like any other. kube-apiserver words what is wrong with it as if it had no name."""
+    """Validate a default against its own schema. kube-apiserver's messages name no path here."""
     rules = "x-kubernetes-validations"
     plain = {key: value for key, value in schema.items() if key not in (rules, "default")}
     admit = compile_admission(from_openapi({"type": "object", "properties": {"": plain}}))
@@ -218,7 +218,7 @@ def _validate_flags(schema: Schema, kind: str, path: str, level: str) -> Iterato
 
 
 def _validate_meta(schema: Schema, path: str, level: str) -> Iterator[Cause]:
-    """What an object is and how it is called is not for a schema to say."""
+    """Validate that a schema does not restrict apiVersion, kind and metadata beyond name and generateName."""
     properties = schema.get("properties") or {}
     if level == "root" or schema.get("x-kubernetes-embedded-resource"):
         for name, kind in (("kind", "string"), ("apiVersion", "string"), ("metadata", "object")):
@@ -238,7 +238,7 @@ def _validate_junctors(schema: Schema, path: str, *, skip_any_of: bool = False) 
         if keyword == "anyOf" and (int_or_string or skip_any_of):
             continue
         for index, inner in enumerate(schema.get(keyword) or ()):
-            # The other way to say "integer or string": as the first of several restrictions.
+            # The other form of int-or-string: as the first of several restrictions.
             first = keyword == "allOf" and index == 0 and inner.get("anyOf") == _INT_OR_STRING
             yield from _validate_nested(inner, f"{path}.{keyword}[{index}]", skip_any_of=first)
     if isinstance(schema.get("not"), dict):
@@ -252,7 +252,7 @@ def _validate_junctors(schema: Schema, path: str, *, skip_any_of: bool = False) 
 
 
 def _validate_nested(schema: Schema, path: str, *, skip_any_of: bool = False) -> Iterator[Cause]:
-    """A schema inside a junctor: it restricts, and says nothing about the structure."""
+    """Validate a schema inside a junctor: it may restrict, but not specify structure."""
     yield from _validate_junctors(schema, path, skip_any_of=skip_any_of)
     for keyword, why in _STRUCTURE.items():
         if schema.get(keyword) not in (None, "", False, []):
@@ -266,7 +266,7 @@ def _validate_nested(schema: Schema, path: str, *, skip_any_of: bool = False) ->
 
 
 def _validate_completeness(nested: Schema, schema: Schema | None, path: str, nested_path: str) -> Iterator[Cause]:
-    """Whatever a junctor mentions must be there outside of it."""
+    """Validate that each field named inside a junctor is also specified outside of it."""
     for keyword in ("allOf", "anyOf", "oneOf"):
         for index, inner in enumerate(nested.get(keyword) or ()):
             yield from _validate_counterpart(inner, schema, path, f"{nested_path}.{keyword}[{index}]")

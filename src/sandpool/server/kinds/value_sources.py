@@ -1,4 +1,4 @@
-"""References from a pod to a field of itself or a key of another object: environment variables and files."""
+"""Sources of environment variables and projected files: fields of the pod, keys of ConfigMaps and Secrets."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def default_value_source(source: Object) -> Object:
     return inside(source, "resourceFieldRef", default_resource_reference)
 
 
-# A file of the downward API says where its content comes from as a variable does.
+# A downward API file names its source as an environment variable does.
 default_downward_file = default_value_source
 
 
@@ -157,7 +157,7 @@ def validate_downward_file(file: Object, path: str) -> Iterator[Cause]:
 
 
 def validate_descending_path(target: str, path: str) -> Iterator[Cause]:
-    """A path that stays inside the volume it is relative to."""
+    """Validate that a relative path stays inside its volume."""
     if target.startswith("/"):
         yield invalid(path, target, "must be a relative path")
     if ".." in target.split("/"):
@@ -165,7 +165,7 @@ def validate_descending_path(target: str, path: str) -> Iterator[Cause]:
 
 
 def validate_inner_path(target: str, path: str) -> Iterator[Cause]:
-    """The same, for a file the system writes: names that start with two dots are its own."""
+    """Validate the path of a projected file. Names that start with two dots are reserved for the kubelet."""
     yield from validate_descending_path(target, path)
     if target.startswith("..") and not target.startswith("../") and target != "..":
         yield invalid(path, target, "must not start with '..'")

@@ -1,4 +1,4 @@
-"""The volumes of a pod: what is filled in for each source, and what is wrong with them."""
+"""Volumes of a pod: defaults and validation per source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _HOST_PATH_TYPES: Final = (
     "Socket",
 )
 
-# What the sources with nothing more to them get.
+# Defaults of the sources without nested defaults.
 _PLAIN_DEFAULTS: Final[dict[str, Object]] = {
     "secret": {"defaultMode": FILE_MODE},
     "configMap": {"defaultMode": FILE_MODE},
@@ -91,7 +91,7 @@ _DEFAULTS: Final[dict[str, Callable[[Object], Object]]] = {
 
 
 def validate_volumes(volumes: list[Object], path: str, pod_name: str = "") -> tuple[dict[str, Object], list[Cause]]:
-    """The volumes by name that have nothing wrong with them, and everything that is wrong with the others."""
+    """Validate volumes; returns the valid ones by name, and the errors of the others."""
     sound: dict[str, Object] = {}
     causes: list[Cause] = []
     created = {f"{pod_name}-{volume.get('name')}" for volume in volumes if pod_name and "ephemeral" in volume}
@@ -147,7 +147,7 @@ def validate_mode(mode: Any, path: str) -> Iterator[Cause]:
 
 
 def _validate_files(name_field: str) -> Callable[[Object, str], Iterator[Cause]]:
-    """The check of a source that makes files of the keys of a Secret or a ConfigMap."""
+    """A validator for a source that projects keys of a Secret or ConfigMap as files."""
 
     def check(source: Object, path: str) -> Iterator[Cause]:
         if not source.get(name_field):

@@ -1,6 +1,7 @@
-"""What the kinds have in common that keep pods of a template running.
+"""What Deployment, ReplicaSet, DaemonSet and StatefulSet have in common: a pod template and a selector.
 
-Nothing here acts on them: they are stored for those who do.
+No controller of this server makes pods from them. They are stored and validated for clients that expect the kinds,
+and every create is answered with a warning that says so.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ _TEMPLATE: Final = "spec.template"
 
 class WorkloadStrategy(KindStrategy):
     spec_generation = True
+    create_warning = "this server stores the object but runs no controller for it: no pods will be created"
     defaults: ClassVar[Object] = {}
-    status: ClassVar[Object] = {}  # of a new one
-    # Fields of the status that count some of its replicas; with a value: some of those that are ready, named so.
+    status: ClassVar[Object] = {}  # of a new object
+    # Status fields that count a subset of the replicas. With a value: of readyReplicas, by that name in messages.
     parts: ClassVar[Mapping[str, str]] = {}
 
     def default(self, obj: Object, old: Object | None = None) -> Object:
@@ -80,7 +82,7 @@ def validate_counts(spec: Object, *fields: str) -> Iterator[Cause]:
 
 
 def validate_selector(selector: Object | None, kind: str, *, needed: bool = True) -> Iterator[Cause]:
-    """``kind`` as kube-apiserver names it in its messages."""
+    """Validate the selector. ``kind`` is the name that kube-apiserver uses in its messages."""
     if selector is None:
         if needed:
             yield required("spec.selector")
@@ -91,7 +93,7 @@ def validate_selector(selector: Object | None, kind: str, *, needed: bool = True
 
 
 def is_valid_selector(selector: Object | None) -> bool:
-    """Whether it can be told what a selector selects. None of them selects nothing."""
+    """Whether a selector can be evaluated. A missing selector can: it selects nothing."""
     return selector is None or not any(validate_label_selector(selector, ""))
 
 
@@ -100,7 +102,7 @@ def invalid_selector(selector: Object | None, why: str = "") -> Cause:
 
 
 def validate_selected(template: Object, selector: Object | None) -> Iterator[Cause]:
-    """The pods of a template are those that the selector finds again."""
+    """Validate that the selector matches the labels of the template."""
     labels = (template.get("metadata") or {}).get("labels") or {}
     if is_valid_selector(selector) and (selector is None or (not is_empty(selector) and not matches(selector, labels))):
         yield invalid(f"{_TEMPLATE}.metadata.labels", labels or None, "`selector` does not match template `labels`")
@@ -116,7 +118,7 @@ def validate_template(template: Object) -> Iterator[Cause]:
 
 
 def validate_restart_always(template: Object, kind: str) -> Iterator[Cause]:
-    """The pods live until they are taken away."""
+    """Validate that the template's restart policy is Always."""
     spec = template.get("spec") or {}
     if spec.get("restartPolicy") != "Always":
         yield not_supported(f"{_TEMPLATE}.spec.restartPolicy", spec.get("restartPolicy"), ("Always",))

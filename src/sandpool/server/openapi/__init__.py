@@ -1,7 +1,5 @@
-"""What the objects look like and what can be done with them, for clients that ask first: kubectl explain, apply,
-diff and create."""
+"""OpenAPI 3 documents: the schemas and operations that kubectl explain, apply, diff and create read."""
 
-from sandpool.server.openapi.responses import respond_v2, respond_v3
-from sandpool.server.openapi.v3 import index
+from sandpool.server.openapi.v3 import index, respond
 
-__all__ = ["index", "respond_v2", "respond_v3"]
+__all__ = ["index", "respond"]

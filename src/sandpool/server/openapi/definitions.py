@@ -1,8 +1,7 @@
-"""The schemas that OpenAPI documents define, before they are written in the dialect of version 2 or 3.
+"""The schema definitions of OpenAPI documents, before their references are written in OpenAPI's form.
 
 Here a reference is the plain name of another definition. Built-in kinds come from the data of ``api.schema.core``,
-which has references and no descriptions; custom kinds are written out from the shape their CRD gave them, with the
-descriptions of its author.
+which has references and no descriptions. Custom kinds come from the schema of their CRD, with its descriptions.
 """
 
 from __future__ import annotations
@@ -39,13 +38,12 @@ def list_definition_name(resource: Resource) -> str:
 
 
 def definition_of_kind(group: str, version: str, kind: str) -> str | None:
-    """The definition of a built-in kind, resource or not; None for a kind that is no object, such as the options of
-    exec."""
+    """The definition of a built-in kind; None for kinds that are not objects, such as the options of exec."""
     return _names_by_kind().get((group, version, kind))
 
 
 def reachable(resources: Iterable[Resource], names: Iterable[str]) -> dict[str, Object]:
-    """The definitions of the resources, those named, and all they refer to."""
+    """The definitions of the resources and of ``names``, and all that they reference."""
     known: Mapping[str, Mapping[str, Any]] = core.schemas()
     found: dict[str, Object] = {}
     pending = list(names)
@@ -65,7 +63,7 @@ def reachable(resources: Iterable[Resource], names: Iterable[str]) -> dict[str, 
 
 
 def map_schema(schema: Mapping[str, Any], change: Any) -> Object:
-    """The schema with ``change`` applied to each schema directly inside it."""
+    """Return the schema with ``change`` applied to each schema directly inside it."""
     changed: Object = dict(schema)
     if "properties" in schema:
         changed["properties"] = {name: change(inner) for name, inner in schema["properties"].items()}

@@ -1,5 +1,7 @@
-"""What can be done with a resource, path by path: the part of an OpenAPI document that kubectl looks at to learn
-which parameters and patch formats a server knows."""
+"""The operations on a resource, path by path.
+
+kubectl reads this part of an OpenAPI document to learn which parameters and patch formats a server supports.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ _LOG: tuple[Parameter, ...] = (
     ("tailLines", "integer"),
     ("timestamps", "boolean"),
 )
-# Subresources that are connections, or text: what they take in the query.
+# Query parameters of the subresources that are connections or plain text.
 _CONNECTIONS: dict[str, tuple[Parameter, ...]] = {
     "attach": _STREAMS,
     "exec": (("command", "string"), *_STREAMS),
@@ -87,7 +89,7 @@ class Operation:
 
 
 def operations(resource: Resource) -> Iterator[Operation]:
-    """Every operation on a resource and its subresources."""
+    """All operations on a resource and its subresources."""
     type = resource.type
     kind = (type.group, type.version, type.kind)
     name, list_name = definition_name(resource), list_definition_name(resource)
@@ -117,7 +119,7 @@ def operations(resource: Resource) -> Iterator[Operation]:
 
 
 def path_parameters(path: str) -> list[tuple[str, str, str]]:
-    """(name, type, place) of the parameters that all operations on a path share."""
+    """(name, type, location) of the parameters that all operations on a path share."""
     named = [(name, "string", "path") for name in ("namespace", "name") if f"{{{name}}}" in path]
     return [*named, ("pretty", "string", "query")]
 
@@ -125,7 +127,7 @@ def path_parameters(path: str) -> list[tuple[str, str, str]]:
 def _of_one(
     resource: Resource, verb: str, path: str, identifier: str, kind: tuple[str, str, str], name: str
 ) -> Operation:
-    """Get, update, patch or delete of one thing whose form is the definition ``name``."""
+    """Get, update, patch or delete of one object with the definition ``name``."""
     method = _METHODS[verb]
     match verb:
         case "patch":
@@ -172,7 +174,7 @@ def _of_subresource(resource: Resource, sub: str, path: str, ids: _Identifiers) 
 
 
 class _Identifiers:
-    """Operation ids such as readAppsV1NamespacedDeploymentScale: generators of clients make function names of them."""
+    """Operation ids such as readAppsV1NamespacedDeploymentScale, from which client generators make function names."""
 
     def __init__(self, resource: Resource) -> None:
         type = resource.type

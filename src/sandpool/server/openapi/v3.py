@@ -1,4 +1,4 @@
-"""OpenAPI 3: an index, and one document for each group version, fetched when a client needs it."""
+"""OpenAPI 3: an index, and one document per group version."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from sandpool.kube.transport import JSON
 from sandpool.server.openapi.definitions import map_schema, reachable
 from sandpool.server.openapi.operations import Operation, operations
 from sandpool.server.request.discovery import KUBERNETES_VERSION, group_order, version_order
+from sandpool.server.request.messages import Response
 from sandpool.server.resources import Resource
 
 _CODES = {200: "OK", 201: "Created", 202: "Accepted"}
@@ -28,7 +29,7 @@ class Document:
 
 
 def index(resources: Iterable[Resource]) -> Object:
-    """``/openapi/v3``: where each document is. The hash in the address lets clients keep one for good."""
+    """``/openapi/v3``: the address of each document. The hash in it lets clients cache a document forever."""
     paths = {}
     for path, served in _by_path(resources).items():
         url = f"/openapi/v3/{path}?hash={_document(served).hash}"
@@ -37,9 +38,28 @@ def index(resources: Iterable[Resource]) -> Object:
 
 
 def document(resources: Iterable[Resource], path: str) -> Document | None:
-    """``/openapi/v3/<path>``, the path being api/v1 or apis/<group>/<version>; None if nothing is served there."""
+    """``/openapi/v3/<path>``, where path is api/v1 or apis/<group>/<version>; None if nothing is served there."""
     served = _by_path(resources).get(path)
     return _document(served) if served else None
+
+
+def respond(resources: Iterable[Resource], path: str, hash: str = "") -> Response | None:
+    """Answer ``/openapi/v3/<path>``; None if there is no such document.
+
+    ``hash`` is the query parameter by which the index names one content of the document. What is served under that
+    address never changes, so clients may keep it.
+    """
+    found = document(resources, path)
+    if found is None:
+        return None
+    response = _tagged(found.encoded, found.hash)
+    if hash == found.hash:
+        response.headers.append(("Cache-Control", "public, immutable, max-age=31536000"))
+    return response
+
+
+def _tagged(encoded: bytes, hash: str) -> Response:
+    return Response(encoded=encoded, content_type=JSON, headers=[("ETag", f'"{hash}"'), ("Vary", "Accept")])
 
 
 def _by_path(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:
@@ -50,8 +70,8 @@ def _by_path(resources: Iterable[Resource]) -> dict[str, tuple[Resource, ...]]:
     return {path: tuple(served) for path, served in found.items()}
 
 
-# Resources are compared by identity and replaced when their definition changes, so a document is made again only if
-# one of its own resources changed, whatever happens to the others.
+# Resources are compared by identity and replaced when their definition changes, so a document is rebuilt only if one
+# of its own resources changes.
 @lru_cache(maxsize=128)
 def _document(resources: tuple[Resource, ...]) -> Document:
     found = [operation for resource in resources for operation in operations(resource)]
@@ -125,7 +145,7 @@ def _reference(name: str) -> Object:
 def _schema(schema: Mapping[str, Any]) -> Object:
     rendered = map_schema(schema, _schema)
     for key in list(rendered):
-        # Notes of our own about how Go reads a field.
+        # Extensions of Sandpool about how Go decodes a field.
         if key.startswith("x-") and not key.startswith("x-kubernetes-"):
             del rendered[key]
     alternatives = _NUMERIC_OR_TEXT.get(rendered.get("format", ""))
@@ -139,6 +159,6 @@ def _schema(schema: Mapping[str, Any]) -> Object:
             rendered["anyOf"] = [{"type": "integer"}, {"type": "string"}]
     if "$ref" in rendered:
         reference = _reference(rendered.pop("$ref"))
-        # Next to a reference nothing counts in OpenAPI 3.0; what there is to say goes around it.
+        # OpenAPI 3.0 ignores keywords next to a reference, so they go around it.
         return {**rendered, "allOf": [reference]} if rendered else reference
     return rendered

@@ -1,4 +1,4 @@
-"""Kubernetes protobuf, as far as clients oblige a server to know it: request bodies in, one OpenAPI document out."""
+"""Decoding of request bodies in Kubernetes protobuf, which client-go sends for built-in kinds."""
 
 from sandpool.server.protobuf.decoder import decode
 

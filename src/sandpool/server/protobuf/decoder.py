@@ -1,12 +1,12 @@
-"""From a protobuf request body to the JSON object it stands for.
+"""Decodes a protobuf request body to the equivalent JSON object.
 
-kubectl and every client-go program send the kinds they have Go types for this way, and do not fall back to JSON when
-it is refused. A body is an envelope (``k8s\\0`` and a runtime.Unknown naming the kind) around the message of the kind.
-The result is the object the same client would have sent as JSON: Go writes the zero of every field that is not a
-pointer, and its JSON tags say which of them count as absent.
+kubectl and other client-go programs send built-in kinds in this form, and do not fall back to JSON when it is refused.
+A body is an envelope (``k8s\\0`` and a runtime.Unknown that names the kind) around the message of the kind. The result
+is the object that the same client would have sent as JSON: Go writes the zero value of every field that is not a
+pointer, unless its JSON tag says ``omitempty``.
 
-Bodies come from anywhere: every length, number, type and depth is checked, and how much a few bytes can grow into is
-bounded. Whatever is wrong raises ``ValueError``; fields we do not know are skipped, as protobuf demands.
+Bodies are untrusted: every length, number, type and depth is checked, and the growth of a small body is bounded.
+Errors raise ``ValueError``. Unknown fields are skipped, as protobuf requires.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandpool.server.protobuf.messages import Field, Message, message, message_o
 from sandpool.server.protobuf.wire import BYTES, FIXED64, VARINT, fields, signed, varint
 
 MAGIC = b"k8s\x00"
-# Far beyond any real object: schemas of CRDs nest a few dozen deep, and a large pod has a few hundred messages.
+# Far beyond real objects: schemas of CRDs nest a few dozen levels, and a large pod has a few hundred messages.
 _MAX_DEPTH = 100
 _MAX_MESSAGES = 200_000
 
@@ -33,7 +33,7 @@ _SCHEMA = "apiextensions/v1.JSONSchemaProps"
 
 
 def decode(body: bytes, default: tuple[str, str] = ("", "")) -> Object:
-    """The object in a body. ``default`` is (apiVersion, kind) for an envelope that names none."""
+    """Decode a body. ``default`` is (apiVersion, kind) for an envelope that names none."""
     if not body.startswith(MAGIC):
         raise ValueError("the data does not begin with the bytes of a Kubernetes protobuf message")
     api_version, kind, raw = _open(memoryview(body)[len(MAGIC) :])
@@ -65,13 +65,13 @@ def _open(data: memoryview) -> tuple[str, str, memoryview]:
 
 
 class _Decoder:
-    """Reads the messages of one body, and counts them."""
+    """Decodes the messages of one body, and limits their number."""
 
     def __init__(self) -> None:
         self._messages_left = _MAX_MESSAGES
 
     def read(self, spec: Message, data: memoryview, into: Object, depth: int) -> Object:
-        """Read a message into a JSON object; a field that was there already is replaced or merged, as protobuf says."""
+        """Decode a message into a JSON object. A repeated field is replaced or merged, as protobuf specifies."""
         self._messages_left -= 1
         if depth > _MAX_DEPTH or self._messages_left < 0:
             raise ValueError("the message is too deep or has too many parts")
@@ -108,7 +108,7 @@ class _Decoder:
     def _value(
         self, type: str, wire_type: int, raw: int | memoryview, where: str, depth: int, before: Any = None
     ) -> Any:
-        """One value. None stands for JSON null, which is the same as absent."""
+        """Decode one value. None means JSON null, which is the same as absent."""
         match type:
             case "string":
                 return _text(_bytes(raw, wire_type, where))
@@ -154,7 +154,7 @@ class _Decoder:
         return values
 
     def _schema_or(self, type: str, data: memoryview, where: str, depth: int) -> Any:
-        """The unions of CRD schemas: field 1 or 2 is a schema, the other one is what may stand in its place."""
+        """Decode a union in a CRD schema: a schema, or a boolean or list in its place."""
         schema_number = 2 if type == "schema-or-bool" else 1
         schema: Object | None = None
         others: list[Any] = []
@@ -187,7 +187,7 @@ def _double(raw: int | memoryview, wire_type: int, where: str) -> int | float:
     (value,) = struct.unpack("<d", raw)
     if not math.isfinite(value):
         raise ValueError(f"field {where} is not a finite number")
-    # JSON as Go writes it has no 1.0, and limits of a schema are quoted in messages.
+    # Go's JSON has no 1.0, and messages quote the limits of a schema.
     return int(value) if value.is_integer() and abs(value) < 1e15 else float(value)
 
 
@@ -199,7 +199,7 @@ def _text(data: memoryview) -> str:
 
 
 def _only(data: memoryview, wanted: int, wire_type: int, default: Any) -> Any:
-    """The last value of one field of a message of which nothing else matters."""
+    """The last value of one field of a message; all other fields are ignored."""
     found = default
     for number, wire, value in fields(data):
         if number == wanted:
@@ -210,7 +210,7 @@ def _only(data: memoryview, wanted: int, wire_type: int, default: Any) -> Any:
 
 
 def _time(data: memoryview, where: str, *, micro: bool) -> str | None:
-    """A Timestamp message in RFC 3339; an empty message is the zero time, which JSON writes as null."""
+    """A Timestamp message as RFC 3339. An empty message is the zero time, which is null in JSON."""
     if not data:
         return None
     seconds, nanos = signed(_only(data, 1, VARINT, 0)), signed(_only(data, 2, VARINT, 0))

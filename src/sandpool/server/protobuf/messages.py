@@ -1,4 +1,4 @@
-"""What the fields of each message are: the table ``fields.json``, which ``dev/protobuf-fields`` writes."""
+"""The fields of each protobuf message, from ``fields.json``, which ``dev/protobuf-fields`` generates."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _SCALARS: dict[str, Any] = {"string": "", "bytes": "", "int": 0, "double": 0.0, 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    name: str  # in JSON; empty for an inlined message
+    name: str  # JSON name; empty for an inlined message
     type: str  # a scalar, one of the special types, or the name of a message
     repeated: bool
     is_map: bool  # from strings to ``type``
-    inline: bool  # a message whose fields stand in the outer JSON object
-    omit_zero: bool  # a scalar of value zero is left out, because Go cannot tell it from none
-    omit_empty: bool  # a message without fields is left out
+    inline: bool  # the fields of the message belong to the outer JSON object
+    omit_zero: bool  # a zero scalar is omitted, because Go cannot distinguish it from absent
+    omit_empty: bool  # a message without fields is omitted
 
 
 @dataclass(frozen=True, slots=True)
 class Message:
     name: str
     fields: dict[int, Field]
-    zeros: dict[str, Any]  # scalars JSON always has, even where a writer saves itself the zero
+    zeros: dict[str, Any]  # scalars that JSON always contains, even if protobuf omits their zero
 
 
 @cache
@@ -49,15 +49,15 @@ def message(name: str) -> Message:
 
 
 def message_of_kind(api_version: str, kind: str) -> Message | None:
-    """The message of a kind; None if it has none that we know."""
-    if kind == "DeleteOptions":  # every group version has it, and it is the same one
+    """The message of a kind; None if it is unknown."""
+    if kind == "DeleteOptions":  # the same message in every group version
         api_version = "v1"
     name = _table()["kinds"].get(f"{api_version} {kind}")
     return message(name) if name else None
 
 
 def zero(type: str) -> Any:
-    """What a map gives for a key whose value was not written."""
+    """The value of a map entry that was encoded without one."""
     return _SCALARS.get(type)
 
 

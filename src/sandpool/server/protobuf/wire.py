@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
@@ -11,9 +10,9 @@ _FIXED_SIZES = {FIXED64: 8, FIXED32: 4}
 
 
 def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
-    """(number, wire type, value) of each field, in order; fixed-size numbers come as their bytes.
+    """(number, wire type, value) of each field, in order; fixed-size numbers as their bytes.
 
-    Raises ``ValueError`` for anything that is not well-formed to the last byte.
+    Raises ``ValueError`` unless the data is well-formed to the last byte.
     """
     position, end = 0, len(data)
     while position < end:
@@ -38,7 +37,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
 
 
 def varint(data: memoryview, start: int) -> tuple[int, int]:
-    """The unsigned number at a position, and the position after it. It takes ten bytes at most."""
+    """Decode the unsigned varint at a position, of at most ten bytes; returns it and the position after it."""
     result = 0
     for index, byte in enumerate(data[start : start + 10]):
         result |= (byte & 0x7F) << 7 * index
@@ -50,28 +49,5 @@ def varint(data: memoryview, start: int) -> tuple[int, int]:
 
 
 def signed(value: int) -> int:
-    """The two's complement reading of a 64-bit varint."""
+    """Interpret a 64-bit varint as two's complement."""
     return value - (1 << 64) if value >= 1 << 63 else value
-
-
-def encode_varint(number: int, value: int) -> bytes:
-    """A field holding an unsigned number."""
-    return _digits(number << 3 | VARINT) + _digits(value)
-
-
-def encode_double(number: int, value: float) -> bytes:
-    return _digits(number << 3 | FIXED64) + struct.pack("<d", value)
-
-
-def encode_bytes(number: int, value: bytes) -> bytes:
-    """A field holding text, bytes or another message."""
-    return _digits(number << 3 | BYTES) + _digits(len(value)) + value
-
-
-def _digits(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

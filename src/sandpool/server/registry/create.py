@@ -60,6 +60,8 @@ async def create(
         )
         causes += resource.strategy.validate(obj, None)
     refuse_invalid(resource, obj, causes)
+    if resource.strategy.create_warning:
+        outcome.warnings.append(resource.strategy.create_warning)
     key = (namespace, obj["metadata"]["name"])
     await _check_free(context, resource, key)
     if options.dry_run:

@@ -31,7 +31,7 @@ from sandpool.server.registry.watch import watch
 from sandpool.server.request import body as bodies
 from sandpool.server.request.body import Body
 from sandpool.server.request.messages import Response, ServerRequest, User
-from sandpool.server.request.nonresource import NonResourceHandler
+from sandpool.server.request.nonresource import NO_SUCH_RESOURCE, NonResourceHandler, no_such_resource
 from sandpool.server.request.options import (
     WriteOptions,
     delete_options,
@@ -46,7 +46,6 @@ from sandpool.server.request.views import View, warning
 from sandpool.server.request.yaml_worker import LARGE, YamlWorker
 from sandpool.server.resources import Resource, ResourceTable
 
-NO_SUCH_RESOURCE = "the server could not find the requested resource"
 _NOT_ALLOWED = "the server does not allow this method on the requested resource"
 
 
@@ -105,7 +104,7 @@ class Handler:
             return self._documents.answer(request)
         resource = self._resources.get(info.group, info.version, info.resource)
         if resource is None:
-            raise NotFound(NO_SUCH_RESOURCE)
+            raise no_such_resource(info.group, info.version)
         if info.namespace and not resource.type.namespaced and info.resource != "namespaces":
             raise NotFound(NO_SUCH_RESOURCE)
         try:

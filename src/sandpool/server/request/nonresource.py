@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from sandpool.api.kinds import AGENTS_GROUP, EXTENSIONS_GROUP, SANDBOX
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import JSON
 from sandpool.server import openapi
@@ -19,8 +20,21 @@ from sandpool.server.request.messages import Response, ServerRequest
 from sandpool.server.request.negotiation import DISCOVERY_FORMS, negotiate
 from sandpool.server.resources import ResourceTable
 
-NOT_THERE = "the server could not find the requested resource"
+NO_SUCH_RESOURCE = "the server could not find the requested resource"
+# Served by agent-sandbox before 1.0, with a conversion webhook.
+_REMOVED_VERSION = (frozenset({AGENTS_GROUP, EXTENSIONS_GROUP}), "v1alpha1")
 _HEALTH = ("healthz", "livez", "readyz")
+
+
+def no_such_resource(group: str, version: str) -> NotFound:
+    """The error for a resource or a group version that is not served."""
+    groups, removed = _REMOVED_VERSION
+    if group in groups and version == removed:
+        return NotFound(
+            f"{NO_SUCH_RESOURCE}: {group}/{removed} is no longer served; use {group}/{SANDBOX.version}, "
+            "in which all objects are stored"
+        )
+    return NotFound(NO_SUCH_RESOURCE)
 
 
 class NonResourceHandler:
@@ -34,7 +48,7 @@ class NonResourceHandler:
     def answer(self, request: ServerRequest) -> Response:
         path = "/" + request.path.strip("/")
         if request.method not in ("GET", "HEAD"):
-            raise NotFound(NOT_THERE)
+            raise NotFound(NO_SUCH_RESOURCE)
         segments = path.strip("/").split("/")
         if segments[0] in _HEALTH:
             return self._health(segments[0], verbose="verbose" in request.query)
@@ -83,16 +97,17 @@ class NonResourceHandler:
             case ["apis", group]:
                 return _json(discovery.group(resources, group))
             case ["apis", group, version]:
-                return _json(discovery.resource_list(resources, group, version))
-            case ["openapi", "v2"]:
-                return openapi.respond_v2(resources, accept)
+                listing = discovery.resource_list(resources, group, version)
+                if listing is None:
+                    raise no_such_resource(group, version)
+                return _json(listing)
             case ["openapi", "v3"]:
                 return _json(openapi.index(resources))
             case ["openapi", "v3", *rest]:
-                document = openapi.respond_v3(resources, "/".join(rest), hash)
+                document = openapi.respond(resources, "/".join(rest), hash)
                 if document is not None:
                     return document
-        raise NotFound(NOT_THERE)
+        raise NotFound(NO_SUCH_RESOURCE)
 
     def _groups(self, path: str, accept: str) -> Response:
         chosen = negotiate(accept, forms=DISCOVERY_FORMS)
@@ -105,7 +120,7 @@ class NonResourceHandler:
         return _json(discovery.api_versions(self._address()) if core else discovery.group_list(self._resources))
 
     def _paths(self) -> list[str]:
-        paths = {"/api", "/apis", "/version", "/openapi/v2", "/openapi/v3", *(f"/{name}" for name in _HEALTH)}
+        paths = {"/api", "/apis", "/version", "/openapi/v3", *(f"/{name}" for name in _HEALTH)}
         for resource in self._resources:
             paths.add(resource.type.base_path)
             if resource.type.group:
@@ -115,5 +130,5 @@ class NonResourceHandler:
 
 def _json(document: Any) -> Response:
     if document is None:
-        raise NotFound(NOT_THERE)
+        raise NotFound(NO_SUCH_RESOURCE)
     return Response(encoded=orjson.dumps(document), content_type=JSON)

@@ -1,24 +1,31 @@
-"""The durable half of the store: every commit is on disk before anybody hears of it.
+"""The durable half of the store: every commit is on disk before it is acknowledged.
 
-SQLite in WAL mode with ``synchronous=FULL``, one writer thread, group commit: whatever arrives while one transaction
-is being synced goes into the next, so a burst of hundreds of writes shares one fsync.
+SQLite in WAL mode with ``synchronous=FULL``, one writer thread, group commit: writes that arrive while one transaction
+is being synced go into the next, so a burst of hundreds of writes shares one fsync.
 
-What is kept is the newest state of each object and the newest revision; the history that watches resume from lives in
-memory only (a restarted server answers 410 and clients list again, as they do with any API server).
+The database holds the newest state of each object and the newest revision. The history that watches resume from lives
+in memory only: after a restart the server answers 410 and clients list again, as with any API server.
 
-Damage is found at start-up, never guessed around:
+Start-up finds damage and refuses to serve; it never guesses:
 
-* every row carries a CRC of its value, so a flipped bit in an object is found when it is read;
-* the number of rows is recorded with every commit, so a lost page is found;
-* the file ``head`` next to the database holds the newest *acknowledged* revision. It is written after the commit was
-  synced and needs no sync of its own, so it can never be ahead of a healthy database; if it is, the database has lost
-  acknowledged writes (a truncated or missing WAL file does exactly that, without SQLite noticing).
+* Every row carries a CRC of its id, key, revision and value, so a flipped bit or a row under the wrong key is found.
+* Every commit records the number of rows and a *digest*, the sum of their CRCs. A lost row, a row that came back and an
+  old version of a row change the digest, although each row by itself is sound.
+* ``PRAGMA quick_check`` verifies the structure of the file, in a thread of its own while the rows are read.
+* The file ``head`` beside the database holds the newest *acknowledged* revision. It is written after the commit was
+  synced and needs no sync of its own, so it is never ahead of a healthy database. If it is ahead, the database has lost
+  acknowledged writes; a truncated or missing WAL file does exactly that without SQLite noticing.
+
+A full disk must not be a trap: SQLite needs space to open a database after a crash, and to delete from it. The file
+``reserve`` holds that space. It is given up when the database cannot be opened, or when deletions do not fit, and made
+again when there is room.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -28,14 +35,25 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
-FORMAT = 1
-DATABASE = "sandpool.db"
+_log = logging.getLogger(__name__)
+
+# Format 1 had no digest, and the CRC of a row covered its value only. Such a database opens, and the first commit makes
+# it format 2; rows of format 1 stay as they are until they are written again.
+FORMAT: Final = 2
+_OLDEST_FORMAT: Final = 1
+DATABASE: Final = "sandpool.db"
+RESERVE: Final = "reserve"
+_PAGE: Final = 4096
+_CHECKPOINT_PAGES: Final = 4000
+_RESERVE_BYTES: Final = 32 << 20  # twice what the write-ahead log grows to, so that it can always be checkpointed
+_RESERVE_SHARE: Final = 8  # and at most this part of the free space
+_RESERVE_AT_REST: Final = 256 << 10  # while no server runs; the write-ahead log is empty then
 _HEAD = struct.Struct("<QI")  # revision, CRC of its bytes
 
 _SCHEMA = """
-CREATE TABLE meta (format INTEGER NOT NULL, revision INTEGER NOT NULL, rows INTEGER NOT NULL);
+CREATE TABLE meta (format INTEGER NOT NULL, revision INTEGER NOT NULL, rows INTEGER NOT NULL, digest INTEGER);
 CREATE TABLE objects (
     id INTEGER PRIMARY KEY,
     resource TEXT NOT NULL,
@@ -48,14 +66,17 @@ CREATE TABLE objects (
 """
 _PUT = "INSERT OR REPLACE INTO objects VALUES "
 _DELETE = "DELETE FROM objects WHERE id = ?"
-_REVISION = "UPDATE meta SET revision = ?, rows = ?"
+_META = f"UPDATE meta SET format = {FORMAT}, revision = ?, rows = ?, digest = ?"
 
-# The writer thread lets go of the interpreter's lock for every step of a statement, and while the event loop is busy it
-# gets it back milliseconds later. So rows are put many to a statement: a burst costs a handful of steps, not hundreds.
+# The writer thread releases the interpreter lock at every step of a statement, and while the event loop is busy it gets
+# the lock back milliseconds later. So one statement puts many rows: a burst costs a handful of steps, not hundreds.
 _ROWS_PER_STATEMENT = (256, 64, 16, 4, 1)
 _PUTS = {count: _PUT + ", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count) for count in _ROWS_PER_STATEMENT}
-# For more bytes than that at a time zlib lets go of the lock, too.
+# For larger pieces zlib releases the lock, too.
 _CRC_BYTES = 5 * 1024
+# In the column, this bit tells a CRC of the whole row from one of format 1.
+_WHOLE_ROW: Final = 1 << 32
+_DIGEST_MASK: Final = (1 << 63) - 1
 
 
 class StoreDamaged(Exception):
@@ -74,8 +95,7 @@ class JournalFailed(Exception):
     """The commit failed for another reason; nothing of it was written."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     id: int
     resource: str
     namespace: str
@@ -83,35 +103,44 @@ class Row:
     revision: int
     value: bytes
 
-    def columns(self) -> tuple[int, str, str, str, int, int, bytes]:
-        return self.id, self.resource, self.namespace, self.name, self.revision, checksum(self.value), self.value
+    def checksum(self) -> int:
+        """The CRC of the whole row, as ``Journal.load`` computes it."""
+        key = f"{self.id}\0{self.resource}\0{self.namespace}\0{self.name}\0{self.revision}\0"
+        return checksum(self.value, zlib.crc32(key.encode()))
+
+
+_row = Row._make
 
 
 @dataclass(slots=True)
 class Batch:
-    """What one transaction writes: the last state of each row it touches."""
+    """The content of one transaction: the last state of each row it touches."""
 
     puts: dict[int, Row] = field(default_factory=dict)
     deletes: set[int] = field(default_factory=set)
     revision: int = 0  # the newest revision once this batch is committed
-    rows: int = 0  # how many objects there are then
+    rows: int = 0  # the number of objects then
 
     def add(self, row: Row) -> None:
         self.puts[row.id] = row
         self.deletes.discard(row.id)
 
-    def remove(self, id: int) -> None:
-        self.puts.pop(id, None)
-        self.deletes.add(id)
+    def remove(self, row_id: int) -> None:
+        self.puts.pop(row_id, None)
+        self.deletes.add(row_id)
+
+    def only_deletes(self) -> bool:
+        """Whether the batch removes objects, or marks them for deletion, and does nothing else."""
+        return all(b'"deletionTimestamp"' in row.value for row in self.puts.values())
 
 
-def checksum(value: bytes) -> int:
+def checksum(value: bytes, start: int = 0) -> int:
     """CRC-32, of large values piece by piece."""
     if len(value) <= _CRC_BYTES:
-        return zlib.crc32(value)
-    crc, view = 0, memoryview(value)
-    for start in range(0, len(value), _CRC_BYTES):
-        crc = zlib.crc32(view[start : start + _CRC_BYTES], crc)
+        return zlib.crc32(value, start)
+    crc, view = start, memoryview(value)
+    for position in range(0, len(value), _CRC_BYTES):
+        crc = zlib.crc32(view[position : position + _CRC_BYTES], crc)
     return crc
 
 
@@ -126,11 +155,11 @@ class Log(Protocol):
         ...
 
     def commit(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
-        """Begin to make a batch durable and return. ``done`` is called later, in any thread, with None if it is."""
+        """Begin to make a batch durable and return. ``done`` is called later, in any thread, with None on success."""
         ...
 
     def close(self) -> None:
-        """Finish what was handed in. May wait, and is called in a thread."""
+        """Finish the batches that were handed in. May block, and is called in a thread."""
         ...
 
 
@@ -142,6 +171,10 @@ class Journal:
         self.revision = 0
         self.rows = 0
         self.commits = 0
+        self._digest: int | None = 0  # of the last commit; None: written by format 1, which had none
+        self._has_reserve = False
+        self._released = 0  # bytes of the reserve when it was given up last
+        self._checksums: dict[int, int] = {}  # by row id, the CRC of every row as of the last commit
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = self._take_lock()
         try:
@@ -151,6 +184,7 @@ class Journal:
         except BaseException:
             os.close(self._lock)
             raise
+        self._make_reserve()
         self._queue: queue.SimpleQueue[tuple[Batch, Callable[[Exception | None], object]] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._write, name="journal", daemon=True)
         self._thread.start()
@@ -169,8 +203,22 @@ class Journal:
         return lock
 
     def _open(self) -> sqlite3.Connection:
+        try:
+            return self._connect()
+        except sqlite3.OperationalError as error:
+            # After a crash on a full disk there is no room for the index of the write-ahead log.
+            if not self._release_reserve():
+                raise self._damaged(str(error)) from error
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
+        try:
+            return self._connect()
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
+
+    def _connect(self) -> sqlite3.Connection:
         path = self.directory / DATABASE
-        # An emptied file would be taken for a new database; a new one is never seen empty, because the schema is
+        # An emptied file would be taken for a new database. A new one is never seen empty, because the schema is
         # committed before anything else.
         existed = path.exists()
         if existed and path.stat().st_size == 0 and (self.directory / "head").exists():
@@ -181,7 +229,7 @@ class Journal:
         try:
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=FULL")
-            db.execute("PRAGMA wal_autocheckpoint=4000")
+            db.execute(f"PRAGMA wal_autocheckpoint={_CHECKPOINT_PAGES}")
             db.execute("PRAGMA journal_size_limit=67108864")
             db.execute("PRAGMA cache_size=-16384")
             # A transaction that fails half-way must not need more disk to roll back.
@@ -189,18 +237,27 @@ class Journal:
             if not db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
                 if (self.directory / "head").exists():
                     raise self._damaged("the database has no tables although it was in use before")
-                db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}INSERT INTO meta VALUES ({FORMAT}, 0, 0);COMMIT;")
-            format, self.revision, self.rows = db.execute("SELECT format, revision, rows FROM meta").fetchone()
-        except sqlite3.DatabaseError as error:
-            db.close()
-            raise self._damaged(str(error)) from error
+                db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}INSERT INTO meta VALUES ({FORMAT}, 0, 0, 0);COMMIT;")
+            self._read_meta(db)
         except BaseException:
             db.close()
             raise
-        if format != FORMAT:
-            db.close()
-            raise StoreDamaged(f"{path} has format {format}; this version of sandpool reads format {FORMAT}")
         return db
+
+    def _read_meta(self, db: sqlite3.Connection) -> None:
+        found = db.execute("SELECT format, revision, rows FROM meta").fetchall()
+        if len(found) != 1:
+            raise self._damaged(f"it has {len(found)} records of its own state instead of one")
+        format, self.revision, self.rows = found[0]
+        if format == _OLDEST_FORMAT:
+            self._digest = None
+            if not any(column[1] == "digest" for column in db.execute("PRAGMA table_info(meta)")):
+                db.execute("ALTER TABLE meta ADD COLUMN digest INTEGER")
+        elif format == FORMAT:
+            self._digest = db.execute("SELECT digest FROM meta").fetchone()[0]
+        else:
+            path = self.directory / DATABASE
+            raise StoreDamaged(f"{path} has format {format}; this version of sandpool reads format {FORMAT}")
 
     def _check_head(self) -> None:
         recorded = os.pread(self._head, _HEAD.size, 0)
@@ -223,59 +280,108 @@ class Journal:
         )
 
     def load(self) -> Iterator[Row]:
-        """Every object, checked. Runs before the first commit, in the caller's thread."""
-        seen = 0
+        """Yield every object, checked. Runs before the first commit, in the caller's thread.
+
+        A caller that stops half-way has no proof that the objects it got are all there are."""
+        problems: list[str] = []
+        structure = threading.Thread(target=self._check_structure, args=(problems,), name="quick_check", daemon=True)
+        structure.start()
+        keys: set[tuple[str, str, str]] = set()
+        checksums = self._checksums
         try:
-            for id, resource, namespace, name, revision, crc, value in self._db.execute("SELECT * FROM objects"):
-                if not isinstance(value, bytes) or checksum(value) != crc:
+            for columns in self._db.execute("SELECT id, resource, namespace, name, revision, value, crc FROM objects"):
+                row_id, resource, namespace, name, revision, value, crc = columns
+                key = f"{row_id}\0{resource}\0{namespace}\0{name}\0{revision}\0"
+                whole = checksums[row_id] = zlib.crc32(value, zlib.crc32(key.encode()))
+                if crc != whole | _WHOLE_ROW and (crc >= _WHOLE_ROW or crc != zlib.crc32(value)):
                     raise self._damaged(
                         f'the stored bytes of {resource} "{namespace}/{name}" do not match their checksum'
                     )
-                seen += 1
-                yield Row(id, resource, namespace, name, revision, value)
-        except sqlite3.DatabaseError as error:
+                if revision > self.revision:
+                    raise self._damaged(f"revision {revision} of an object is newer than {self.revision}, the last")
+                keys.add(columns[1:4])
+                yield _row(columns[:6])
+        except (sqlite3.DatabaseError, TypeError) as error:
             raise self._damaged(str(error)) from error
-        if seen != self.rows:
-            raise self._damaged(f"it should hold {self.rows} objects and holds {seen}")
+        finally:
+            structure.join()
+        if len(checksums) != self.rows:
+            raise self._damaged(f"it should hold {self.rows} objects and holds {len(checksums)}")
+        if len(keys) != self.rows:
+            raise self._damaged(f"{self.rows - len(keys)} objects are there twice")
+        digest = sum(checksums.values()) & _DIGEST_MASK
+        if self._digest is not None and self._digest != digest:
+            raise self._damaged("it holds rows of an earlier state, or not all rows of the last commit")
+        if problems:
+            raise self._damaged(problems[0])
+        self._digest = digest
+
+    def _check_structure(self, problems: list[str]) -> None:
+        try:
+            with contextlib.closing(sqlite3.connect(self.directory / DATABASE)) as db:
+                problems += [text for (text,) in db.execute("PRAGMA quick_check(1)") if text != "ok"]
+        except sqlite3.DatabaseError as error:
+            problems.append(str(error))
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
     def commit(self, batch: Batch, done: Callable[[Exception | None], object]) -> None:
-        """Write a batch in the writer thread; ``done`` is called there, with None once it is safely on disk."""
+        """Write a batch in the writer thread; ``done`` is called there, with None once the batch is on disk."""
         self._queue.put((batch, done))
 
     def _write(self) -> None:
         while (item := self._queue.get()) is not None:
             batch, done = item
-            error: Exception | None = None
-            try:
-                self._transaction(batch)
-            except sqlite3.Error as caught:
-                error = self._failure(caught)
-            except Exception as caught:  # noqa: BLE001 - whatever it is, the writers waiting must hear of it
-                error = JournalFailed(str(caught))
+            error = self._attempt(batch)
+            if isinstance(error, DiskFull) and batch.only_deletes() and self._release_reserve():
+                self._shrink()
+                error = self._attempt(batch)
+                self._shrink()
             done(error)
+            if error is None and not self._has_reserve:
+                self._make_reserve()
+
+    def _attempt(self, batch: Batch) -> Exception | None:
+        try:
+            self._transaction(batch)
+        except sqlite3.Error as caught:
+            return self._failure(caught)
+        except Exception as caught:  # noqa: BLE001 - the writers that wait must hear of any failure
+            return JournalFailed(str(caught))
+        return None
 
     def _transaction(self, batch: Batch) -> None:
-        db = self._db
+        db, checksums = self._db, self._checksums
         db.execute("BEGIN IMMEDIATE")
+        digest = self._digest or 0
         if batch.deletes:
-            db.executemany(_DELETE, [(id,) for id in batch.deletes])
+            db.executemany(_DELETE, [(row_id,) for row_id in batch.deletes])
+            digest -= sum([checksums.get(row_id, 0) for row_id in batch.deletes])
         rows = list(batch.puts.values())
+        written = {row.id: row.checksum() for row in rows}
+        digest += sum(written.values()) - sum([checksums.get(row_id, 0) for row_id in written])
         start = 0
         for count in _ROWS_PER_STATEMENT:
             while len(rows) - start >= count:
-                db.execute(_PUTS[count], [column for row in rows[start : start + count] for column in row.columns()])
+                columns: list[object] = []
+                for row in rows[start : start + count]:
+                    crc = written[row.id] | _WHOLE_ROW
+                    columns += (row.id, row.resource, row.namespace, row.name, row.revision, crc, row.value)
+                db.execute(_PUTS[count], columns)
                 start += count
-        db.execute(_REVISION, (batch.revision, batch.rows))
+        digest &= _DIGEST_MASK
+        db.execute(_META, (batch.revision, batch.rows, digest))
         db.execute("COMMIT")
-        self.revision, self.rows = batch.revision, batch.rows
+        self.revision, self.rows, self._digest = batch.revision, batch.rows, digest
+        for row_id in batch.deletes:
+            checksums.pop(row_id, None)
+        checksums.update(written)
         self.commits += 1
         self._record_head(batch.revision)
 
     def _record_head(self, revision: int) -> None:
         number = struct.pack("<Q", revision)
-        # The commit stands whatever becomes of the head; without it only the detection of a lost WAL is weaker.
+        # The commit stands even if the head cannot be written; only the detection of a lost WAL is weaker then.
         with contextlib.suppress(OSError):
             os.pwrite(self._head, number + struct.pack("<I", zlib.crc32(number)), 0)
 
@@ -286,10 +392,59 @@ class Journal:
             return DiskFull(str(error))
         return JournalFailed(str(error))
 
+    # -- the reserve -----------------------------------------------------------------------------------------------
+
+    def _make_reserve(self) -> None:
+        """Set space aside, as far as there is plenty."""
+        path = self.directory / RESERVE
+        self._has_reserve = path.exists()
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self.directory)
+            free = disk.f_bavail * disk.f_frsize
+            # Space that was given up is taken back before anything else can use it.
+            size = min(_RESERVE_BYTES, max(free // _RESERVE_SHARE, min(self._released, free)))
+            if size < disk.f_frsize or (self._has_reserve and path.stat().st_size >= size):
+                return
+            file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._has_reserve = True
+            try:
+                os.posix_fallocate(file, 0, size)
+            finally:
+                os.close(file)
+            # A checkpoint may need as much space as the write-ahead log has, before it returns the log's.
+            self._db.execute(f"PRAGMA wal_autocheckpoint={max(16, min(_CHECKPOINT_PAGES, size // _PAGE // 2))}")
+
+    def _keep_small_reserve(self) -> None:
+        with contextlib.suppress(OSError):
+            path = self.directory / RESERVE
+            os.truncate(path, min(path.stat().st_size, _RESERVE_AT_REST))
+
+    def _release_reserve(self) -> bool:
+        """Give the reserved space up; False if there is none."""
+        path = self.directory / RESERVE
+        try:
+            self._released = path.stat().st_size
+            path.unlink()
+        except OSError:
+            return False
+        self._has_reserve = False
+        _log.warning("the disk of %s is full; using the space reserved for deletions", self.directory)
+        return True
+
+    def _shrink(self) -> None:
+        """Return the space of the write-ahead log to the disk.
+
+        The database may first have to grow by as much. Without that room the attempt would use up the rest of it."""
+        with contextlib.suppress(sqlite3.Error, OSError):
+            disk = os.statvfs(self.directory)
+            if disk.f_bavail * disk.f_frsize >= (self.directory / f"{DATABASE}-wal").stat().st_size:
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
-        """Finish what was handed in, then let go of the directory."""
+        """Finish the batches that were handed in, then release the directory."""
         self._queue.put(None)
         self._thread.join()
         self._db.close()
+        self._keep_small_reserve()
         os.close(self._head)
         os.close(self._lock)

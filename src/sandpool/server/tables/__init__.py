@@ -1,4 +1,4 @@
-"""What ``kubectl get`` shows: the server turns objects into rows of cells, so that every client prints them alike."""
+"""Server-side printing: objects as the meta.k8s.io Tables that ``kubectl get`` shows."""
 
 from sandpool.server.tables.table import partial_metadata, partial_metadata_list, table
 from sandpool.server.tables.transform import check_include_object, transform_event, transform_response

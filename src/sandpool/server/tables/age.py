@@ -1,4 +1,4 @@
-"""How long ago: timestamps as the short durations that tables show."""
+"""Timestamps as the short durations of tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RFC3339 = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)"
 
 
 def parse_time(text: str) -> datetime | None:
-    """An RFC 3339 timestamp, or None if it is none. (``fromisoformat`` alone reads much more than that.)"""
+    """Parse an RFC 3339 timestamp; None if the text is not one. (``fromisoformat`` alone accepts much more.)"""
     if not _RFC3339.fullmatch(text):
         return None
     try:
@@ -30,9 +30,9 @@ def age(timestamp: str | None, now: datetime) -> str:
 
 
 def short_duration(duration: timedelta) -> str:
-    """Two units at most, and one as soon as the second stops mattering: 95s, 4m30s, 12m, 3h5m, 30h, 3d4h, 40d, 2y35d.
+    """Format a duration with at most two units: 95s, 4m30s, 12m, 3h5m, 30h, 3d4h, 40d, 2y35d.
 
-    Up to a second in the future counts as now, because clocks differ; further ahead is invalid.
+    Up to one second in the future counts as now, because clocks differ; more is invalid.
     """
     seconds = int(duration.total_seconds())
     if seconds < -1:

@@ -1,4 +1,4 @@
-"""Rows of nodes, namespaces, configuration, access rules and classes."""
+"""Printers of Nodes, Namespaces, ConfigMaps, Secrets, RBAC bindings and classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of custom resources: the columns their definition asks for."""
+"""Printers of custom resources, from the additionalPrinterColumns of their definition."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sandpool.server.jsonpath import JsonPath, compile_path
 from sandpool.server.tables.age import age
 from sandpool.server.tables.printer import NAME, Printer, TableColumn, name_of
 
-# encoding/json writes these characters escaped; orjson writes them as they are.
+# Go's encoding/json escapes these characters; orjson does not.
 _ESCAPED = str.maketrans({char: f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"})
 
 
 def custom_printer(definitions: Iterable[Column]) -> Printer:
-    """The printer for the columns of a custom resource; without any it shows the age."""
+    """The printer for the columns of a custom resource; without columns it prints the age."""
     shown = tuple(definitions) or (columns.AGE,)
     paths = [(column.type, _path(column)) for column in shown]
 
@@ -38,12 +38,12 @@ def _table_column(column: Column) -> TableColumn:
 def _path(column: Column) -> JsonPath | None:
     try:
         return compile_path(column.json_path)
-    except ValueError:  # stored before paths were checked: an empty column beats a kind that cannot be listed
+    except ValueError:  # stored before paths were validated: an empty column beats a failing list
         return None
 
 
 def _cell(type: str, path: JsonPath | None, obj: Object, now: datetime) -> Any:
-    """The first value the path finds, as the type of its column; None where it does not fit."""
+    """The first value that the path finds, converted to the type of its column; None if it does not fit."""
     found = path.find(obj) if path else []
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""The row of an Event, in the form of either group."""
+"""The printer of Events of both API groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of services and of what they lead to."""
+"""Printers of Services, Endpoints, EndpointSlices and NetworkPolicies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sandpool.server.tables.printer import (
     wide,
 )
 
-_SHOWN = 3  # addresses and ports; the rest is counted
+_SHOWN = 3  # addresses or ports; the others are only counted
 
 
 def _service(obj: Object, now: datetime) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The row of a Pod: its one-word status is worked out from the state of every container."""
+"""The printer of Pods: the one-word status summarises the states of all containers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from sandpool.server.tables.printer import (
 
 @dataclass(slots=True)
 class _ContainerSummary:
-    """What has been seen of the containers so far."""
+    """The summary of the containers inspected so far."""
 
     reason: str
     ready: int = 0
@@ -48,7 +48,7 @@ def _cells(pod: Object, now: datetime) -> list[Any]:
     summary, running = _ContainerSummary(_summary(pod)), _ContainerSummary("")
     initializing = _add_init_containers(summary, running, spec, status, sidecars)
     if not initializing or _is_true(condition(pod, "Initialized")):
-        # Restarts during initialization are history now; only those of sidecars still count.
+        # After initialization only the restarts of sidecars and regular containers count.
         running.reason, running.ready = summary.reason, summary.ready
         summary = running
         _add_containers(summary, pod)
@@ -72,7 +72,7 @@ def _cells(pod: Object, now: datetime) -> list[Any]:
 
 
 def _summary(pod: Object) -> str:
-    """What the pod says of itself, before its containers are looked at."""
+    """The status of the pod on its own, before its containers are inspected."""
     if (scheduled := condition(pod, "PodScheduled")) and scheduled.get("reason") == "SchedulingGated":
         return "SchedulingGated"
     return value_at(pod, "status", "reason") or value_at(pod, "status", "phase") or ""
@@ -81,8 +81,10 @@ def _summary(pod: Object) -> str:
 def _add_init_containers(
     summary: _ContainerSummary, running: _ContainerSummary, spec: Object, status: Object, sidecars: set[str]
 ) -> bool:
-    """Look at the init containers up to the first that is not done. Returns whether there is such a one. ``running``
-    gets the restarts of sidecars alone."""
+    """Inspect the init containers up to the first that is not done; returns whether there is one.
+
+    ``running`` collects the restarts of sidecars only.
+    """
     for index, container in enumerate(status.get("initContainerStatuses") or ()):
         summary.count_restarts(container)
         if container["name"] in sidecars:
@@ -107,7 +109,7 @@ def _add_init_containers(
 
 
 def _add_containers(summary: _ContainerSummary, pod: Object) -> None:
-    """Look at the containers from the last to the first, so that the first has the last word."""
+    """Inspect the containers from last to first, so that the reason of the first one wins."""
     some_run, failure = False, ""
     for container in reversed(value_at(pod, "status", "containerStatuses") or []):
         summary.count_restarts(container)
@@ -124,7 +126,7 @@ def _add_containers(summary: _ContainerSummary, pod: Object) -> None:
         elif container.get("ready") and value_at(container, "state", "running") is not None:
             some_run = True
             summary.ready += 1
-    if summary.reason == "Completed":  # one container is done, which is not to say that the pod is
+    if summary.reason == "Completed":  # of one container; others may still run
         if some_run and _is_true(condition(pod, "Ready")):
             summary.reason = "Running"
         elif failure or some_run:

@@ -1,4 +1,4 @@
-"""What the printers of built-in kinds are made of: headings, and the texts that several kinds share."""
+"""Columns, printers, and the cell texts that several kinds share."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class TableColumn:
     name: str
     type: str = "string"
     format: str = ""
-    priority: int = 0  # above 0: wide output only
+    priority: int = 0  # above 0: shown with ``-o wide`` only
     description: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Printer:
-    """How the objects of one kind become rows. There is a cell for every column; clients hide the wide ones."""
+    """Makes rows from objects of one kind. A row has a cell for every column; clients hide the wide ones."""
 
     columns: tuple[TableColumn, ...]
     cells: Callable[[Object, datetime], list[Any]]
-    # What a row says about its object besides the cells; clients may grey out completed ones.
+    # The conditions of a row; clients may grey out completed ones.
     conditions: Callable[[Object], list[Object]] = lambda obj: []
 
 
@@ -65,7 +65,7 @@ def labels_text(labels: Mapping[str, str] | None) -> str:
 
 
 def selector_text(selector: Object | None) -> str:
-    """A LabelSelector as the text form of label selectors, ordered by key; empty if it selects everything."""
+    """A LabelSelector in the text form of label selectors, ordered by key; empty if it selects everything."""
     selector = selector or {}
     terms = [(key, f"{key}={value}") for key, value in (selector.get("matchLabels") or {}).items()]
     for requirement in selector.get("matchExpressions") or ():

@@ -1,4 +1,4 @@
-"""Rows of volumes, claims to them and their classes."""
+"""Printers of PersistentVolumes, PersistentVolumeClaims and StorageClasses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _volume_mode(obj: Object) -> str:
 
 def _claim(obj: Object, now: datetime) -> list[Any]:
     volume = value_at(obj, "spec", "volumeName") or ""
-    capacity = modes = ""  # unknown until there is a volume
+    capacity = modes = ""  # unknown until the claim is bound
     if volume:
         capacity = str(value_at(obj, "status", "capacity", "storage") or "0")
         modes = _access_modes(value_at(obj, "status", "accessModes"))

@@ -43,10 +43,10 @@ def table(
     version: str = "v1",
     headers: bool = True,
 ) -> Object:
-    """A Table with one row for each object.
+    """Make a Table with one row for each object.
 
-    ``include_object`` says how much of an object its row carries: Metadata, None or (the whole) Object. A watch sends
-    one-row tables of which only the first has ``headers``.
+    ``include_object`` is how much of the object each row contains: Metadata, None or Object. A watch sends tables of
+    one row, of which only the first has ``headers``.
     """
     objects = list(objects)
     printer = _printer(resource, objects)

@@ -1,4 +1,4 @@
-"""An answer in the form its client negotiated."""
+"""Responses as the Table or PartialObjectMetadata that the client negotiated."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _INCLUDE_OBJECT = ("Metadata", "Object", "None")
 def transform_response(
     form: Negotiated, resource: Resource, answer: Object, *, now: datetime, include_object: str = ""
 ) -> Object:
-    """An object or a list of ``resource`` in the form that was asked for. ``include_object`` is the query parameter.
+    """Transform an object or a list of ``resource``. ``include_object`` is the query parameter.
 
-    A Status stays what it is: failures and deletions look alike whatever the client prefers.
+    A Status is never transformed.
     """
     if not form.as_ or answer.get("kind") == "Status":
         return answer
@@ -44,7 +44,7 @@ def transform_response(
 def transform_event(
     form: Negotiated, resource: Resource, obj: Object, *, now: datetime, include_object: str = "", first: bool = False
 ) -> Object:
-    """The object of a watch event in the form that was asked for. Only the ``first`` table has column definitions."""
+    """Transform the object of a watch event. Only the ``first`` table has column definitions."""
     if not form.as_ or obj.get("kind") == "Status":
         return obj
     if form.as_ == "Table":
@@ -61,7 +61,7 @@ def transform_event(
 
 
 def check_include_object(value: str) -> str:
-    """The query parameter includeObject, or its default."""
+    """Validate the query parameter includeObject; empty means Metadata."""
     if value and value not in _INCLUDE_OBJECT:
         raise BadRequest(
             f'Unable to convert to Table as requested: includeObject: Invalid value: "{value}": '

@@ -1,4 +1,4 @@
-"""Rows of the kinds that keep pods running."""
+"""Printers of Deployments, ReplicaSets, DaemonSets, StatefulSets, PodDisruptionBudgets and Scales."""
 
 from __future__ import annotations
 

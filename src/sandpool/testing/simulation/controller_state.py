@@ -53,7 +53,7 @@ def _assigner(controllers: ControllerManager, store: Store) -> Iterator[str]:
 
 
 def _pools(controllers: ControllerManager, store: Store) -> Iterator[str]:
-    outstanding = controllers.warm_pools.ledger.expectations._outstanding
+    outstanding = controllers.warm_pools.member_writer.expectations._outstanding
     if outstanding:
         yield f"expected for ever: {outstanding}"
 

@@ -1,4 +1,4 @@
-"""Which system calls a sandbox may make. ``dev/seccomp`` says which and why, and writes the files beside this one."""
+"""The seccomp filter of sandboxes. ``dev/seccomp`` defines it and generates the files in this directory."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _HERE: Final = Path(__file__).parent
 
 
 class NoFilter(Exception):
-    """There is no filter for this kind of machine, and nothing is run without."""
+    """There is no filter for this architecture, and no sandbox runs without one."""
 
 
 def program(machine: str | None = None) -> bytes:
-    """The filter as the kernel takes it: an array of BPF instructions."""
+    """The filter as an array of BPF instructions for the kernel."""
     machine = machine or platform.machine()
     file = _HERE / f"{machine}.bpf"
     if not file.is_file():
@@ -25,6 +25,6 @@ def program(machine: str | None = None) -> bytes:
 
 
 def profile() -> dict[str, Any]:
-    """The same as OCI runtimes take it."""
+    """The filter as a profile for OCI runtimes."""
     loaded: dict[str, Any] = json.loads((_HERE / "profile.json").read_bytes())
     return loaded
