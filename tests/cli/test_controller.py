@@ -159,9 +159,7 @@ def test_a_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPa
         raise LeaseLost("the lease could not be renewed for 10 s")
 
     monkeypatch.setattr("sandpool.cli.foreground.run", run)
-    assert complaint(kubeconfig) == (
-        "Error: lost the leader lease; exiting: the lease could not be renewed for 10 s\n"
-    )
+    assert complaint(kubeconfig) == ("Error: lost the leader lease; exiting: the lease could not be renewed for 10 s\n")
 
 
 def test_an_address_that_is_taken(kubeconfig: Path) -> None:

@@ -65,7 +65,10 @@ def test_an_answer(server: ServerProcess) -> None:
 def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:
     told = run("other", "-n", "some", "--kubeconfig", str(server.kubeconfig))
     assert told.exit_code == 1
-    assert 'there is no claim "other" in namespace "some"; with an audit log, `sandpool trace claim other` shows' in told.output
+    assert (
+        'there is no claim "other" in namespace "some"; with an audit log, `sandpool trace claim other` shows'
+        in told.output
+    )
 
 
 def test_who_may_not_read_claims_is_told_what_it_takes(of_alice: Path) -> None:
