@@ -106,7 +106,7 @@ def test_it_must_be_found_somehow(kubeconfig: Path) -> None:
     result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--kubelet-address", "::"])
     assert result.exit_code != 0
     assert "cannot determine the local address of the route to 127.0.0.1" in result.output
-    assert "--node-ip says it" in result.output
+    assert "set --node-ip" in result.output
 
 
 def test_nodes_of_other_directories_are_told_apart(

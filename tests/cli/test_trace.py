@@ -123,7 +123,7 @@ def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
         ),
         (("claim", "mine", "--audit-log", str(tmp_path / "notes")), 1, "notes: line 1 is not a line of an audit log"),
         (("claim", "mine", "--audit-log", str(log)), 1, 'concerns claim "mine" in namespace "default"'),
-        (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'is about sandbox "mine" in namespace "ns"'),
+        (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'concerns sandbox "mine" in namespace "ns"'),
     ):
         told = run(*arguments)
         assert told.exit_code == code
