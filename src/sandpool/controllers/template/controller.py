@@ -1,5 +1,4 @@
-"""Keeps the NetworkPolicy of every template: looks at a template when it or its policy has changed, and performs its
-plan."""
+"""Reconciles SandboxTemplates: keeps a template's label and NetworkPolicy as its plan requires."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _SUFFIX: Final = network_policy_name("")
 
 
 class TemplateController:
-    """``controller`` is to be run once the caches are filled."""
+    """Run ``controller`` once the caches are synced."""
 
     def __init__(
         self,
@@ -56,15 +55,15 @@ class TemplateController:
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
-            self._own_writes.wake(key)
+            self._own_writes.enqueue(key)
         else:
             self._owner_check.forget(key)
 
     def _policy_changed(self, key: Key, old: NetworkPolicyView | None, new: NetworkPolicyView | None) -> None:
-        """A policy concerns the template for whose policy its name is reserved, whoever made it."""
+        """Enqueue the template for which the name of the policy is reserved, whatever created the policy."""
         template = Key(key.namespace, key.name.removesuffix(_SUFFIX))
         if template != key and template in self.caches.templates:
-            self._own_writes.wake(template)
+            self._own_writes.enqueue(template)
 
     async def reconcile(self, key: Key) -> Result:
         with self._own_writes.reconciling(key):

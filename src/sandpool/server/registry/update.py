@@ -76,7 +76,7 @@ async def store_update(
     """
     outcome = Outcome(None)
     _check_version(resource, new, old)
-    new = _restrict(resource, new, old, subresource)
+    new = _restrict(resource, new, old, subresource, options.with_metadata)
     new, wrong = fit(resource, new, old, options.field_validation, outcome.warnings, duplicates)
     if subresource in _WORDED_BY_CLIENTS:
         new = resource.strategy.default(new, old)
@@ -122,12 +122,17 @@ def _check_version(resource: Resource, new: Object, old: Object) -> None:
         raise invalid(replace(resource.type, kind=resource.type.plural), before["name"], [cause])
 
 
-def _restrict(resource: Resource, new: Object, old: Object, subresource: str) -> Object:
+def _restrict(resource: Resource, new: Object, old: Object, subresource: str, with_metadata: bool = False) -> Object:
     """Put back what this kind of write is not about. It is not looked at, however wrong it may be."""
     if subresource == "status":
         if not resource.custom:
             return _take(new, old, "spec")
         # Only the status of a custom resource can be written here, and who owns it.
+        if with_metadata:
+            metadata = old["metadata"]
+            for field in ("labels", "annotations", "managedFields"):
+                metadata = _take(metadata, new["metadata"], field)
+            return {**_take(old, new, "status"), "metadata": metadata}
         managed = new["metadata"].get("managedFields")
         restricted = _take(old, new, "status")
         if managed is None or managed is old["metadata"].get("managedFields"):

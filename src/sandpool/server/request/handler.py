@@ -7,6 +7,7 @@ The handler knows nothing about HTTP connections; the network front and the in-p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -195,6 +196,8 @@ class Handler:
         media_type = bodies.media_type(request.headers.get("content-type", ""))
         check_media_type(resource, media_type)
         options = self._write_options(request, resource, "PatchOptions", applying=media_type == APPLY_PATCH)
+        if request.with_metadata:
+            options = replace(options, with_metadata=True)
         body = await self._patch_body(request, media_type)
         outcome = await patch(
             self._context,

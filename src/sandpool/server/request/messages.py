@@ -34,6 +34,9 @@ class ServerRequest:
     # The decoded body of an in-process request, which never was bytes. Takes precedence over ``body``.
     object: Any = None
     source: str = ""  # address of the peer, for the audit log
+    # A patch of a custom resource's status keeps the labels and annotations of the body. Only the in-process transport
+    # can set it: over the network, permission to write a status must not extend to metadata.
+    with_metadata: bool = False
 
 
 @dataclass(slots=True)

@@ -29,6 +29,7 @@ class WriteOptions:
     dry_run: bool = False
     field_validation: str = "Warn"
     force: bool | None = None
+    with_metadata: bool = False  # see ``ServerRequest``
     # Called with the object about to be stored and the one it replaces; raises to refuse what this user may not store.
     guard: Callable[[Object, Object | None], None] | None = None
 

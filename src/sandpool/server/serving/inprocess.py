@@ -29,6 +29,8 @@ class InProcessTransport:
     """Requests of one user to a handler in the same event loop. ``user_agent`` is how the audit log knows who wrote,
     where several parts of one process act as the same user."""
 
+    stores_metadata_with_status = True
+
     def __init__(
         self,
         handler: RequestHandler,
@@ -79,6 +81,7 @@ class InProcessTransport:
             query=request.query,
             headers={"user-agent": self._user_agent, "content-type": request.content_type},
             source="in-process",
+            with_metadata=request.with_metadata,
         )
         if isinstance(request.body, bytes):
             served.body = request.body
