@@ -23,6 +23,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.controllers.preflight import find_missing
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, Endpoint, metrics_page
@@ -83,7 +84,8 @@ class ControllerProcess:
         )
         # Events about work done while leading may be written after the lease was released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
-        self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance)
+        self.gate = BackgroundGate(clock)
+        self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance, gate=self.gate)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
@@ -156,6 +158,7 @@ class ControllerProcess:
             self.metrics,
             informers=self.informers,
             recorder=self.recorder,
+            gate=self.gate,
             tracing=self.tracing,
         )
         if self.passes is not None:

@@ -33,7 +33,8 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import BackgroundTransport
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.client import Client
 
 
@@ -61,6 +62,7 @@ class ControllerManager:
         *,
         informers: InformerSet | None = None,
         recorder: EventRecorder | None = None,
+        gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.options = options = options or ControllerOptions()
@@ -76,12 +78,11 @@ class ControllerManager:
             labelled=options.cache_label_selectors,
         )
         self.caches = self.informers.caches
-        self.recorder = recorder or EventRecorder(client, clock, options.instance)
         # Background work yields to claims: refills of pools, annotations, events.
-        self.gate = gate = BackgroundGate(clock)
+        self.gate = gate = gate if gate is not None else BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder.turn = gate.turn
+        self.recorder = recorder or EventRecorder(client, clock, options.instance, gate=gate)
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -92,7 +93,7 @@ class ControllerManager:
             options=options.sandbox,
             workers=options.sandbox_workers,
             observer=ControllerMetrics("sandbox", options.sandbox_workers, metrics),
-            queue=MeasuredQueue("sandbox", metrics, clock),
+            queue_metrics=QueueMetrics("sandbox", metrics, clock),
             gate=gate,
             tracing=tracing,
         )
@@ -103,7 +104,7 @@ class ControllerManager:
             random,
             workers=options.template_workers,
             observer=ControllerMetrics("sandboxtemplate", options.template_workers, metrics),
-            queue=MeasuredQueue("sandboxtemplate", metrics, clock),
+            queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
         )
         measured = (metrics, clock, random)
         self.warm_pools = WarmPoolController(

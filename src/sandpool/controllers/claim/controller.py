@@ -66,7 +66,8 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _log = logging.getLogger(__name__)
@@ -100,16 +101,15 @@ class ClaimController:
         self.clock = clock
         self.tracing = given.tracing or NoTracing()
         # Namespaces take turns, so that a burst in one does not delay the others.
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", given.metrics, clock, group=lambda key: key.namespace)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", given.metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
             given.rng,
             workers=options.workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, options.workers, given.metrics),
-            retried=queue.retried,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, options.workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
         )
         self.states = ClaimStates(given.rng)

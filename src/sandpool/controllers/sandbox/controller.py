@@ -37,14 +37,14 @@ from sandpool.controllers.sandbox.plan import (
 from sandpool.controllers.sandbox.volumes import volume_claim_names
 from sandpool.controllers.sandbox.watches import watch
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
-from sandpool.engine.background import BackgroundGate
+from sandpool.engine.background import BackgroundGate, ParkingQueue
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Span, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
@@ -79,7 +79,7 @@ class SandboxController:
         options: SandboxOptions | None = None,
         workers: int = 100,
         observer: ReconcileObserver | None = None,
-        queue: MeasuredQueue[Key] | None = None,
+        queue_metrics: QueueMetrics[Key] | None = None,
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -89,19 +89,18 @@ class SandboxController:
         self.options = options or SandboxOptions()
         self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = tracing or NoTracing()
+        if gate is None:
+            gate = BackgroundGate(clock)
         self.controller: Controller[Key] = Controller(
             "sandbox",
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
+            queue=ParkingQueue(self._is_background, gate.submit, observer=queue_metrics),
             observer=observer,
-            retried=queue.retried if queue is not None else lambda: None,
             per_second=RECONCILES_PER_SECOND,
         )
-        gate = gate if gate is not None else BackgroundGate(clock)
-        self.controller.queue.hold_back(self._is_background, gate.line_up)
         # Writes that the last reconcile delayed; a sandbox without any is absent.
         self._pending: dict[Key, PendingWrites] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)

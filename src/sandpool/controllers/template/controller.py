@@ -17,7 +17,7 @@ from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.queue import WorkQueue
 
 _SUFFIX: Final = network_policy_name("")
 
@@ -34,7 +34,7 @@ class TemplateController:
         *,
         workers: int = 1,
         observer: ReconcileObserver | None = None,
-        queue: MeasuredQueue[Key] | None = None,
+        queue: WorkQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
         self.writer = writer
@@ -46,7 +46,6 @@ class TemplateController:
             workers=workers,
             queue=queue,
             observer=observer,
-            retried=queue.retried if queue is not None else lambda: None,
             per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)

@@ -31,7 +31,8 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict
 
 # Seconds between two reconciles of a pool. A reconcile reads every member, so the share of time it takes is the same
@@ -70,16 +71,15 @@ class WarmPoolController:
         self.member_writer = MemberWriter(
             caches, writer, self.direct_writer, clock, random, enable_eviction=self.options.enable_eviction
         )
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, workers, metrics),
-            retried=queue.retried,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, metrics),
         )
         self._gate = gate if gate is not None else BackgroundGate(clock)
         self._states: dict[str, PoolState] = {}  # by the UID of the pool
@@ -98,7 +98,7 @@ class WarmPoolController:
 
     async def reconcile(self, key: Key) -> Result:
         # A reconcile reads every member. Changes of them that arrive before the gate opens are handled together.
-        await self._gate.turn()
+        await self._gate.wait()
         pool = await self._live_pool(key)
         if pool is None:
             return DONE
@@ -205,7 +205,7 @@ class WarmPoolController:
         self, snapshot: DecisionSnapshot, delete: Delete, by: Callable[[WarmPoolView, Delete], Awaitable[None]]
     ) -> None:
         """Delete a sandbox after its request has passed the gate, if the decision still holds then."""
-        await self._gate.turn()
+        await self._gate.wait()
         confirmed = snapshot.confirmed(delete)
         if confirmed is None:
             return

@@ -31,7 +31,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.engine.controller import TERMINATING
+from sandpool.kube.errors import TERMINATING
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
