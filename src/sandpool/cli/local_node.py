@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+
 from sandpool.cli.identities import NODE
 from sandpool.cli.node_instance import NodeInstance
 from sandpool.cli.nodes import Choice, Running
