@@ -29,6 +29,7 @@ class SimulatedWire:
         self.weather = weather
         self.trace = trace
         self.owner = owner
+        self.stores_metadata_with_status: bool | None = None  # None: as ``transport`` does
         self.sent: Callable[[Request], None] = lambda request: None  # told when a write is on its way
         self.before: Callable[[str, Request], None] = lambda writer, request: None  # told of every write that is sent
         self.after: Callable[[str, Request], None] = lambda writer, request: None  # told when its fate is sealed

@@ -210,6 +210,8 @@ class Simulation:
     def _be_born(self) -> None:
         number = len(self.incarnations)
         wire = SimulatedWire(self.server.client(name="controllers").transport, self.weather, self.trace, "controllers")
+        # Every second process writes metadata and status in one commit, the others as behind kube-apiserver.
+        wire.stores_metadata_with_status = number % 2 == 1
         death = self._deaths.pop(0) if self._deaths else None
         self.trace.note("world", f"controllers {number} start, to die at {death}")
         incarnation = Incarnation(number, wire, self.clock, self.random, death, self._died, self._broken)
