@@ -4,7 +4,7 @@
 BIN := .venv/bin
 JOBS ?= 2
 
-.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format docs lock crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
+.PHONY: help setup demo test test-long test-kubernetes test-vm runtimes lint format docs lock audit crds deploy bench-api bench-claims bench-data bench-sandboxes bench-node bench-profiles bench-kubernetes clean
 
 help:            ## show this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,6 +45,9 @@ docs: setup      ## build the documentation site in build/site; a warning or a b
 
 lock: setup      ## pin everything that development needs, with hashes, in dev/requirements.lock
 	@dev/lock
+
+audit:           ## check pinned packages against advisories and write a bill of materials, build/sbom.json
+	@dev/audit
 
 crds: setup      ## write deploy/crds/ and deploy/lean/ from the schema definitions
 	@$(BIN)/python -m sandpool.api.schema.crds deploy/crds

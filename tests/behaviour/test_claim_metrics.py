@@ -20,6 +20,7 @@ from sandpool.api.views import parse_time
 from sandpool.controllers.options import ClaimOptions
 from sandpool.kube.transport import Request
 from sandpool.node.simulated import Stage
+from sandpool.testing.backend import Backend
 from sandpool.testing.faulty_transport import Fault
 from sandpool.testing.world import World
 
@@ -80,8 +81,8 @@ async def test_a_cold_claim_is_measured_as_cold(world: World) -> None:
     assert observed(world, CLAIM_STARTUP_LATENCY) == observed(world, CLIENT_CLAIM_STARTUP_LATENCY) == {}
 
 
-async def test_what_is_noted_on_a_claim(world: World) -> None:
-    """In one write, after it is ready."""
+async def test_the_annotations_of_a_claim(world: World, backend: Backend) -> None:
+    """On the embedded API with the status, otherwise with the adoption and after the status."""
     await world.template()
     await world.pool(1)
     since = len(world.wire.requests)
@@ -93,7 +94,7 @@ async def test_what_is_noted_on_a_claim(world: World) -> None:
     assert parse_time(noted[labels.CONTROLLER_FIRST_OBSERVED_AT]) == world.clock.now()
     assert parse_time(noted[labels.CLAIM_FIRST_READY_AT]) == world.clock.now()
     written = [each.path.rsplit("/", 1)[-1] for each in world.writes(since) if "/sandboxclaims/" in each.path]
-    assert written == ["status", "mine"]
+    assert written == (["status"] if backend.name == "inprocess" else ["mine", "status", "mine"])
 
 
 async def test_e41_a_claim_that_was_ready_before_anybody_noted_it_is_not_measured(world: World) -> None:
@@ -111,7 +112,9 @@ async def test_e41_a_claim_that_was_ready_before_anybody_noted_it_is_not_measure
     assert all(observed(world, metric) == {} for metric in HISTOGRAMS)
 
 
-async def test_e41_notes_that_fail_are_written_later_and_nothing_is_measured_again(world: World) -> None:
+async def test_e41_annotations_that_fail_are_written_later_and_nothing_is_measured_again(world: World) -> None:
+    world.wire.stores_metadata_with_status = False
+    await world.restart()
     await world.template()
     await world.pool(1)
     failed: list[Request] = []

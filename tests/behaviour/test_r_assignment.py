@@ -421,9 +421,9 @@ async def test_r13_deletions_that_fail_leave_no_zombie(world: World) -> None:
     assert {box["metadata"]["name"] for box in served.values()} == {box["metadata"]["name"] for box in members}
 
 
-@pytest.mark.parametrize("writes", [1, 3, *embedded((0,), (2,), (4,), (5,), (6,))])
+@pytest.mark.parametrize("writes", [1, 3, *embedded((0,), (2,), (4,))])
 async def test_r14_a_crash_at_any_write_never_hands_a_used_sandbox_to_another(world: World, writes: int) -> None:
-    """The controllers end after ``writes`` of the six writes for two claims, one of which is then given up."""
+    """The controllers end after ``writes`` of the four writes or more for two claims, one of which is then deleted."""
     await world.template()
     await world.pool(2)
     count = 0

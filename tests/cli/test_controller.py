@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from sandpool.bench.child_process import Component
 from sandpool.bench.server_process import ServerProcess
 from sandpool.cli.controller import Options, controller
-from sandpool.cli.foreign import WITHOUT_EFFECT
+from sandpool.cli.go_flags import WITHOUT_EFFECT
 from sandpool.controllers.options import ControllerOptions
 from sandpool.engine.leaderelection import LeaseLost, LeaseTiming
 
@@ -123,8 +123,8 @@ def test_every_flag_of_the_go_controller_is_understood(
     ("flags", "said"),
     [
         (["--metrics-bind-address=8080"], "'8080' is not an address: it should look like :8080"),
-        (["--leader-elect-lease-duration=5s"], "should be more than --leader-elect-renew-deadline"),
-        (["--leader-elect-lease-duration=15500ms"], "should be whole seconds"),
+        (["--leader-elect-lease-duration=5s"], "must be longer than --leader-elect-renew-deadline"),
+        (["--leader-elect-lease-duration=15500ms"], "must be whole seconds"),
         (["--kube-api-burst=0"], "0 is not in the range x>=1"),
         (["--sandbox-concurrent-workers=0"], "0 is not in the range x>=1"),
         (["--sandbox-warm-pool-max-refill-rate=-1"], "-1.0 is not in the range"),
@@ -141,7 +141,7 @@ def test_a_limit_that_most_workers_would_wait_for_is_named(
 ) -> None:
     result = CliRunner().invoke(controller, ["--kubeconfig", str(kubeconfig), "--kube-api-qps=50"])
     assert [json.loads(line)["message"] for line in result.stderr.splitlines()] == [
-        "169 workers share --kube-api-burst=10 and --kube-api-qps=50: most of them will wait"
+        "169 workers share --kube-api-burst=10 and --kube-api-qps=50: the rate limit will delay most of them"
     ]
 
 
@@ -159,9 +159,7 @@ def test_a_lost_lease_is_an_error(kubeconfig: Path, monkeypatch: pytest.MonkeyPa
         raise LeaseLost("the lease could not be renewed for 10 s")
 
     monkeypatch.setattr("sandpool.cli.foreground.run", run)
-    assert complaint(kubeconfig) == (
-        "Error: ended, because another process may lead now: the lease could not be renewed for 10 s\n"
-    )
+    assert complaint(kubeconfig) == ("Error: lost the leader lease; exiting: the lease could not be renewed for 10 s\n")
 
 
 def test_an_address_that_is_taken(kubeconfig: Path) -> None:

@@ -38,12 +38,12 @@ def test_what_is_understood(arguments: list[str], understood: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["--time", "5"], "'5' is not a time: it should look like 30s, 5m or 1h30m"),
-        (["--time", ""], "'' is not a time"),
-        (["--time", "5m 3s"], "'5m 3s' is not a time"),
-        (["--time", "-5m"], "'-5m' is not a time"),
-        (["--time", "0"], "'0' should be more than 0"),
-        (["--time", "0s"], "'0s' should be more than 0"),
+        (["--time", "5"], "'5' is not a duration: use a form like 30s, 5m or 1h30m"),
+        (["--time", ""], "'' is not a duration"),
+        (["--time", "5m 3s"], "'5m 3s' is not a duration"),
+        (["--time", "-5m"], "'-5m' is not a duration"),
+        (["--time", "0"], "'0' must be more than 0"),
+        (["--time", "0s"], "'0s' must be more than 0"),
         (["--on=perhaps"], "'perhaps' is not a valid boolean"),
     ],
 )

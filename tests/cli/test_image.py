@@ -12,7 +12,7 @@ from sandpool.node.pods.context import PodOptions
 from sandpool.node.runtimes.runtime import ImageLayers
 from tests.support.fake_node_parts import FakeSecrets
 
-BUILT_IN = "is built in: it is always there and always the same"
+BUILT_IN = "is a built-in image and cannot be replaced or removed"
 
 
 def run(tmp_path: Path, *arguments: str) -> Result:
@@ -48,7 +48,7 @@ async def test_the_node_finds_what_was_imported(tmp_path: Path, started: str) ->
 def test_mistakes_are_said_in_one_line(tmp_path: Path) -> None:
     for arguments, message in (
         (("import", "/nowhere", "a"), "Error: /nowhere: no such file or directory\n"),
-        (("rm", "a"), "Error: there is no image a:latest; see: sandpool image ls\n"),
+        (("rm", "a"), "Error: no such image: a:latest; `sandpool image ls` lists them\n"),
         (("rm", "sandpool.local/python:x"), f"Error: sandpool.local/python:x {BUILT_IN}\n"),
         (("import", ".", "r.io/agent-sandbox/sandboxd"), f"Error: r.io/agent-sandbox/sandboxd:latest {BUILT_IN}\n"),
     ):

@@ -105,8 +105,8 @@ def test_it_must_be_found_somehow(kubeconfig: Path) -> None:
     """The API has an address of the other sort than those on which it is to listen."""
     result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--kubelet-address", "::"])
     assert result.exit_code != 0
-    assert "reaches 127.0.0.1 cannot be found out" in result.output
-    assert "--node-ip says it" in result.output
+    assert "cannot determine the local address of the route to 127.0.0.1" in result.output
+    assert "set --node-ip" in result.output
 
 
 def test_nodes_of_other_directories_are_told_apart(
@@ -142,4 +142,4 @@ def test_a_certificate_without_its_key(kubeconfig: Path, tmp_path: Path) -> None
     (tmp_path / "tls.crt").touch()
     result = CliRunner().invoke(node, ["--kubeconfig", str(kubeconfig), "--tls-cert-file", str(tmp_path / "tls.crt")])
     assert result.exit_code != 0
-    assert "--tls-cert-file and --tls-private-key-file belong together" in result.output
+    assert "--tls-cert-file and --tls-private-key-file must be given together" in result.output

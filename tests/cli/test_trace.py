@@ -87,14 +87,14 @@ def test_a_controllers_log_without_passes_is_told(log: Path, tmp_path: Path) -> 
         "claim", "mine", "-n", "ns", "--audit-log", str(log), "--controller-log", str(tmp_path / "controller.log")
     )
     assert told.exit_code == 0
-    assert "the controllers note them with --pass-log" in told.stderr
+    assert "run the controller with --pass-log" in told.stderr
 
 
 def test_a_claim_without_a_sandbox_may_be_due_to_the_log(log: Path) -> None:
     log.write_bytes(b"".join(LOG[:3]))
     told = run("claim", "mine", "-n", "ns", "--audit-log", str(log))
     assert told.exit_code == 0
-    assert "note: no sandbox of this claim is in the log" in told.stderr
+    assert "note: the log shows no sandbox of this claim" in told.stderr
     assert "note" not in told.stdout
 
 
@@ -122,8 +122,8 @@ def test_who_is_wrong_is_told_what_to_do(log: Path, tmp_path: Path) -> None:
             "`sandpool up --audit-log FILE` writes an audit log",
         ),
         (("claim", "mine", "--audit-log", str(tmp_path / "notes")), 1, "notes: line 1 is not a line of an audit log"),
-        (("claim", "mine", "--audit-log", str(log)), 1, 'is about claim "mine" in namespace "default"'),
-        (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'is about sandbox "mine" in namespace "ns"'),
+        (("claim", "mine", "--audit-log", str(log)), 1, 'concerns claim "mine" in namespace "default"'),
+        (("sandbox", "mine", "-n", "ns", "--audit-log", str(log)), 1, 'concerns sandbox "mine" in namespace "ns"'),
     ):
         told = run(*arguments)
         assert told.exit_code == code

@@ -65,13 +65,16 @@ def test_an_answer(server: ServerProcess) -> None:
 def test_a_claim_that_does_not_exist(server: ServerProcess) -> None:
     told = run("other", "-n", "some", "--kubeconfig", str(server.kubeconfig))
     assert told.exit_code == 1
-    assert 'there is no claim "other" in namespace "some"; `sandpool trace claim other` tells' in told.output
+    assert (
+        'there is no claim "other" in namespace "some"; with an audit log, `sandpool trace claim other` shows'
+        in told.output
+    )
 
 
 def test_who_may_not_read_claims_is_told_what_it_takes(of_alice: Path) -> None:
     told = run("mine", "--kubeconfig", str(of_alice))
     assert told.exit_code == 1
-    assert "This takes the right to get sandboxclaims" in told.output
+    assert "This needs permission to get sandboxclaims" in told.output
 
 
 def test_no_way_to_the_cluster() -> None:
@@ -91,7 +94,7 @@ def test_how_it_is_laid_out() -> None:
         "",
         "To do: wait.",
         "",
-        "Not known, because it may not be read:",
+        "Unknown, because reading it is forbidden:",
         "  pods: what they say",
     ]
     assert list(lines(Explanation("It is so.", ()))) == ["It is so.", ""]

@@ -172,7 +172,7 @@ async def test_it_shows_what_it_does(server: ApiServer) -> None:
     for line in (
         'controller_runtime_reconcile_total{controller="sandboxclaim",result="error"} 0.0',
         'controller_runtime_max_concurrent_reconciles{controller="sandbox"} 100.0',
-        'workqueue_depth{controller="sandboxclaim",name="sandboxclaim"} 0.0',
+        'workqueue_depth{controller="sandboxclaim",name="sandboxclaim",priority="0"} 0.0',
         'sandpool_reflector_seconds_since_news{resource="pods"} ',
         "sandpool_events_written_total ",
         "agent_sandbox_build_info{",

@@ -87,7 +87,8 @@ async def test_a_successor_remembers_nothing_of_claims_that_are_done(world: Worl
     await world.controllers.claims.annotations.queue.settled()
     await world.restart()
     await world.controllers.claims.controller.queue.settled()
-    assert len(world.controllers.claims._first_seen) == 0
+    states = world.controllers.claims.states
+    assert [state.first_observed for state in states._states.values()] == [None]
 
 
 async def test_whoever_starts_hears_that_nothing_will_ever_be_known(

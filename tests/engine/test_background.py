@@ -13,13 +13,13 @@ from sandpool.testing.clock import ManualClock
 
 
 async def pass_through(gate: BackgroundGate, passed: list[str], name: str) -> None:
-    await gate.turn()
+    await gate.wait()
     passed.append(name)
 
 
 async def test_who_finds_nobody_passes_at_once() -> None:
     gate = BackgroundGate(SystemClock())
-    passing = gate.turn()
+    passing = gate.wait()
     try:
         passing.send(None)
     except StopIteration:
@@ -61,7 +61,7 @@ async def test_who_gave_up_waiting_takes_no_turn() -> None:
     tasks[1].cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert passed == ["a", "c"]
-    await asyncio.wait_for(gate.turn(), 1)
+    await asyncio.wait_for(gate.wait(), 1)
 
 
 async def test_it_opens_again_when_everybody_has_gone() -> None:
@@ -80,17 +80,17 @@ async def test_who_lines_up_is_called_when_it_is_his_turn() -> None:
             passed.append(name)
         return name != "has gone"
 
-    def line_up(name: str) -> None:
-        gate.line_up(lambda: enter(name))
+    def submit(name: str) -> None:
+        gate.submit(lambda: enter(name))
 
     for name in ("a", "has gone", "b", "c"):
-        line_up(name)
+        submit(name)
     assert passed == ["a"], "it found nobody"
     for expected in ("ab", "abc", "abc"):
         await asyncio.sleep(0)
         assert "".join(passed) == expected, "who has gone took no turn"
-    line_up("has gone")
-    line_up("d")
+    submit("has gone")
+    submit("d")
     assert passed[-1] == "d"
 
 
@@ -191,7 +191,7 @@ class TestGivingWay:
         gate.yield_to(claims)
         claims.add("is not answered")
         await claims.get()
-        await asyncio.wait_for(gate.turn(), 30)
+        await asyncio.wait_for(gate.wait(), 30)
 
     async def test_what_will_never_be_done_holds_up_nobody(self) -> None:
         gate, passed, claims = BackgroundGate(ManualClock()), list[str](), WorkQueue[str]()
@@ -202,7 +202,7 @@ class TestGivingWay:
         assert passed == []
         claims.shut_down()
         await asyncio.wait_for(waiting, 30)
-        await asyncio.wait_for(gate.turn(), 30)
+        await asyncio.wait_for(gate.wait(), 30)
 
 
 async def turns_of_the_loop(number: int) -> None:

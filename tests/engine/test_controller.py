@@ -12,6 +12,8 @@ import pytest
 from sandpool.api.kinds import POD
 from sandpool.engine.controller import DEFAULT_PRIORITY, DONE, Controller, ReconcileIncomplete, Result
 from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.metrics.registry import MetricsRegistry
+from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict, Forbidden, TooManyRequests
 from sandpool.server.controllers.namespaces import check_create
@@ -49,7 +51,7 @@ class Bench:
     def began(self) -> None:
         self.running += 1
 
-    def ended(self, result: str, seconds: float) -> None:
+    def ended(self, result: str, seconds: float, error_kind: str = "") -> None:
         self.running -= 1
         self.ends.append((result, seconds))
 
@@ -189,12 +191,14 @@ async def test_failures_are_tried_again_after_growing_pauses_with_a_log_line_eac
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     passes = Passes(failing)
-    retries: list[None] = []
-    async with running(controller_of(passes, retried=lambda: retries.append(None))) as controller:
+    retries = QueueMetrics[str]("claim", MetricsRegistry(), passes.clock)
+    async with running(controller_of(passes, queue=WorkQueue(observer=retries))) as controller:
         controller.enqueue("ns/a")
         await passes.clock.advance(0.08)
         assert passes.times == [0, 0.005, 0.015, 0.035, 0.075]
-        assert (controller.failures, len(retries)) == (5, 5)
+        assert controller.failures == 5
+        text, _ = await retries.metrics.render()
+        assert 'workqueue_retries_total{controller="claim",name="claim"} 5.0' in text.decode()
     assert caplog.messages[:2] == [
         "claim ns/a failed 1 times in a row, next attempt in 0.005 s: not now",
         "claim ns/a failed 2 times in a row, next attempt in 0.01 s: not now",
@@ -255,7 +259,7 @@ async def test_of_a_namespace_that_goes_one_line_tells(caplog: pytest.LogCapture
         for key in ("team/a", "team/b", "other/a", "team/a"):
             controller.enqueue(key)
             await passes.clock.settle()
-        told = "waits until namespace {}, which is being deleted, is gone"
+        told = "waits for the end of namespace {}, which is being deleted"
         ours = [message for message in caplog.messages if "namespace" in message]
         assert ours == [f"claim team/a {told.format('team')}", f"claim other/a {told.format('other')}"]
         await passes.clock.advance(301)
@@ -478,7 +482,7 @@ async def test_passes_that_do_not_finish_in_time_are_cancelled(caplog: pytest.Lo
     await stop
     await run
     assert ends == ["a", "b"]
-    assert caplog.messages == ["claim: 2 passes did not finish within 30 s"]
+    assert caplog.messages == ["claim: 2 reconciles did not finish within 30 s; cancelling them"]
     assert (bench.running, controller.queue.processing, controller.failures) == (0, 0, 0)
 
 

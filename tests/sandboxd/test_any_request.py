@@ -47,8 +47,8 @@ def sandbox() -> Iterator[tuple[Path, Talker, Talker]]:
         (directory / "outside" / "secret").write_bytes(SECRET)
         root = Root(str(directory / "root"))
         stack.callback(root.close)
-        older = stack.enter_context(serving(RuntimeApi(root).answer))
-        newer = stack.enter_context(serving(FilesApi(root, monotonic).answer))
+        older = stack.enter_context(serving(RuntimeApi(root).handle))
+        newer = stack.enter_context(serving(FilesApi(root, monotonic).handle))
         yield directory, older, newer
 
 

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
 import json
+import urllib.parse
 from typing import Any
-from urllib.parse import unquote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sandboxd.encoding import decoded, from_json, to_json
+from sandpool.sandboxd.encoding import from_json, to_json, unquote
 
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -44,8 +44,8 @@ def test_what_has_no_json_is_a_mistake_of_ours() -> None:
 
 @given(st.text("ab%/+2C3fAé \x80", max_size=12))
 def test_paths_are_decoded_as_urllib_does(path: str) -> None:
-    assert decoded(path) == unquote(path, errors="surrogateescape")
+    assert unquote(path) == urllib.parse.unquote(path, errors="surrogateescape")
 
 
 def test_a_path_that_is_not_utf_8() -> None:
-    assert decoded("a%ff%E2%82%ACb") == "a\udcff€b"
+    assert unquote("a%ff%E2%82%ACb") == "a\udcff€b"

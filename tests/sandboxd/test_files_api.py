@@ -29,7 +29,7 @@ def api(directory: Path) -> Iterator[FilesApi]:
 
 @pytest.fixture
 def talker(api: FilesApi) -> Iterator[Talker]:
-    with serving(api.answer) as talker:
+    with serving(api.handle) as talker:
         yield talker
 
 
@@ -215,7 +215,7 @@ def test_whatever_is_asked_nothing_outside_is_touched(
     (inside / "out").symlink_to("../outside")
     (inside / "in").symlink_to(inside)
     (inside / "loop").symlink_to("loop")
-    with serving(FilesApi(root, lambda: 0.0).answer) as talker:
+    with serving(FilesApi(root, lambda: 0.0).handle) as talker:
         for method, names in steps:
             path = "/".join(quote(name, safe="", errors="surrogateescape") for name in names)
             body = b"changed" if method == "PUT" else None

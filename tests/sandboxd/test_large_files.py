@@ -30,7 +30,7 @@ listening = socket.create_server(("127.0.0.1", 0))
 print(listening.getsockname()[1], flush=True)
 root = Root(sys.argv[2])
 api = {"runtime": RuntimeApi(root), "files": FilesApi(root, monotonic)}[sys.argv[1]]
-Server(listening, api.answer).serve()
+Server(listening, api.handle).serve()
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandpool.sandboxd.root import Escape, Root
+from sandpool.sandboxd.root import PathEscape, Root
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_a_path_below_the_root(root: Root, path: str, content: str) -> None:
     "path", ["..", "../outside/secret", "sub/../../outside", "/../x", "absolute-out", "relative-out", "dir-out/secret"]
 )
 def test_a_path_that_leads_out(root: Root, path: str) -> None:
-    with pytest.raises(Escape):
+    with pytest.raises(PathEscape):
         root.open(path)
 
 
@@ -131,7 +131,7 @@ def test_somebody_who_exchanges_directories_for_links_gets_nothing(root: Root, b
         for _ in range(3000):
             try:
                 assert read(root, "turn/secret") == "harmless"
-            except (Escape, FileNotFoundError, NotADirectoryError):
+            except (PathEscape, FileNotFoundError, NotADirectoryError):
                 pass
             except OSError as error:
                 assert error.errno == 40
@@ -151,7 +151,7 @@ def test_no_path_reaches_what_is_outside(names: list[str]) -> None:
     before = len(os.listdir("/proc/self/fd"))
     try:
         handle = root.open("/".join(names))
-    except (Escape, OSError):
+    except (PathEscape, OSError):
         pass
     else:
         assert os.readlink(f"/proc/self/fd/{handle}").startswith(root.path)

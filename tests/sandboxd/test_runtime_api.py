@@ -18,7 +18,7 @@ BOUNDARY = "frontier"
 @pytest.fixture
 def talker(tmp_path: Path) -> Iterator[Talker]:
     root = Root(str(tmp_path / "app"))
-    with serving(RuntimeApi(root, 300.0).answer) as talker:
+    with serving(RuntimeApi(root, 300.0).handle) as talker:
         yield talker
     root.close()
 

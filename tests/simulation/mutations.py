@@ -26,7 +26,6 @@ from sandpool.controllers.sandbox import watches as sandbox_watches
 from sandpool.controllers.warmpool import members, rollout
 from sandpool.controllers.warmpool import plan as pool_plan
 from sandpool.controllers.warmpool import watches as pool_watches
-from sandpool.controllers.warmpool.controller import WarmPoolController
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.scaling import CreationBreaker
 from sandpool.controllers.writer import OwnerLivenessCheck
@@ -70,12 +69,12 @@ def ambiguous_adoptions_are_forgotten(patch: Patch) -> None:
     """After an adoption without a response the claim tries another sandbox."""
     original = ClaimController._adopt
 
-    async def adopt_once(self: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
+    async def adopt_once(self: Any, state: Any, observed: Any, adoption: Any, lease: Any, **options: Any) -> Any:
         try:
-            return await original(self, observed, adoption, lease, **options)
+            return await original(self, state, observed, adoption, lease, **options)
         except (ApiError, ConnectionError, TimeoutError):
             self.assigner.forget((adoption.sandbox.namespace, adoption.sandbox.name))
-            self._in_doubt.clear()
+            state.unconfirmed, state.abandoned = "", adoption.sandbox.name
             raise
 
     patch.setattr(ClaimController, "_adopt", adopt_once)
@@ -129,7 +128,7 @@ def metrics_are_recorded_twice(patch: Patch) -> None:
 
 def changes_during_reconcile_are_dropped(patch: Patch) -> None:
     """A change during a reconcile is mistaken for the controller's own write."""
-    patch.setattr(OwnWriteFilter, "wake", lambda self, key: None if key in self._passes else self.enqueue(key))
+    patch.setattr(OwnWriteFilter, "enqueue", lambda self, key: None if key in self._running else self._enqueue(key))
 
 
 def no_breaker(patch: Patch) -> None:
@@ -152,7 +151,7 @@ def foreign_status_writes_are_ignored(patch: Patch) -> None:
     """A status write without a response left a wrong status that is never corrected."""
     original = sandbox_watches.sandbox_fields
     patch.setattr(sandbox_watches, "sandbox_fields", lambda sandbox: original(sandbox)[:-1])
-    for controller in (ClaimWatches, WarmPoolController):
+    for controller in (ClaimWatches, pool_watches.WarmPoolWatches):
         patch.setattr(controller, "_status_changed", lambda self, key, old, new: None)
 
 

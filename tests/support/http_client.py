@@ -1,4 +1,4 @@
-"""Talking HTTP to a small server of our own, on a port the system chooses."""
+"""HTTP client for a server of ``sandpool.sandboxd`` on an ephemeral port."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sandpool.sandboxd.http import Request, Response, Server
+from sandpool.sandboxd.http import HEAD_SECONDS, Request, Response, Server
 
 
 class Answer:
@@ -25,7 +25,7 @@ class Answer:
 
 
 class Talker:
-    """Asks over one connection, again and again."""
+    """Sends requests over one connection."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -37,11 +37,12 @@ class Talker:
         self.connection.request(method, path, body, headers or {})
         return Answer(self.connection.getresponse())
 
-    def raw(self, data: bytes) -> bytes:
-        """What comes back until the server ends the connection."""
+    def raw(self, data: bytes, *, half_close: bool = True) -> bytes:
+        """Send bytes over a connection of their own and return all bytes until the server closes it."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=60) as sock:
             sock.sendall(data)
-            sock.shutdown(socket.SHUT_WR)
+            if half_close:
+                sock.shutdown(socket.SHUT_WR)
             answer = b""
             while piece := sock.recv(65536):
                 answer += piece
@@ -49,8 +50,9 @@ class Talker:
 
 
 @contextmanager
-def serving(handler: Callable[[Request], Response]) -> Iterator[Talker]:
-    server = Server(socket.create_server(("127.0.0.1", 0)), handler)
+def serving(handler: Callable[[Request], Response], *, head_seconds: float = HEAD_SECONDS) -> Iterator[Talker]:
+    """A server on a port of its own, and a client of it."""
+    server = Server(socket.create_server(("127.0.0.1", 0)), handler, head_seconds)
     thread = threading.Thread(target=server.serve)
     thread.start()
     talker = Talker(server.port)

@@ -83,6 +83,12 @@ class Report:
         """Milliseconds; infinite if nobody was served."""
         return percentile(self.outcome.latencies, percent) * 1e3 if self.outcome.latencies else float("inf")
 
+    @property
+    def mean_latency(self) -> float | None:
+        """Mean latency that the client saw, in milliseconds."""
+        latencies = self.outcome.latencies
+        return sum(latencies) / len(latencies) * 1e3 if latencies else None
+
     def per_claim(self, count: float) -> float:
         return count / max(self.count, 1)
 
@@ -157,7 +163,7 @@ class _Run:
             warm,
             len(sandboxes) - warm,
             Ledger.of(asked, self.place.writer),
-            Usage(used.reconciles, used.cpu, waited.starved, used.memory),
+            Usage(used.reconciles, used.cpu, waited.starved, used.memory, waited.startups),
             full - last,
             filled,
             list(_since(begin, self.members.levels)),

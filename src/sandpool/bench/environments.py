@@ -20,6 +20,7 @@ from typing import Final
 
 import aiohttp
 
+from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY
 from sandpool.bench.accounting import CLIENT, CONTROLLERS, NODES
 from sandpool.bench.child_process import ReservedPort
 from sandpool.bench.server_process import ServerProcess
@@ -78,11 +79,13 @@ async def in_process(directory: Path, clock: Clock, random: Random) -> AsyncIter
     async def usage() -> Usage:
         working = (controllers.claims, controllers.sandboxes, controllers.warm_pools)
         me, name = os.getpid(), "everything"
+        startups = controllers.metrics.histogram(CLAIM_CONTROLLER_STARTUP_LATENCY).copy().series
         return Usage(
             {each.controller.name: each.controller.reconciles for each in working},
             {name: time.process_time()},
             {name: starved_seconds(me)},
             {name: resident_bytes(me)},
+            (float(sum(sum(counts) for _, counts, _ in startups)), sum(total for _, _, total in startups)),
         )
 
     try:
@@ -121,6 +124,7 @@ async def over_http(directory: Path) -> AsyncIterator[Place]:
                 {"sandpool up": cpu_seconds(up), "the load": time.process_time()},
                 {"sandpool up": starved_seconds(up), "the load": starved_seconds(me)},
                 {"sandpool up": resident_bytes(up), "the load": resident_bytes(me)},
+                told.startups,
             )
 
         try:

@@ -49,9 +49,11 @@ def rolled_out(report: Report) -> str:
 
 
 def latencies(reports: Sequence[Report]) -> str:
-    """``starved`` is how long the processes were ready to run and had no processor, while claims were being made."""
+    """Latencies that the client saw. ``starved`` is how long the processes were ready to run and had no processor while
+    claims were being made. The last two columns compare the client's mean with that of the controller's own metric,
+    which begins when the watch brings the claim and ends when the Ready status is stored."""
     head = ["scenario", "home", "claims", "p50 ms", "p90 ms", "p99 ms", "max ms", "target", "", "claims/s", "warm/cold"]
-    head.append("starved")
+    head += ["starved", "mean ms", "mean of the metric ms"]
     return grid([head, *(_latency_row(report) for report in reports)])
 
 
@@ -67,6 +69,7 @@ def _latency_row(report: Report) -> list[str]:
         f"{report.outcome.throughput:,.0f}",
         f"{report.warm:,}/{report.cold:,}",
         " + ".join(f"{seconds:.1f} s" for seconds in report.used.starved.values()),
+        *("" if mean is None else f"{mean:,.1f}" for mean in (report.mean_latency, report.used.mean_startup)),
     ]
 
 
@@ -156,6 +159,7 @@ def _run(report: Report) -> dict[str, Any]:
         "latency_ms": {
             f"p{percent}": report.latency(percent) if report.outcome.latencies else None for percent in PERCENTILES
         },
+        "mean_latency_ms": {"client": report.mean_latency, "metric": report.used.mean_startup},
         "verdict": verdict(report),
         "seconds": report.outcome.seconds,
         "claims_per_second": report.outcome.throughput,

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from sandpool.api.metrics import CLAIM_CONTROLLER_STARTUP_LATENCY
 from sandpool.engine.metrics.controller import RECONCILES
 
 N = TypeVar("N", int, float)
@@ -25,6 +26,14 @@ class Usage:
     cpu: dict[str, float] = field(default_factory=dict)
     starved: dict[str, float] = field(default_factory=dict)
     memory: dict[str, int] = field(default_factory=dict)
+    # Number and sum, in milliseconds, of the startup latencies that the claim controller has recorded.
+    startups: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def mean_startup(self) -> float | None:
+        """Mean startup latency by the controller's own metric, in milliseconds; None without a sample."""
+        count, total = self.startups
+        return total / count if count else None
 
     def since(self, before: Usage) -> Usage:
         """What was used meanwhile; memory as it is now. Of a process that began anew, what it has used since."""
@@ -33,6 +42,7 @@ class Usage:
             {key: _more(value, before.cpu.get(key, 0.0)) for key, value in self.cpu.items()},
             {key: _more(value, before.starved.get(key, 0.0)) for key, value in self.starved.items()},
             self.memory,
+            (_more(self.startups[0], before.startups[0]), _more(self.startups[1], before.startups[1])),
         )
 
     def __or__(self, other: Usage) -> Usage:
@@ -43,22 +53,28 @@ class Usage:
             self.cpu | other.cpu,
             self.starved | other.starved,
             self.memory | other.memory,
+            (self.startups[0] + other.startups[0], self.startups[1] + other.startups[1]),
         )
 
 
 def usage_in(text: str, process: str) -> Usage:
     """What the metrics of a process say, in the text format of Prometheus."""
     usage = Usage()
+    count, total = 0.0, 0.0
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             if sample.name == RECONCILES.name:
                 controller = sample.labels["controller"]
                 usage.reconciles[controller] = usage.reconciles.get(controller, 0) + round(sample.value)
+            elif sample.name == f"{CLAIM_CONTROLLER_STARTUP_LATENCY.name}_count":
+                count += sample.value
+            elif sample.name == f"{CLAIM_CONTROLLER_STARTUP_LATENCY.name}_sum":
+                total += sample.value
             elif sample.name == _CPU:
                 usage.cpu[process] = sample.value
             elif sample.name == _MEMORY:
                 usage.memory[process] = round(sample.value)
-    return usage
+    return replace(usage, startups=(count, total))
 
 
 def _more(now: N, before: N) -> N:

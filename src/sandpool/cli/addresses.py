@@ -1,4 +1,4 @@
-"""Options that are addresses to listen on. Not among the other flags, because checking them takes a web server."""
+"""Options that are listen addresses. A module of its own because the check imports the HTTP server."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sandpool.engine.health import parse_address
 
 
 def address(option: str, value: str) -> str:
-    """The value of an option, or the complaint that it is no address."""
+    """Return the value of an option, or raise a usage error if it is not an address."""
     try:
         parse_address(value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``sandpool bench``: put a load on the system and see what it does."""
+"""``sandpool bench``: measure latency and cost of claims under load."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from sandpool.bench.html_report import page
 from sandpool.bench.report import document, tables, verdict
 from sandpool.bench.scenarios import ALIASES, SCENARIOS, Bursts, Scenario, Stream, scenario_named
 from sandpool.cli.cluster import change
-from sandpool.cli.interruption import interruptible
+from sandpool.cli.interruptible import interruptible
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT, configure_logging
 from sandpool.kube.client import Client
 
 FILE = click.Path(path_type=Path, dir_okay=False)
-#: Runs forever and needs nothing; every cluster has it at hand.
+#: Runs forever without configuration, and most nodes have it cached.
 PAUSE = "registry.k8s.io/pause:3.10"
 
 
 @click.group()
 def bench() -> None:
-    """Put a load on the system and see what it does."""
+    """Measure latency and cost under load."""
 
 
 @dataclass(frozen=True)
 class _Cluster:
-    """One that is there already, and how much of it may be looked at."""
+    """An existing cluster under test, with the audit log and metrics that are readable there."""
 
     kubeconfig: Path | None
     context: str | None
@@ -51,20 +51,26 @@ class _Cluster:
 
 @bench.command()
 @click.argument("scenario", nargs=-1, type=click.Choice([*SCENARIOS, *ALIASES]))
-@click.option("--home", "homes", type=click.Choice([*NAMES, "embedded"]), multiple=True, help="A home of its own.")
-@click.option("--kubeconfig", type=FILE, help="A cluster that is there already.")
-@click.option("--context", help="The context to use. [default: the current one]")
-@click.option("--audit-log", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Of that cluster.")
-@click.option("--metrics-url", multiple=True, metavar="[NAME=]URL", help="Of that cluster's controller.")
-@click.option("--image", default=PAUSE, show_default=True, help="What sandboxes run in that cluster.")
+@click.option(
+    "--home", "homes", type=click.Choice([*NAMES, "embedded"]), multiple=True, help="Embedded API to start for the run."
+)
+@click.option("--kubeconfig", type=FILE, help="Existing cluster to load instead.")
+@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
+@click.option(
+    "--audit-log", type=click.Path(path_type=Path, dir_okay=False, exists=True), help="Audit log of that cluster."
+)
+@click.option("--metrics-url", multiple=True, metavar="[NAME=]URL", help="Metrics page of that cluster's controller.")
+@click.option("--image", default=PAUSE, show_default=True, help="Image of the sandboxes in that cluster.")
 @click.option("--burst-size", type=click.IntRange(min=1), help="Claims per burst.")
-@click.option("--qps", type=click.FloatRange(min=0), help="Claims made per second, in a burst or all the time.")
-@click.option("--total-bursts", type=click.IntRange(min=1), help="Bursts, each when the one before has been served.")
+@click.option("--qps", type=click.FloatRange(min=0), help="Claims created per second.")
+@click.option(
+    "--total-bursts", type=click.IntRange(min=1), help="Number of bursts. Each starts when the previous one is served."
+)
 @click.option("--warmpool-size", type=click.IntRange(min=0), help="Replicas of the pool.")
-@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="How long claims are made all the time.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of the times at which claims are made.")
-@click.option("--json", "json_path", type=FILE, help="Also store everything here.")
-@click.option("--html", "html_path", type=FILE, help="Also draw it here, as one page that needs nothing else.")
+@click.option("--seconds", type=click.FloatRange(min=0, min_open=True), help="Duration of a sustained load.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the arrival times.")
+@click.option("--json", "json_path", type=FILE, help="Write all results to this file.")
+@click.option("--html", "html_path", type=FILE, help="Write a self-contained HTML report to this file.")
 def claims(
     scenario: tuple[str, ...],
     homes: tuple[str, ...],
@@ -84,19 +90,19 @@ def claims(
 ) -> None:
     """Measure how long claims take and what they cost.
 
-    SCENARIO is one or more of those named above. Without --kubeconfig or --context they run in homes made for them, in
-    this process (inprocess, also called embedded) and over HTTPS (http), with nodes that run nothing and data on disk;
-    and all of the first four if none is named. In a cluster, everything happens in a new namespace that is removed at
-    the end. In a burst, 0 claims per second means all at once. The options change what the scenarios say.
+    Without --kubeconfig or --context, each SCENARIO runs against an embedded API with simulated nodes and data on disk:
+    in this process (inprocess, also called embedded) and over HTTPS (http). Without a SCENARIO, the first four run.
+    In a cluster, each scenario runs in a new namespace, which is deleted at the end. A burst with --qps 0 creates all
+    claims at once. The other options override values of the scenarios.
     """
     configure_logging(TEXT)
     there = kubeconfig is not None or context is not None
     if there and homes:
-        raise click.UsageError("a load is put on a home of its own or on a cluster, not on both: drop --home")
+        raise click.UsageError("--home starts an embedded API and --kubeconfig names a cluster: drop --home")
     if not there and (audit_log is not None or metrics_url):
-        raise click.UsageError("--audit-log and --metrics-url are for clusters: say which with --kubeconfig")
+        raise click.UsageError("--audit-log and --metrics-url need a cluster: add --kubeconfig")
     if there and not scenario:
-        raise click.UsageError("say which load to put on the cluster: " + ", ".join(SCENARIOS))
+        raise click.UsageError("name the scenario to run on the cluster: " + ", ".join(SCENARIOS))
     chosen = [
         _changed(scenario_named(name), burst_size, qps, total_bursts, warmpool_size, seconds)
         for name in scenario or DEFAULT
@@ -117,16 +123,16 @@ def claims(
         click.echo("some targets were missed", err=True)
 
 
-#: What is run if nothing is named, and another name of a home.
+#: Scenarios of a run that names none, and an alias of a backend.
 DEFAULT = ("single", "burst", "bursts", "sustained")
 ALIAS_HOMES = {"embedded": "inprocess"}
 
 
 @bench.command("compare")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, dir_okay=False, exists=True))
-@click.option("--html", "html_path", type=FILE, help="Also draw all runs on one page.")
+@click.option("--html", "html_path", type=FILE, help="Write an HTML report with all runs.")
 def compare_runs(files: tuple[Path, ...], html_path: Path | None) -> None:
-    """Put measurements that were stored with --json side by side. What is a ratio is one to the first of them."""
+    """Compare results that --json wrote. Ratios refer to the first file."""
     documents = [(path.stem, _stored(path)) for path in files]
     click.echo(compare(documents))
     if html_path is not None:
@@ -150,7 +156,7 @@ def _store(path: Path, text: str) -> None:
 
 
 def _named(addresses: tuple[str, ...]) -> dict[str, str]:
-    """NAME=URL, where the name may be missing; a URL may have a = of its own."""
+    """Parse ``[NAME=]URL`` values. A URL may contain ``=`` itself."""
     found: dict[str, str] = {}
     for text in addresses:
         name, equals, address = text.partition("=")
@@ -180,7 +186,7 @@ def _changed(
         )
     rollout = scenario.rollout_after
     if rollout is not None and seconds is not None:
-        rollout = seconds / 3  # a third of the load meets the old template, as it does unless told otherwise
+        rollout = seconds / 3  # the first third of the load uses the old template, as in the scenario itself
     pool = scenario.pool if warmpool_size is None else warmpool_size
     return replace(scenario, load=load, pool=pool, rollout_after=rollout)
 
@@ -190,7 +196,7 @@ def _tell(scenario: Scenario, where: str) -> Callable[[str], None]:
 
 
 def _run(scenario: Scenario, home: str, seed: int) -> Report:
-    """One measurement, in a home and an event loop of its own."""
+    """Run one scenario against a new embedded API, in an event loop of its own."""
 
     async def run(directory: Path) -> Report:
         clock = SystemClock()
@@ -202,8 +208,10 @@ def _run(scenario: Scenario, home: str, seed: int) -> Report:
 
 
 def _run_there(scenario: Scenario, cluster: _Cluster, seed: int) -> Report:
-    """One measurement in a cluster, in a namespace of its own. Targets are for our own homes: what a cluster can reach
-    depends on its machines."""
+    """Run one scenario in a new namespace of a cluster.
+
+    Targets do not apply: they are for the embedded API, and what a cluster reaches depends on its machines.
+    """
     scenario = replace(scenario, targets=())
     reports: list[Report] = []
     namespace = f"sandpool-bench-{Random().randrange(16**8):08x}"

@@ -1,4 +1,4 @@
-"""What commands that change a cluster have in common: how they reach it, and how they say that they could not."""
+"""Connection options and error messages of the commands that talk to a cluster."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def cluster_options(command: F) -> F:
     for option in (
-        click.option("--dry-run", is_flag=True, help="Ask the API what would be done, and do nothing."),
-        click.option("--context", help="The context to use. [default: the current one]"),
+        click.option("--dry-run", is_flag=True, help="Show what would change; change nothing."),
+        click.option("--context", help="Context of the kubeconfig. [default: the current one]"),
         click.option(
             "--kubeconfig",
             type=click.Path(path_type=Path, dir_okay=False),
-            help="How to reach the cluster. [default: as kubectl does]",
+            help="Kubeconfig of the cluster. [default: as kubectl]",
         ),
     ):
         command = option(command)
@@ -34,7 +34,7 @@ def cluster_options(command: F) -> F:
 
 
 def change(kubeconfig: Path | None, context: str | None, work: Callable[[Client], Awaitable[None]]) -> None:
-    """Run ``work`` with a client of the cluster; what goes wrong becomes a message for a person."""
+    """Run ``work`` with a client of the cluster, and turn failures into one-line error messages."""
     try:
         connection = kubeconfigs.load(kubeconfig, context)
     except kubeconfigs.KubeconfigError as error:
@@ -44,9 +44,9 @@ def change(kubeconfig: Path | None, context: str | None, work: Callable[[Client]
     except InstallError as error:
         raise click.ClickException(str(error)) from None
     except Unauthorized:
-        raise click.ClickException(f"{connection.server} does not know these credentials") from None
+        raise click.ClickException(f"{connection.server} rejected the credentials of the kubeconfig") from None
     except Forbidden as error:
-        raise click.ClickException(f"{error}\nThis takes an administrator of the cluster") from None
+        raise click.ClickException(f"{error}\nRun this command as an administrator of the cluster") from None
     except ApiError as error:
         raise click.ClickException(f"the API refused: {error}") from None
     except (OSError, TimeoutError) as error:

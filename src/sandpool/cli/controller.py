@@ -1,4 +1,4 @@
-"""``sandpool controller``: the controllers for a Kubernetes cluster, in the foreground."""
+"""``sandpool controller``: run the controllers for a Kubernetes cluster in the foreground."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from urllib.parse import urlsplit
 import click
 
 from sandpool import __version__
-from sandpool.cli import foreground, telling, tuning
+from sandpool.cli import foreground, observability, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
-from sandpool.cli.foreign import foreign_flags, warn
+from sandpool.cli.go_flags import accept_go_flags, warn
 from sandpool.controllers.leader import ControllerProcess
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.engine.clock import SystemClock
@@ -38,14 +38,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What concerns the process and not the controllers in it."""
+    """Options of the process, as opposed to those of the controllers."""
 
     connection: Connection
     metrics_address: str
     health_address: str
-    qps: float  # not positive: no limit
+    qps: float  # 0 or less: no limit
     burst: int
-    terms: LeaseTiming | None  # None: work without asking anybody
+    terms: LeaseTiming | None  # None: no leader election
     election_namespace: str
     tracing: bool
     pass_log: Path | None
@@ -55,25 +55,43 @@ class Options:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+    help="Kubeconfig of the cluster. [default: as kubectl, or the pod's service account]",
 )
-@click.option("--context", help="The context to use. [default: the current one]")
-@click.option("--metrics-bind-address", default=":8080", show_default=True, help="For Prometheus; 0: nowhere.")
-@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0: nowhere.")
-@switch("--leader-elect", True, "Of several processes one works and the others wait.")
-@click.option("--leader-election-namespace", default="", help="Of the lease. [default: that of the pod or the context]")
-@duration("--leader-elect-lease-duration", "15s", "After so long without renewal others may take the lease.")
-@duration("--leader-elect-renew-deadline", "10s", "After so long without renewal the holder gives up.")
-@duration("--leader-elect-retry-period", "2s", "How often the holder renews, and others try.", positive=True)
-@click.option("--kube-api-qps", type=float, default=-1.0, show_default=True, help="Requests per second; -1: no limit.")
+@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
 @click.option(
-    "--kube-api-burst", type=click.IntRange(min=1), default=10, show_default=True, help="Requests at once, if limited."
+    "--metrics-bind-address", default=":8080", show_default=True, help="Listen address for metrics; 0 disables it."
+)
+@click.option(
+    "--health-probe-bind-address", default=":8081", show_default=True, help="Listen address for probes; 0 disables it."
+)
+@switch("--leader-elect", True, "Work only while holding the leader lease.")
+@click.option(
+    "--leader-election-namespace", default="", help="Namespace of the lease. [default: that of the pod or the context]"
+)
+@duration(
+    "--leader-elect-lease-duration", "15s", "Time without renewal after which another process may take the lease."
+)
+@duration("--leader-elect-renew-deadline", "10s", "Time without renewal after which the leader stops.")
+@duration("--leader-elect-retry-period", "2s", "Time between attempts to renew or acquire the lease.", positive=True)
+@click.option(
+    "--kube-api-qps",
+    type=float,
+    default=-1.0,
+    show_default=True,
+    help="Requests per second to the API; -1 means no limit.",
+)
+@click.option(
+    "--kube-api-burst",
+    type=click.IntRange(min=1),
+    default=10,
+    show_default=True,
+    help="Burst of requests above --kube-api-qps.",
 )
 @tuning.tuning_flags
-@telling.trace_option
-@telling.pass_option
-@telling.log_options(JSON)
-@foreign_flags
+@observability.trace_option
+@observability.pass_option
+@observability.log_options(JSON)
+@accept_go_flags
 @click.version_option(__version__, prog_name="sandpool")
 def controller(
     kubeconfig: Path | None,
@@ -93,8 +111,8 @@ def controller(
     log_level: str,
     **flags: Any,
 ) -> None:
-    """Run the controllers against a Kubernetes API until told to stop (Ctrl-C or SIGTERM)."""
-    telling.begin(log_format, log_level)
+    """Run the controllers against a Kubernetes API until Ctrl-C or SIGTERM."""
+    observability.begin(log_format, log_level)
     warn()
     try:
         connection = kubeconfigs.load(kubeconfig, context)
@@ -117,20 +135,20 @@ def controller(
     try:
         foreground.run(partial(_control, options, settings))
     except LeaseLost as lost:
-        raise click.ClickException(f"ended, because another process may lead now: {lost}") from None
+        raise click.ClickException(f"lost the leader lease; exiting: {lost}") from None
     except OSError as error:
         raise click.ClickException(str(error)) from None
 
 
 def _terms(duration: float, deadline: float, retry: float) -> LeaseTiming:
     if duration != int(duration):
-        raise ValueError("--leader-elect-lease-duration should be whole seconds: that is what a Lease can say")
+        raise ValueError("--leader-elect-lease-duration must be whole seconds, the resolution of a Lease")
     try:
         return LeaseTiming(int(duration), deadline, retry)
     except ValueError:
         raise ValueError(
-            "--leader-elect-lease-duration should be more than --leader-elect-renew-deadline, "
-            "and that more than --leader-elect-retry-period"
+            "--leader-elect-lease-duration must be longer than --leader-elect-renew-deadline, "
+            "and that longer than --leader-elect-retry-period"
         ) from None
 
 
@@ -138,7 +156,7 @@ def _warn_of_throttling(options: Options, settings: ControllerOptions) -> None:
     workers = settings.sandbox_workers + settings.claim.workers + settings.warm_pool_workers + settings.template_workers
     if options.qps > 0 and workers > options.burst:
         _log.warning(
-            "%d workers share --kube-api-burst=%d and --kube-api-qps=%g: most of them will wait",
+            "%d workers share --kube-api-burst=%d and --kube-api-qps=%g: the rate limit will delay most of them",
             workers,
             options.burst,
             options.qps,
@@ -149,10 +167,10 @@ async def _control(options: Options, settings: ControllerOptions, stopping: asyn
     clock, metrics = SystemClock(), MetricsRegistry()
     host = urlsplit(options.connection.server).netloc
     transport = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
-    # Of its own, so that a renewal never waits behind a burst of writes.
+    # A transport of its own, so that a lease renewal never queues behind a burst of writes.
     voting = MeasuredTransport(HttpTransport(options.connection), metrics, clock, host)
-    tracing = telling.traces(options.tracing)
-    passes = telling.passes(options.pass_log)
+    tracing = observability.traces(options.tracing)
+    passes = observability.passes(options.pass_log)
     election = None
     if options.terms is not None:
         election = LeaderElector(

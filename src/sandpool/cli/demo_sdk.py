@@ -1,7 +1,7 @@
-"""What the demonstration does with the published SDK of agent-sandbox, unmodified: Python code in every sandbox, and
-how long somebody waits for the first result.
+"""The part of ``sandpool demo`` that uses the unmodified agent-sandbox SDK.
 
-The functions at the top run in the SDK's own Python, which has nothing of ours.
+It runs Python code in every claimed sandbox and measures the time to a first result. The functions at the top run in
+the SDK's own interpreter, which cannot import this package.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 from sandpool.bench.figures import grid, percentile
 from sandpool.bench.sdk_process import SdkProcess, Speaker
 
-#: Created one after the other, before as many as were claimed are created at once.
+#: Number of sandboxes that are created one after the other.
 SERIAL: Final = 10
 
 NOTE: Final = (
@@ -37,7 +37,7 @@ PUBLISHED: Final = (Published("Daytona", 186, 367), Published("E2B", 491, 822), 
 
 
 def in_each(sdk: Any, claims: list[str]) -> Any:
-    """What Python says in the sandbox of each claim."""
+    """Run Python code in the sandbox of each claim and return its output."""
     from concurrent.futures import ThreadPoolExecutor
 
     code = "import os, socket; print(sum(range(1001)), socket.gethostname(), os.getpid())"
@@ -53,8 +53,10 @@ def in_each(sdk: Any, claims: list[str]) -> Any:
 
 
 def first_results(sdk: Any, pool: str, count: int, at_once: bool) -> Any:
-    """New sandboxes, one after the other or all at once: seconds to the result of a first command. Then Python code is
-    run in each, too, and they are given up."""
+    """Create sandboxes, serially or at once, and return the seconds until the first command's result.
+
+    Then run Python code in each and release it.
+    """
     import time
     from concurrent.futures import ThreadPoolExecutor
 
@@ -76,7 +78,7 @@ def first_results(sdk: Any, pool: str, count: int, at_once: bool) -> Any:
 
 
 class Program:
-    """One that uses the SDK in direct mode. Raises ``MissingSdk`` if there is none."""
+    """A program that uses the SDK in direct mode. Raises ``MissingSdk`` if the SDK is not installed."""
 
     def __init__(self, kubeconfig: Path, home: Path, router: str) -> None:
         self._process = SdkProcess(kubeconfig, home)
@@ -95,7 +97,7 @@ class Program:
 
 
 def comparison(serial: Sequence[float], at_once: Sequence[float]) -> str:
-    """Ours beside what others have published."""
+    """Return a table of our figures beside published ones."""
     rows = [
         ["created to first result, p50", f"{len(serial)} one after the other", f"{len(at_once)} at once"],
         ["here", *(f"{percentile(took, 50) * 1e3:.0f} ms" for took in (serial, at_once))],

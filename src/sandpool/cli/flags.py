@@ -1,6 +1,6 @@
-"""Values of flags as programs of Kubernetes spell them, so that a manifest written for one of those works here.
+"""Flag values in the syntax of Kubernetes programs, so that the arguments of existing manifests work here.
 
-``--leader-elect``, ``--leader-elect=true`` and ``--leader-elect=false`` are all understood, and ``1m30s`` is a time.
+``--leader-elect``, ``--leader-elect=true`` and ``--leader-elect=false`` are all accepted, and ``1m30s`` is a duration.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(h|ms|us|µs|ns|m|s)")
 
 
 def switch(name: str, default: bool, help: str) -> Callable[[F], F]:
-    """An option that is on when given without a value."""
+    """Return a boolean option that is true when given without a value."""
     shown = "on" if default else "off"
     return click.option(name, type=bool, is_flag=False, flag_value=True, default=default, help=f"{help} [{shown}]")
 
@@ -26,24 +26,26 @@ def switch(name: str, default: bool, help: str) -> Callable[[F], F]:
 def duration(
     name: str, default: str, help: str, *, positive: bool = False, automatic: str | None = None
 ) -> Callable[[F], F]:
-    """An option that is a time such as ``300ms`` or ``1h15m30s``; a float of seconds, for the command. ``automatic`` is
-    the word for leaving it to the program, which is told None."""
+    """Return an option whose value is a duration such as ``300ms`` or ``1h15m30s``, passed on as seconds.
+
+    ``automatic`` is the word that leaves the choice to the program; the command then receives None.
+    """
 
     def read(context: click.Context, option: click.Parameter, value: str) -> float | None:
         if value == automatic:
             return None
         seconds = _seconds(value)
         if seconds is None:
-            raise click.BadParameter(f"{value!r} is not a time: it should look like 30s, 5m or 1h30m")
+            raise click.BadParameter(f"{value!r} is not a duration: use a form like 30s, 5m or 1h30m")
         if positive and seconds <= 0:
-            raise click.BadParameter(f"{value!r} should be more than 0")
+            raise click.BadParameter(f"{value!r} must be more than 0")
         return seconds
 
     return click.option(name, callback=read, metavar="TIME", default=default, show_default=True, help=help)
 
 
 def _seconds(text: str) -> float | None:
-    """A number without unit means nothing, except 0."""
+    """Parse a duration. Only 0 may lack a unit."""
     if text == "0":
         return 0.0
     parts = _PART.findall(text)

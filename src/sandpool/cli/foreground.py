@@ -1,4 +1,4 @@
-"""A command that runs until it is told to stop: by Ctrl-C or SIGTERM once in good order, twice at once."""
+"""Runs a command until SIGINT or SIGTERM. The first signal stops it gracefully, the second at once."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import uvloop
 
 
 def run(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
-    """Run ``work``, which ends when the event it is given is set."""
-    _open_as_many_files_as_may_be()
+    """Run ``work`` with an event; ``work`` ends when the event is set."""
+    _raise_open_file_limit()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_attended(work))
 
 
-def _open_as_many_files_as_may_be() -> None:
-    """What is given without asking, 1,024 in most places, is for programs that cannot count further. Three hundred
-    sandboxes and their clients need more."""
+def _raise_open_file_limit() -> None:
+    """Raise the soft limit of open files to the hard limit: three hundred sandboxes need more than the usual 1,024."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -31,7 +30,7 @@ async def _attended(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
 
     def stop() -> None:
         if stopping.is_set():
-            os._exit(130)  # asked twice: somebody is in a hurry
+            os._exit(130)  # second signal: do not wait for a graceful stop
         stopping.set()
 
     loop = asyncio.get_running_loop()
@@ -41,15 +40,15 @@ async def _attended(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) 
 
 
 async def until(stopping: asyncio.Event, *others: Coroutine[Any, Any, object]) -> bool:
-    """Wait until told to stop, which is True, or until one of the others ends; raises what it failed with."""
+    """Wait until ``stopping`` is set (True) or another coroutine ends (False); re-raise the failure of the latter."""
     tasks = [asyncio.create_task(each) for each in others]
-    told = asyncio.create_task(stopping.wait())
+    stopped = asyncio.create_task(stopping.wait())
     try:
-        done, _ = await asyncio.wait([told, *tasks], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([stopped, *tasks], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
         return stopping.is_set()
     finally:
-        for task in (told, *tasks):
+        for task in (stopped, *tasks):
             task.cancel()
-        await asyncio.gather(told, *tasks, return_exceptions=True)
+        await asyncio.gather(stopped, *tasks, return_exceptions=True)

@@ -1,6 +1,6 @@
-"""Who the parts of ``sandpool up`` are to its API: users of their own, so that the audit log tells who did what.
+"""The API users of the parts of ``sandpool up``, so that the audit log tells them apart.
 
-All of them may do everything, as the administrator may: they live in the process that holds the data."""
+They are administrators: they run in the process that holds the data."""
 
 from __future__ import annotations
 

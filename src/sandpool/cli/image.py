@@ -1,4 +1,4 @@
-"""``sandpool image``: the images on this machine."""
+"""``sandpool image``: list, import and remove images of this machine."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _parsed(context: click.Context, parameter: click.Parameter, texts: tuple[str
 
 @click.group()
 def image() -> None:
-    """Show, import and remove images on this machine."""
+    """List, import and remove images of this machine."""
 
 
 @image.command("ls")
 @data_dir_option
 def list_images(data_dir: Path) -> None:
-    """Show what can be used without a registry."""
+    """List the images that need no registry."""
     rows = [("NAME", "ID", "SIZE", "FROM")]
     rows += [(name, "", "", "this machine's own programs") for name in (PYTHON, SANDBOXD)]
     for name, stored in _store(data_dir).names().items():
@@ -63,7 +63,7 @@ def import_(source: str, name: Reference, data_dir: Path) -> None:
 @click.argument("names", nargs=-1, required=True, callback=_parsed)
 @data_dir_option
 def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
-    """Remove images by name. One that a container runs on stays."""
+    """Remove images by name. An image that a container uses cannot be removed."""
     store = _store(data_dir)
     missing: list[str] = []
     for name in names:
@@ -76,15 +76,15 @@ def remove(names: tuple[Reference, ...], data_dir: Path) -> None:
         except ImageInUse as error:
             raise click.ClickException(str(error)) from None
     if missing:
-        raise click.ClickException(f"there is no image {', '.join(missing)}; see: sandpool image ls")
+        raise click.ClickException(f"no such image: {', '.join(missing)}; `sandpool image ls` lists them")
 
 
 def _check_not_built_in(name: Reference) -> None:
     if is_built_in(name):
-        raise click.ClickException(f"{name} is built in: it is always there and always the same")
+        raise click.ClickException(f"{name} is a built-in image and cannot be replaced or removed")
 
 
 def _store(data_dir: Path) -> ImageStore:
-    """Of ``sandpool up``, or of ``sandpool node`` if that has been at work in the directory itself."""
+    """Return the image store of ``sandpool up``, or of ``sandpool node`` if ``data_dir`` is its directory."""
     directory = data_dir if (data_dir / PODS).is_dir() else node_directory(data_dir)
     return ImageStore(directory / "images", lambda: recorded_roots(directory / PODS))

@@ -1,4 +1,4 @@
-"""``sandpool install``: into a Kubernetes cluster, in one command."""
+"""``sandpool install``: install into a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -21,20 +21,26 @@ from sandpool.kube.client import Client
 
 @click.command()
 @cluster_options
-@click.option("--image", default=Choice().image, show_default=True, help="Made from deploy/Dockerfile.")
+@click.option("--image", default=Choice().image, show_default=True, help="Image built from deploy/Dockerfile.")
 @click.option(
-    "--replicas", type=click.IntRange(min=1), default=Choice().replicas, show_default=True, help="One of them works."
+    "--replicas",
+    type=click.IntRange(min=1),
+    default=Choice().replicas,
+    show_default=True,
+    help="Controller replicas; one is the leader.",
 )
 @click.option(
     "--profile",
     type=click.Choice(get_args(Profile)),
-    help="Whether the API server checks every field of a pod (full) or takes pods as they are (lean). "
-    f"[default: as it is installed, else {DEFAULT_PROFILE}]",
+    help="Validation of pod templates by the API server: every field (full) or none (lean). "
+    f"[default: the installed one, else {DEFAULT_PROFILE}]",
 )
-@click.option("--router", is_flag=True, help="Install the router that SDKs look for, too.")
-@click.option("--nodes", is_flag=True, help="Also an account for machines that join with `sandpool node`.")
-@click.option("--monitoring", "monitored", is_flag=True, help="Also what the Prometheus operator should collect.")
-@click.option("--force", is_flag=True, help="Take over what others have installed or changed.")
+@click.option("--router", is_flag=True, help="Also install the router that SDKs connect to.")
+@click.option("--nodes", is_flag=True, help="Also install an account for machines that join with `sandpool node`.")
+@click.option(
+    "--monitoring", "monitored", is_flag=True, help="Also install monitors and alerts for the Prometheus operator."
+)
+@click.option("--force", is_flag=True, help="Take over objects that another tool installed or changed.")
 def install(
     kubeconfig: Path | None,
     context: str | None,
@@ -47,7 +53,7 @@ def install(
     monitored: bool,
     force: bool,
 ) -> None:
-    """Install Sandpool into a Kubernetes cluster, or bring an installation up to date. Doing it again does nothing."""
+    """Install Sandpool into a Kubernetes cluster, or upgrade it. Running it again changes nothing."""
 
     async def work(client: Client) -> None:
         choice = Choice(image, replicas, profile or await present_profile(client) or DEFAULT_PROFILE)
@@ -60,7 +66,7 @@ def install(
 
 
 def chosen(choice: Choice, *, router: bool, monitored: bool, nodes: bool = False) -> list[Object]:
-    """Everything to install, in order."""
+    """Return all objects to install, in order."""
     return [
         manifests.namespace(),
         *manifests.definitions(choice),

@@ -1,4 +1,4 @@
-"""``sandpool``: the commands, each imported only when it is used."""
+"""``sandpool``: the command group. Each command is imported on first use."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import click
 
 from sandpool import __version__
 
-# Command -> where it is and what ``sandpool --help`` says about it.
+# Command -> its module and its line in ``sandpool --help``.
 _COMMANDS = {
-    "bench": ("sandpool.cli.bench", "Put a load on the system and see what it does."),
+    "bench": ("sandpool.cli.bench", "Measure latency and cost of claims under load."),
     "controller": ("sandpool.cli.controller", "Run the controllers for a Kubernetes cluster."),
-    "demo": ("sandpool.cli.demo", "Show the embedded API at work, with kubectl."),
-    "image": ("sandpool.cli.image", "Show, import and remove images on this machine."),
+    "demo": ("sandpool.cli.demo", "Demonstrate everything on this machine, from start to clean-up."),
+    "image": ("sandpool.cli.image", "List, import and remove images of this machine."),
     "install": ("sandpool.cli.install", "Install into a Kubernetes cluster."),
     "node": ("sandpool.cli.node", "Run this machine as a node of a Kubernetes cluster."),
-    "router": ("sandpool.cli.router", "Pass requests on to the sandboxes of a Kubernetes cluster."),
+    "router": ("sandpool.cli.router", "Route HTTP requests to the sandboxes of a Kubernetes cluster."),
     "server": ("sandpool.cli.server", "Run the embedded Kubernetes API alone."),
     "uninstall": ("sandpool.cli.uninstall", "Remove an installation from a Kubernetes cluster."),
-    "token": ("sandpool.cli.token", "Make a token that lets its holder into one sandbox."),
+    "token": ("sandpool.cli.token", "Issue a token for sandboxes behind the router."),
     "trace": ("sandpool.cli.trace", "Show every API call about one claim or sandbox, from an audit log."),
     "up": ("sandpool.cli.up", "Run everything on this machine: the embedded API, the controllers and sandboxes."),
-    "why": ("sandpool.cli.why", "Say why a claim is ready, or what it waits for."),
+    "why": ("sandpool.cli.why", "Explain why a claim is ready, or what it waits for."),
 }
 
 

@@ -1,4 +1,4 @@
-"""``sandpool node``: this machine as a node of a Kubernetes cluster, in the foreground."""
+"""``sandpool node``: run this machine as a node of a Kubernetes cluster, in the foreground."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, kubelets, telling
+from sandpool.cli import foreground, kubelet_options, observability
 from sandpool.cli.flags import switch
-from sandpool.cli.marks import Mark
+from sandpool.cli.node_instance import NodeInstance
 from sandpool.cli.nodes import node_options
 from sandpool.engine.clock import SystemClock
 from sandpool.engine.logging import TEXT
@@ -34,21 +34,23 @@ _STATE = Path("/var/lib/sandpool/node")
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+    help="Kubeconfig of the cluster. [default: as kubectl, or the pod's service account]",
 )
-@click.option("--context", help="The context to use. [default: the current one]")
-@click.option("--name", default=lambda: platform.node().lower(), show_default="the host's name", help="Of the node.")
+@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
+@click.option(
+    "--name", default=lambda: platform.node().lower(), show_default="the host's name", help="Name of the node."
+)
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=_STATE,
     show_default=True,
-    help="Where pods, images and volumes are kept.",
+    help="Directory of pods, images and volumes.",
 )
-@switch("--schedule", False, "Bind pods to nodes, in a cluster that has no scheduler.")
-@kubelets.kubelet_options
+@switch("--schedule", False, "Also schedule pods, in a cluster without a scheduler.")
+@kubelet_options.kubelet_options
 @node_options
-@telling.log_options(TEXT)
+@observability.log_options(TEXT)
 def node(
     kubeconfig: Path | None,
     context: str | None,
@@ -65,13 +67,13 @@ def node(
     log_level: str,
     **own_api: Any,
 ) -> None:
-    """Run the pods a Kubernetes API binds to this machine until told to stop (Ctrl-C or SIGTERM)."""
-    telling.begin(log_format, log_level)
+    """Run the pods that are bound to this node until Ctrl-C or SIGTERM."""
+    observability.begin(log_format, log_level)
     try:
         connection = kubeconfigs.load(kubeconfig, context)
     except (kubeconfigs.KubeconfigError, OSError) as error:
         raise click.ClickException(str(error)) from None
-    mark = Mark.of(data_dir)
+    mark = NodeInstance.of(data_dir)
     settings = NodeOptions(
         data_dir,
         RegistrationOptions(name, pods=max_pods),
@@ -82,7 +84,7 @@ def node(
         allow_host_paths=allow_host_path,
         host=host_netns,
         unsafe_processes=allow_unsafe_process_runtime,
-        kubelet=kubelets.settings(connection, **own_api),
+        kubelet=kubelet_options.settings(connection, **own_api),
     )
     try:
         foreground.run(partial(_serve, connection, settings, keep))
@@ -96,7 +98,9 @@ async def _serve(connection: Connection, settings: NodeOptions, keep: bool, stop
     try:
         await node.start()
         try:
-            click.echo(f"node {settings.registration.name} runs pods of {connection.server}{kubelets.greeting(node)}")
+            click.echo(
+                f"node {settings.registration.name} runs pods of {connection.server}{kubelet_options.greeting(node)}"
+            )
             await foreground.until(stopping, node.wait())
         finally:
             await node.stop(keep=keep)

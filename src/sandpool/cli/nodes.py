@@ -1,4 +1,4 @@
-"""Whatever runs the pods of ``sandpool up``: this machine, nodes that run nothing, or nobody."""
+"""The nodes of ``sandpool up``: this machine, simulated nodes, or none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Network(click.ParamType[IPv4Network]):
-    """An option that is a range of addresses."""
+    """An option whose value is an IPv4 network."""
 
     name = "CIDR"
 
@@ -35,29 +35,33 @@ class Network(click.ParamType[IPv4Network]):
 
 _OPTIONS: Final = (
     click.option(
-        "--max-pods", type=click.IntRange(min=1), default=1000, show_default=True, help="How many a node takes."
+        "--max-pods",
+        type=click.IntRange(min=1),
+        default=1000,
+        show_default=True,
+        help="Maximum number of pods on the node.",
     ),
     click.option(
-        "--pod-cidr", type=Network(), help="Addresses of pods. [default: from 10.231.0.0/16 on, what is free]"
+        "--pod-cidr", type=Network(), help="Network of the pods. [default: the first free one from 10.231.0.0/16]"
     ),
     click.option(
         "--host-netns",
         type=click.Path(path_type=Path, exists=True),
-        help="The network namespace pods are connected to. [default: this machine's own]",
+        help="Network namespace that pods connect to. [default: the one of this process]",
     ),
-    switch("--allow-host-path", False, "Let pods mount directories of this machine."),
+    switch("--allow-host-path", False, "Allow hostPath volumes."),
     switch(
         "--allow-unsafe-process-runtime",
         False,
-        "Let pods of the runtime class process run WITHOUT ISOLATION; as another user than root, all pods.",
+        "Allow the runtime class `process`, which has NO ISOLATION; without root, all pods use it.",
     ),
-    switch("--keep", False, "When told to stop, leave pods running for the next start."),
+    switch("--keep", False, "Leave pods running on exit; the next start adopts them."),
 )
 NAMES: Final = ("max_pods", "pod_cidr", "host_netns", "allow_host_path", "allow_unsafe_process_runtime", "keep")
 
 
 def node_options(command: F) -> F:
-    """What ``sandpool up`` and ``sandpool node`` have in common."""
+    """Add the options that ``sandpool up`` and ``sandpool node`` share."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -65,7 +69,7 @@ def node_options(command: F) -> F:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who runs pods: so many simulated nodes, or this machine if there are none and it is not told to keep out."""
+    """Which nodes to run: ``simulated`` many, or else this machine if ``real``."""
 
     simulated: int
     real: bool
@@ -78,7 +82,7 @@ class Choice:
 
 
 class Running:
-    """Nodes that run. ``parts`` end only by failing."""
+    """Running nodes. A coroutine of ``parts`` returns only when a node fails."""
 
     def __init__(self, parts: list[Callable[[], Coroutine[Any, Any, None]]], greeting: str) -> None:
         self.parts = parts
@@ -86,7 +90,7 @@ class Running:
 
 
 def nodeless(choice: Choice) -> frozenset[str]:
-    """The names under which pods run here for which there is no Node."""
+    """Return the node names of pods without a Node object, which pod garbage collection must spare."""
     return frozenset((registration.NODE, *_names(choice.simulated)))
 
 
@@ -96,21 +100,21 @@ def _names(simulated: int) -> list[str]:
 
 @asynccontextmanager
 async def nodes(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
-    """Whatever runs the pods, for the length of the block."""
+    """Run the chosen nodes for the length of the block."""
     if choice.simulated:
         async with _simulated(server, choice.simulated) as running:
             yield running
     elif choice.real:
-        # Imported here: it takes as long as everything else together, and nobody else needs it.
-        from sandpool.cli.this_machine import this_machine
+        # Imported here because the import takes as long as all others together.
+        from sandpool.cli.local_node import this_machine
 
         async with this_machine(server, directory, choice) as running:
             yield running
     else:
         yield Running(
             [],
-            "no node: sandboxes stay pending; --simulated-nodes 1 shows what would happen, running nothing, "
-            "and `sandpool node --schedule` joins from another process",
+            "no node: sandboxes stay Pending; use --simulated-nodes 1 to try the API without running anything, "
+            "or join a node from another process with `sandpool node --schedule`",
         )
 
 

@@ -1,4 +1,4 @@
-"""``sandpool router``: one door to every sandbox of a Kubernetes cluster, in the foreground."""
+"""``sandpool router``: route HTTP requests to the sandboxes of a Kubernetes cluster, in the foreground."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import click
 
 from sandpool import __version__
-from sandpool.cli import foreground, telling
+from sandpool.cli import foreground, observability
 from sandpool.cli.addresses import address
 from sandpool.cli.flags import duration, switch
 from sandpool.cli.routing import connection_limits, scoped_tokens
@@ -76,16 +76,20 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the API. [default: as kubectl does, or the pod's service account]",
+    help="Kubeconfig of the cluster. [default: as kubectl, or the pod's service account]",
 )
-@click.option("--context", help="The context to use. [default: the current one]")
-@click.option("--http-bind-address", default=":8080", show_default=True, help="For clients; 0: nowhere.")
-@click.option("--https-bind-address", default="0", show_default=True, help="For clients, with TLS; 0: nowhere.")
-@click.option("--metrics-bind-address", default=":9090", show_default=True, help="For Prometheus; 0: nowhere.")
-@click.option("--health-probe-bind-address", default=":8081", show_default=True, help="For probes; 0: nowhere.")
-@click.option("--tls-cert-file", type=_file, help="The certificate for --https-bind-address.")
-@click.option("--tls-key-file", type=_file, help="Its key.")
-@click.option("--tls-client-ca-file", type=_file, help="Who signs the certificates of clients, which they then need.")
+@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
+@click.option("--http-bind-address", default=":8080", show_default=True, help="Listen address for HTTP; 0 disables it.")
+@click.option("--https-bind-address", default="0", show_default=True, help="Listen address for HTTPS; 0 disables it.")
+@click.option(
+    "--metrics-bind-address", default=":9090", show_default=True, help="Listen address for metrics; 0 disables it."
+)
+@click.option(
+    "--health-probe-bind-address", default=":8081", show_default=True, help="Listen address for probes; 0 disables it."
+)
+@click.option("--tls-cert-file", type=_file, help="Serving certificate of --https-bind-address.")
+@click.option("--tls-key-file", type=_file, help="Key of the serving certificate.")
+@click.option("--tls-client-ca-file", type=_file, help="CA of client certificates; clients must then present one.")
 @click.option(
     "--authz-mode",
     type=click.Choice([ALLOW_ALL, TOKEN_REVIEW, SCOPED_TOKEN]),
@@ -93,9 +97,13 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
     show_default=True,
     help="Who may reach a sandbox: all clients, users with access to it, or holders of a token for it.",
 )
-@duration("--authz-tokenreview-ttl", "30s", "How long an answer of the API server about a token holds.", positive=True)
+@duration("--authz-tokenreview-ttl", "30s", "Lifetime of a cached token review.", positive=True)
 @click.option(
-    "--authz-tokenreview-cache-size", type=click.IntRange(min=1), default=2048, show_default=True, help="Answers kept."
+    "--authz-tokenreview-cache-size",
+    type=click.IntRange(min=1),
+    default=2048,
+    show_default=True,
+    help="Number of cached token reviews.",
 )
 @switch("--authz-tokenreview-require-token", True, "Reject requests without a token.")
 @switch(
@@ -103,22 +111,22 @@ _file = click.Path(path_type=Path, dir_okay=False, exists=True)
     True,
     "Require access to the sandbox: verb create on sandboxes/proxy, asked by name.",
 )
-@click.option("--authz-tokenreview-audiences", default="", help="Whom tokens must be meant for, with commas between.")
-@click.option("--authz-scoped-token-secret-file", type=_file, help="What tokens are signed with, at least 32 bytes.")
-@click.option("--cache-namespace", default="", help="Serve the sandboxes of this namespace only.")
-@duration("--proxy-timeout", "180s", "How long a request may take, and the most a client may ask for.", positive=True)
+@click.option("--authz-tokenreview-audiences", default="", help="Audiences that tokens must have, comma-separated.")
+@click.option("--authz-scoped-token-secret-file", type=_file, help="Secret that signs tokens, at least 32 bytes.")
+@click.option("--cache-namespace", default="", help="Serve only the sandboxes of this namespace.")
+@duration("--proxy-timeout", "180s", "Timeout of a request, and the maximum that a client may ask for.", positive=True)
 @connection_limits("")
-@duration("--shutdown-timeout", "30s", "How long requests may go on after the router was told to stop.")
+@duration("--shutdown-timeout", "30s", "Grace period for open requests on shutdown.")
 @click.option(
     "--upstream-max-retries",
     type=click.IntRange(min=0),
     default=6,
     show_default=True,
-    help="How often a sandbox is tried again that does not listen yet.",
+    help="Connection retries to a sandbox that does not listen yet.",
 )
-@duration("--upstream-retry-initial-delay", "20ms", "Before the first of these; each is twice the one before.")
-@duration("--upstream-retry-max-delay", "800ms", "But no longer than this.")
-@telling.log_options(JSON)
+@duration("--upstream-retry-initial-delay", "20ms", "Delay before the first retry; it doubles with each.")
+@duration("--upstream-retry-max-delay", "800ms", "Maximum delay between retries.")
+@observability.log_options(JSON)
 @click.version_option(__version__, prog_name="sandpool")
 def router(
     kubeconfig: Path | None,
@@ -148,8 +156,8 @@ def router(
     log_format: str,
     log_level: str,
 ) -> None:
-    """Pass requests on to the sandboxes they name until told to stop (Ctrl-C or SIGTERM)."""
-    telling.begin(log_format, log_level)
+    """Route requests to the sandboxes that they name until Ctrl-C or SIGTERM."""
+    observability.begin(log_format, log_level)
     https = address("--https-bind-address", https_bind_address)
     secret = authz_scoped_token_secret_file
     if (authz_mode == SCOPED_TOKEN) != (secret is not None):
@@ -219,13 +227,13 @@ async def _route(options: Options, stopping: asyncio.Event) -> None:
 
     def unready() -> str:
         if stopping.is_set():
-            return "it is stopping"
-        return "" if targets.is_synced else "the sandboxes are not known yet"
+            return "the router is stopping"
+        return "" if targets.is_synced else "the informer of sandboxes has not synced"
 
     ready, alive = Checks("readyz", {"sandboxes": unready}), Checks("healthz", {"ping": lambda: ""})
     pages = [Endpoint(options.metrics, metrics_page(metrics))]
     pages.append(Endpoint(options.health, {**alive.pages(), **ready.pages()}))
-    knowing = asyncio.create_task(targets.run(), name="what the router knows")
+    knowing = asyncio.create_task(targets.run(), name="sandbox informer")
     try:
         for page in pages:
             await page.start()

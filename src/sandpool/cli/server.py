@@ -1,4 +1,4 @@
-"""``sandpool server``: the embedded API alone, in the foreground."""
+"""``sandpool server``: run the embedded API alone, in the foreground."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, serving, telling
+from sandpool.cli import foreground, observability, serving
 from sandpool.engine.logging import TEXT
 from sandpool.server.serving import gc_tuning
 from sandpool.server.serving.daemon import Daemon, ServerOptions
@@ -16,10 +16,10 @@ from sandpool.server.serving.daemon import Daemon, ServerOptions
 
 @click.command()
 @serving.server_options
-@telling.log_options(TEXT)
+@observability.log_options(TEXT)
 def server(log_format: str, log_level: str, **options: Any) -> None:
-    """Run the embedded Kubernetes API until it is told to stop (Ctrl-C or SIGTERM)."""
-    telling.begin(log_format, log_level)
+    """Run the embedded Kubernetes API until Ctrl-C or SIGTERM."""
+    observability.begin(log_format, log_level)
     foreground.run(partial(_serve, serving.settings(**options)))
 
 

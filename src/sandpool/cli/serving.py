@@ -1,4 +1,4 @@
-"""What ``sandpool server`` and ``sandpool up`` have in common: the options of the embedded API, and its complaints."""
+"""Options and error messages of the embedded API, shared by ``sandpool server`` and ``sandpool up``."""
 
 from __future__ import annotations
 
@@ -22,46 +22,52 @@ data_dir_option = click.option(
     type=click.Path(path_type=Path, file_okay=False),
     default=lambda: data_home() / "sandpool",
     show_default="~/.local/share/sandpool",
-    help="Where everything is kept.",
+    help="Directory of all data.",
 )
 
 
 def node_directory(data_dir: Path) -> Path:
-    """Where ``sandpool up`` keeps its pods, their images and their volumes."""
+    """Return the directory in which ``sandpool up`` keeps pods, images and volumes."""
     return data_dir / "node"
 
 
 _OPTIONS = (
     data_dir_option,
     click.option(
-        "--port", type=click.IntRange(0, 65535), default=6443, show_default=True, help="0 lets the system choose."
+        "--port",
+        type=click.IntRange(0, 65535),
+        default=6443,
+        show_default=True,
+        help="Port of the API; 0 picks a free one.",
     ),
-    click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on."),
+    click.option("--host", default="127.0.0.1", show_default=True, help="Listen address of the API."),
     click.option(
-        "--tls-san", multiple=True, metavar="NAME", help="Another name or address for the server's certificate."
+        "--tls-san", multiple=True, metavar="NAME", help="Additional name or address in the serving certificate."
     ),
     click.option(
         "--kubeconfig",
         type=click.Path(path_type=Path, dir_okay=False),
-        help="Where to write the kubeconfig. [default: in the data directory]",
+        help="File to write the kubeconfig to. [default: in the data directory]",
     ),
     click.option(
         "--token-file",
         type=click.Path(path_type=Path, dir_okay=False, exists=True),
-        help='More users: token,user,uid,"groups" per line.',
+        help='Static tokens of more users: token,user,uid,"groups" per line.',
     ),
     click.option(
-        "--audit-log", type=click.Path(path_type=Path, dir_okay=False), help="Record every request here, as JSON lines."
+        "--audit-log",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="File for the audit log, one JSON object per request.",
     ),
 )
 
 
-# What the functions of commands get from these.
+# The parameter names of these options.
 NAMES = ("data_dir", "port", "host", "tls_san", "kubeconfig", "token_file", "audit_log")
 
 
 def server_options(command: F) -> F:
-    """The options that ``settings`` is made from."""
+    """Add the options that ``settings`` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -76,17 +82,17 @@ def settings(
     token_file: Path | None,
     audit_log: Path | None,
 ) -> ServerOptions:
-    """From the values of the options. Warns of what is dangerous."""
+    """Return the server options for the given option values; warn about an address that is not loopback."""
     if not _is_loopback(host):
         click.echo(
-            f"warning: {host} is reachable from other machines; whoever has the token is administrator", err=True
+            f"warning: {host} is reachable from other machines; every holder of the token is an administrator", err=True
         )
     return ServerOptions(data_dir, host, port, tls_san, kubeconfig, token_file, audit_log, nodeless=frozenset())
 
 
 @contextlib.contextmanager
 def complaints(settings: ServerOptions) -> Iterator[None]:
-    """Turn what people can do something about into one line that says what."""
+    """Turn expected start-up failures into one-line error messages."""
     try:
         yield
     except (StoreInUse, StoreDamaged, ForeignFile, ValueError) as error:
@@ -97,9 +103,9 @@ def complaints(settings: ServerOptions) -> Iterator[None]:
 
 
 def data_home() -> Path:
-    """Where programs of this user keep their data."""
+    """Return the XDG data directory of this user."""
     configured = os.environ.get("XDG_DATA_HOME", "")
-    # A relative path is to be ignored, says the specification.
+    # The XDG specification says to ignore a relative path.
     return Path(configured) if configured.startswith("/") else Path.home() / ".local" / "share"
 
 

@@ -1,4 +1,4 @@
-"""``sandpool trace``: the timeline of one claim or one sandbox, from an audit log and a controller's log."""
+"""``sandpool trace``: show the timeline of one claim or sandbox from an audit log and a reconcile log."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _HEAD: Final = ("STEP", "DELTA MS", "TOOK MS", "METHOD", "RESOURCE", "RESULT", "WHO", "WHY")
 _NUMBERS: Final = frozenset({"STEP", "DELTA MS", "TOOK MS", "RESULT"})
-# What the controllers look at.
+# The kinds that controllers reconcile.
 PLURALS: Final = {type.singular: type.plural for type in SANDPOOL}
 _SERVICE_ACCOUNT: Final = "system:serviceaccount:"
 
 
 def _options(command: F) -> F:
     for option in (
-        click.option("--writes", is_flag=True, help="Leave out what only looked, and passes of controllers."),
+        click.option("--writes", is_flag=True, help="Show only writes, no reads and no reconciles."),
         click.option(
             "--controller-log",
             "controllers",
             type=click.Path(path_type=Path, dir_okay=False),
             multiple=True,
-            help="What `sandpool controller --pass-log` writes, or its whole output; may be given several times. The "
-            "audit log of `sandpool up` has passes already.",
+            help="Output of `sandpool controller --pass-log`, or its whole log; repeatable. Not needed with the audit "
+            "log of `sandpool up`, which contains reconciles.",
         ),
         click.option(
             "--audit-log",
@@ -41,8 +41,8 @@ def _options(command: F) -> F:
             multiple=True,
             required=True,
             envvar="SANDPOOL_AUDIT_LOG",
-            help="What `sandpool up --audit-log FILE` writes, or kube-apiserver; may be given several times. "
-            "[also: SANDPOOL_AUDIT_LOG]",
+            help="Audit log of `sandpool up --audit-log FILE` or of kube-apiserver; repeatable. "
+            "[env: SANDPOOL_AUDIT_LOG]",
         ),
         click.option("--namespace", "-n", default="default", show_default=True),
         click.argument("name"),
@@ -53,20 +53,20 @@ def _options(command: F) -> F:
 
 @click.group()
 def trace() -> None:
-    """Show every API call and every reconcile about one object: when, who, how it went and what for."""
+    """Show every API call and every reconcile of one object: when, by which client, with which result and why."""
 
 
 @trace.command()
 @_options
 def claim(**arguments: Any) -> None:
-    """The timeline of a claim, the sandbox it was given and its pod."""
+    """Show the timeline of a claim, its sandbox and its pod."""
     _tell("claim", claim_cast, **arguments)
 
 
 @trace.command()
 @_options
 def sandbox(**arguments: Any) -> None:
-    """The timeline of a sandbox, its pod and the claim it was given to."""
+    """Show the timeline of a sandbox, its pod and its claim."""
     _tell("sandbox", sandbox_cast, **arguments)
 
 
@@ -95,20 +95,20 @@ def _tell(
         ) from None
     if not steps:
         raise click.ClickException(
-            f'no call in {", ".join(map(str, files))} is about {kind} "{name}" in namespace "{namespace}": was it made '
-            "before the log was begun, or is it in another namespace (-n)?"
+            f'no call in {", ".join(map(str, files))} concerns {kind} "{name}" in namespace "{namespace}": it may be '
+            "older than the log, or in another namespace (-n)"
         )
     for line in table(steps):
         click.echo(line)
     if not cast.sandboxes:
         click.echo(
-            "note: no sandbox of this claim is in the log: it was given none, or the log does not tell whose a sandbox "
-            "is (kube-apiserver's audit level Metadata; Request is enough)",
+            "note: the log shows no sandbox of this claim: it got none, or the audit level is Metadata, which omits "
+            "owner references (use level Request)",
             err=True,
         )
     if passes and not any(True for _ in _passes(passes)):
         click.echo(
-            f"note: no reconciles are in {', '.join(map(str, passes))}: the controllers note them with --pass-log",
+            f"note: no reconciles are in {', '.join(map(str, passes))}: run the controller with --pass-log",
             err=True,
         )
 
@@ -137,14 +137,14 @@ def _row(step: Step) -> tuple[str, ...]:
 
 
 def who(asked: Asked) -> str:
-    """The program, which tells the parts of one process apart, and the account where it says more than that."""
+    """Return the account and the program of a request; programs tell the parts of one process apart."""
     program = asked.agent.partition("/")[0]
     account = asked.user.rpartition(":")[2] if asked.user.startswith(_SERVICE_ACCOUNT) else asked.user
     return f"{account} ({program})" if program else account
 
 
 def _with_rotated(log: Path) -> list[Path]:
-    """The file, after those that the embedded server has put aside (``FILE.2``, ``FILE.1``)."""
+    """Return the rotated files (``FILE.2``, ``FILE.1``) and the file, oldest first."""
     older: list[Path] = []
     while (path := log.with_name(f"{log.name}.{len(older) + 1}")).exists():
         older.append(path)

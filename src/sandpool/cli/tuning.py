@@ -1,4 +1,4 @@
-"""The flags that tune the controllers, the same for every command that runs them."""
+"""Tuning flags of the controllers, shared by every command that runs them."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from sandpool.controllers.options import ClaimOptions, ControllerOptions, Sandbo
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: The value that leaves a time to the controllers.
+#: The value that lets the controllers choose a duration.
 AUTOMATIC: Final = "auto"
-#: What is best where one machine does everything: claims go first, because their sandboxes need the processors, too.
+#: Defaults for one machine that runs everything: refill waits for claims, because both need the same CPUs.
 ONE_MACHINE: Final = {"sandbox_warm_pool_replenish_delay": AUTOMATIC}
 
 _POSITIVE: Final = click.IntRange(min=1)
@@ -33,20 +33,26 @@ _FLAGS: Final = (
     click.option(
         "--cluster-domain", default=DEFAULT_CLUSTER_DOMAIN, show_default=True, help="DNS domain of the cluster."
     ),
-    _count("--sandbox-concurrent-workers", _DEFAULT.sandbox_workers, "Sandboxes looked at at once."),
-    _count("--sandbox-claim-concurrent-workers", _DEFAULT.claim.workers, "Claims looked at at once."),
-    _count("--sandbox-warm-pool-concurrent-workers", _DEFAULT.warm_pool_workers, "Pools looked at at once."),
-    _count("--sandbox-template-concurrent-workers", _DEFAULT.template_workers, "Templates looked at at once."),
+    _count("--sandbox-concurrent-workers", _DEFAULT.sandbox_workers, "Concurrent reconciles of Sandboxes."),
+    _count("--sandbox-claim-concurrent-workers", _DEFAULT.claim.workers, "Concurrent reconciles of SandboxClaims."),
+    _count(
+        "--sandbox-warm-pool-concurrent-workers",
+        _DEFAULT.warm_pool_workers,
+        "Concurrent reconciles of SandboxWarmPools.",
+    ),
+    _count(
+        "--sandbox-template-concurrent-workers", _DEFAULT.template_workers, "Concurrent reconciles of SandboxTemplates."
+    ),
     _count(
         "--sandbox-warm-pool-max-batch-size",
         _DEFAULT.warm_pool.max_batch_size,
-        "Sandboxes a pool creates, or deletes because they are too many, at a time.",
+        "Sandboxes that a pool creates, or deletes as surplus, per batch.",
     ),
     duration(
         "--sandbox-warm-pool-replenish-delay",
         "0",
-        "How long after the last claim a pool is refilled; auto: the longer the larger it is, at most 2s, and not so "
-        "long that it runs empty.",
+        "Time between the last claim and the refill of a pool; auto grows with the pool up to 2s and shrinks before "
+        "the pool runs empty.",
         automatic=AUTOMATIC,
     ),
     click.option(
@@ -54,44 +60,48 @@ _FLAGS: Final = (
         type=click.FloatRange(min=0, max=1e9),
         default=_DEFAULT.warm_pool.max_refill_rate,
         show_default=True,
-        help="Sandboxes created per second and pool; 0 is no limit.",
+        help="Sandboxes created per second and pool; 0 means no limit.",
     ),
     duration(
         "--sandbox-warm-pool-readiness-grace-period",
         "5m",
-        "How long a sandbox of a pool may take to become ready before it is replaced.",
+        "Time after which a pool replaces a sandbox that is not ready.",
         positive=True,
     ),
     duration(
         "--sandbox-warm-pool-unschedulable-recheck-interval",
         "1m",
-        "How often to look again at a sandbox of a pool for which there is no node.",
+        "Time between checks of an unschedulable sandbox of a pool.",
         positive=True,
     ),
-    switch("--enable-warm-pool-eviction", True, "Let the cluster autoscaler remove nodes with unclaimed sandboxes."),
-    duration("--sandbox-write-behind-window", "0", "How long labels and annotations of pods may wait to be written."),
-    switch("--disable-claim-events", False, "Write no events about claims."),
-    switch("--disable-claim-observability-annotations", False, "Note no times and traces on claims."),
     switch(
-        "--cache-label-selectors", False, "See only pods and Services labelled as a sandbox's; none can be adopted."
+        "--enable-warm-pool-eviction", True, "Mark unclaimed sandboxes as safe to evict for the cluster autoscaler."
+    ),
+    duration("--sandbox-write-behind-window", "0", "Maximum delay of label and annotation updates of pods."),
+    switch("--disable-claim-events", False, "Record no events for claims."),
+    switch("--disable-claim-observability-annotations", False, "Write no time and trace annotations on claims."),
+    switch(
+        "--cache-label-selectors",
+        False,
+        "Watch only pods and Services with the sandbox label; others cannot be adopted.",
     ),
 )
 
 
 def tuning_flags(command: F) -> F:
-    """The flags that ``settings`` is made from."""
+    """Add the flags that ``settings`` takes."""
     for flag in reversed(_FLAGS):
         command = flag(command)
     return command
 
 
 class TunedCommand(click.Command):
-    """A command with these flags, whose help shows them after the others: hardly anybody needs them."""
+    """A command whose help lists the tuning flags last, in a section of their own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         tuning = set(inspect.signature(settings).parameters)
         shown = [(each.name in tuning, each.get_help_record(ctx)) for each in self.get_params(ctx)]
-        for title, wanted in (("Options", False), ("To tune the controllers", True)):
+        for title, wanted in (("Options", False), ("Controller tuning", True)):
             with formatter.section(title):
                 formatter.write_dl(
                     [record for is_tuning, record in shown if is_tuning is wanted and record is not None]
@@ -116,7 +126,7 @@ def settings(
     disable_claim_observability_annotations: bool,
     cache_label_selectors: bool,
 ) -> ControllerOptions:
-    """From the values of the flags."""
+    """Return the controller options for the given flag values."""
     return ControllerOptions(
         instance=socket.gethostname(),
         sandbox_workers=sandbox_concurrent_workers,

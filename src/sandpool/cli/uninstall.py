@@ -1,4 +1,4 @@
-"""``sandpool uninstall``: out of a Kubernetes cluster again, leaving nothing."""
+"""``sandpool uninstall``: remove an installation from a Kubernetes cluster."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from sandpool.kube.client import Client
 
 @click.command()
 @cluster_options
-@click.option("--keep-kinds", is_flag=True, help="Leave the kinds and all sandboxes, pools and claims as they are.")
-@click.option("--with-claims", is_flag=True, help="Although sandboxes are in use: delete them.")
+@click.option("--keep-kinds", is_flag=True, help="Keep the CRDs with all sandboxes, pools and claims.")
+@click.option("--with-claims", is_flag=True, help="Also delete claims and the sandboxes in use.")
 def uninstall(kubeconfig: Path | None, context: str | None, dry_run: bool, keep_kinds: bool, with_claims: bool) -> None:
-    """Remove Sandpool from a Kubernetes cluster. Refuses while there are claims, or sandboxes of no pool."""
+    """Remove Sandpool from a Kubernetes cluster. Refuses while claims exist, or sandboxes outside of pools."""
     if keep_kinds and with_claims:
         raise click.UsageError("--keep-kinds keeps claims and --with-claims deletes them: choose one")
     objects = chosen(Choice(), router=True, monitored=True, nodes=True)

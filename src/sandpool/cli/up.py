@@ -1,4 +1,4 @@
-"""``sandpool up``: everything on this machine, in one process: the embedded API, the controllers, and nodes."""
+"""``sandpool up``: run the embedded API, the controllers, a router and nodes on this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from sandpool.cli import foreground, identities, routing, serving, telling, tuning
+from sandpool.cli import foreground, identities, observability, routing, serving, tuning
 from sandpool.cli.addresses import address
 from sandpool.cli.nodes import NAMES, Choice, node_options, nodeless, nodes
 from sandpool.controllers.leader import ControllerProcess
@@ -36,22 +36,24 @@ _LOCAL = "127.0.0.1:0"
     "--metrics-bind-address",
     default=_LOCAL,
     show_default=True,
-    help="For Prometheus; port 0: the system chooses; just 0: nowhere.",
+    help="Listen address for metrics; port 0 picks a free one, 0 alone disables it.",
 )
-@click.option("--health-probe-bind-address", default="0", show_default=True, help="For probes, likewise.")
+@click.option(
+    "--health-probe-bind-address", default="0", show_default=True, help="Listen address for probes, likewise."
+)
 @click.option(
     "--simulated-nodes",
     type=click.IntRange(0, 250),
     default=0,
     show_default=True,
-    help="Nodes that run nothing: pods become ready at once. For load tests and for trying out the API.",
+    help="Nodes on which pods become ready without running. For load tests and for trying the API.",
 )
-@click.option("--no-node", is_flag=True, help="Run no pods on this machine.")
+@click.option("--no-node", is_flag=True, help="Do not run pods on this machine.")
 @node_options
 @routing.router_options
 @tuning.tuning_flags
-@telling.trace_option
-@telling.log_options(TEXT)
+@observability.trace_option
+@observability.log_options(TEXT)
 def up(
     metrics_bind_address: str,
     health_probe_bind_address: str,
@@ -62,9 +64,8 @@ def up(
     log_level: str,
     **options: Any,
 ) -> None:
-    """Run the embedded Kubernetes API, the controllers, and pods on this machine until told to stop (Ctrl-C or
-    SIGTERM)."""
-    telling.begin(log_format, log_level)
+    """Run the embedded Kubernetes API, the controllers and sandboxes on this machine until Ctrl-C or SIGTERM."""
+    observability.begin(log_format, log_level)
     server = serving.settings(**{name: options.pop(name) for name in serving.NAMES})
     process_options = ProcessOptions(
         metrics_address=address("--metrics-bind-address", metrics_bind_address),
@@ -72,7 +73,7 @@ def up(
     )
     choice = Choice(simulated_nodes, not no_node, **{name: options.pop(name) for name in NAMES})
     way_in = {name: options.pop(name) for name in routing.NAMES}
-    tracing = telling.traces(enable_tracing)
+    tracing = observability.traces(enable_tracing)
     try:
         foreground.run(partial(_up, server, tuning.settings(**options), process_options, tracing, choice, way_in))
     finally:
@@ -96,7 +97,7 @@ async def _up(
     try:
         own = daemon.server.client(identities.CONTROLLERS).transport
         transport = MeasuredTransport(own, metrics, clock, daemon.server.address)
-        # Passes go into the audit log: one file has the whole story of a claim.
+        # Reconciles are logged in the audit log, so one file has the whole timeline of a claim.
         process = ControllerProcess(
             transport, clock, Random(), settings, process_options, metrics=metrics, tracing=tracing, passes=daemon.audit
         )
@@ -122,7 +123,7 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
         await process.start()
     except OSError as error:
         addresses = f"{process.metrics_endpoint.address} or {process.health_endpoint.address}"
-        raise click.ClickException(f"cannot show metrics and health at {addresses}: {error.strerror}") from None
+        raise click.ClickException(f"cannot serve metrics and health at {addresses}: {error.strerror}") from None
     try:
         yield
     finally:
@@ -130,7 +131,7 @@ async def _running(process: ControllerProcess) -> AsyncIterator[None]:
 
 
 def _greeting(daemon: Daemon, process: ControllerProcess, nodes: str, router: routing.RunningRouter | None) -> str:
-    """Where it is, and what to do next; its first line is that of ``sandpool server``."""
+    """Return the addresses and the next command; the first line is that of ``sandpool server``."""
     lines = [f"serving {daemon.url}   export KUBECONFIG={daemon.kubeconfig}"]
     lines += [_shown("metrics", process.metrics_endpoint, "/metrics")]
     lines += [_shown("health", process.health_endpoint, "/readyz")]

@@ -1,4 +1,4 @@
-"""``sandpool why``: what became of a claim, or what it waits for, in one sentence and the chain of causes."""
+"""``sandpool why``: explain the state of a claim in one sentence and a chain of causes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sandpool.kube.errors import Forbidden, NotFound
 
 @click.group()
 def why() -> None:
-    """Say why something is as it is."""
+    """Explain why an object is in its state."""
 
 
 @why.command()
@@ -28,23 +28,25 @@ def why() -> None:
 @click.option(
     "--kubeconfig",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="How to reach the cluster. [default: as kubectl does]",
+    help="Kubeconfig of the cluster. [default: as kubectl]",
 )
-@click.option("--context", help="The context to use. [default: the current one]")
+@click.option("--context", help="Context of the kubeconfig. [default: the current one]")
 def claim(name: str, namespace: str, kubeconfig: Path | None, context: str | None) -> None:
-    """Why a claim is ready, or is not. Takes the right to read claims; whatever else may be read makes the answer more
-    precise: pools, templates, sandboxes, events, pods."""
+    """Explain why a claim is ready or not.
+
+    Needs permission to get claims. Permission to read pools, templates, sandboxes, events and pods makes the answer
+    more precise."""
 
     async def work(client: Client) -> None:
         try:
             observed = await observe_claim(client, namespace, name, SystemClock().now())
         except NotFound:
             raise click.ClickException(
-                f'there is no claim "{name}" in namespace "{namespace}"; `sandpool trace claim {name}` tells what '
-                "became of it if there is an audit log"
+                f'there is no claim "{name}" in namespace "{namespace}"; with an audit log, '
+                f"`sandpool trace claim {name}` shows its history"
             ) from None
         except Forbidden as error:
-            raise click.ClickException(f"{error}\nThis takes the right to get sandboxclaims") from None
+            raise click.ClickException(f"{error}\nThis needs permission to get sandboxclaims") from None
         for line in lines(explain_claim(observed)):
             click.echo(line)
 
@@ -59,7 +61,7 @@ def lines(explanation: Explanation) -> Iterator[str]:
     if explanation.advice:
         yield from ("", f"To do: {explanation.advice}.")
     if explanation.unknown:
-        yield from ("", "Not known, because it may not be read:")
+        yield from ("", "Unknown, because reading it is forbidden:")
         yield from (f"  {each}" for each in explanation.unknown)
 
 
@@ -68,5 +70,5 @@ def _moment(link: Link) -> str:
 
 
 def _shown(moment: datetime) -> str:
-    """As precise as it is known: the API keeps whole seconds, annotations and events keep microseconds."""
+    """Format a time with the precision it has: seconds in API objects, microseconds in annotations and events."""
     return moment.isoformat(timespec="microseconds")[:26] + "Z" if moment.microsecond else timestamp(moment)

@@ -1,10 +1,10 @@
-"""What the controllers know: one cache per type, shared by all of them, and the reflectors that feed them.
+"""Shared informer caches: one cache per type with its indexes, and the reflectors that feed them.
 
-One process holds each object once, however many controllers read it, and a write of one controller is seen by all the
-others at once. Everything that is looked up by something else than its name has an index, so no pass walks a cache.
+A process holds each object once, however many controllers read it, and all controllers see a write of one of them at
+once. Every lookup by something other than the name has an index, so no reconcile walks a cache.
 
-A controller is set up in this order: make ``Caches``, subscribe to what should wake it, start ``Reflection.run`` as a
-task, await ``Reflection.synced``, run. A pass that began before everything is known would create what is there already.
+To set up a controller: create ``Caches``, subscribe the watches, start ``InformerSet.run`` as a task, await
+``InformerSet.synced``, then run. A reconcile with incomplete caches would create objects that exist already.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from sandpool.engine.cache.store import Cache, Key
 from sandpool.engine.clock import Clock
 from sandpool.kube.client import Client
 
-# Names of indexes. All but the owner's are within a namespace.
+# Names of indexes. All but the owner's are scoped to a namespace.
 _OWNER: Final = "owner"
 _POOL: Final = "pool"
 _TEMPLATE: Final = "template"
@@ -55,10 +55,9 @@ V = TypeVar("V", bound=View)
 
 
 class Caches:
-    """A cache per type, and what is found in them by index. ``[type]`` is the cache of a type.
+    """One cache per type, and lookups by index. ``caches[type]`` is the cache of a type.
 
-    Whatever takes a namespace and a name takes those of the object that is asked about: of the pool, the template or
-    the sandbox.
+    Arguments ``namespace`` and name belong to the object that is asked about: the pool, the template or the sandbox.
     """
 
     def __init__(self) -> None:
@@ -71,7 +70,7 @@ class Caches:
         self.services = self._add(SERVICE, ServiceView.from_object)
         self.volume_claims = self._add(PERSISTENT_VOLUME_CLAIM, VolumeClaimView.from_object)
         self.network_policies = self._add(NETWORK_POLICY, NetworkPolicyView.from_object)
-        # Not one of the others: nodes are nobody's in particular, and who may not see them does without.
+        # Not in ``_by_type``: nodes are cluster-scoped, and the controllers work without permission to read them.
         self.nodes: Cache[NodeView] = Cache(NodeView.from_object, name=NODE.plural)
 
         self.sandboxes.add_index(_OWNER, _owner)
@@ -88,23 +87,24 @@ class Caches:
         return iter(self._by_type.items())
 
     def owned_sandboxes(self, owner_uid: str) -> tuple[SandboxView, ...]:
-        """Those whose controller is the pool or claim of this UID."""
+        """Sandboxes controlled by the pool or claim with this UID."""
         return self.sandboxes.by_index(_OWNER, owner_uid)
 
     def pool_sandboxes(self, namespace: str, pool: str) -> tuple[SandboxView, ...]:
-        """Those with the label of a pool, whoever owns them: members, orphans, and what others have labelled so."""
+        """Sandboxes with the label of a pool, whatever their owner: members, orphans, and those that others have
+        labelled."""
         return self.sandboxes.by_index(_POOL, (namespace, name_hash(pool)))
 
     def sandboxes_naming(self, namespace: str, pod: str) -> tuple[SandboxView, ...]:
-        """Those whose annotation names a pod that does not bear their own name."""
+        """Sandboxes whose annotation names a pod of another name than their own."""
         return self.sandboxes.by_index(_POD, (namespace, pod))
 
     def owned_pods(self, sandbox_uid: str) -> tuple[PodView, ...]:
-        """Those whose controller is the sandbox of this UID."""
+        """Pods controlled by the sandbox with this UID."""
         return self.pods.by_index(_OWNER, sandbox_uid)
 
     def pod_of(self, sandbox: SandboxView) -> PodView | None:
-        """The pod a sandbox controls; None if there is none, or more than one to choose from."""
+        """The pod that a sandbox controls; None if there is none or more than one."""
         owned = self.owned_pods(sandbox.uid)
         return owned[0] if len(owned) == 1 else None
 
@@ -122,11 +122,12 @@ class Caches:
 
 
 class InformerSet:
-    """Keeps caches up to date with an API, in one namespace or all. ``labelled`` leaves out pods and Services that are
-    not labelled as those of a sandbox, of which a large cluster has many.
+    """Keeps caches up to date with an API, in one namespace or all. ``labelled`` restricts pods and Services to those
+    with the label of a sandbox, since a large cluster has many others.
 
-    Nodes are no part of any namespace, and to read them is a permission of its own that not everybody grants. Nobody
-    waits for them. Without permission they are asked for now and then, in case it is granted, and all count as fit."""
+    Nodes are cluster-scoped, and reading them is a permission that not every installation grants. ``synced`` does not
+    wait for them. Without the permission the reflector retries from time to time, and all nodes count as healthy.
+    """
 
     def __init__(
         self,
@@ -160,13 +161,13 @@ class InformerSet:
                 group.create_task(reflector.run(), name=f"reflector of {reflector.type}")
 
     async def synced(self) -> None:
-        """Wait until everything that existed is in the caches."""
+        """Wait until the caches contain everything that existed."""
         for reflector in self.reflectors:
             await reflector.synced.wait()
 
 
 def key_of(view: View) -> Key:
-    """The key under which a view is found in its cache."""
+    """The key of a view in its cache."""
     return Key(view.namespace, view.name)
 
 

@@ -1,14 +1,14 @@
-"""The controllers as a process: they wait for their turn, can be watched over from outside, and end in good order.
+"""Runs the controllers as a process: preflight check, leader election, health endpoints, shutdown order.
 
-A process that waits for the lease knows the world already: it lists and watches from the start, so a successor works as
-soon as it leads. It contends only once it has seen everything, because a leader that cannot see is worse than none.
+A process that waits for the lease lists and watches from the start, so a successor works as soon as it leads. It takes
+part in the election only once its caches are synced, because a leader without them is worse than none.
 
-Before that it looks whether the API has the kinds and grants the permissions it takes, says so if not, and waits: on
-Kubernetes such things are applied in any order, and a process that ends over it is only started again.
+Before that it checks that the API serves the kinds and grants the permissions. If not, it logs what is missing and
+waits: on Kubernetes such objects are applied in any order, and a process that exits would only be restarted.
 
-The end has an order too. Passes that have begun are finished; then the lease is released, so that a successor need not
-wait for anything that follows; then the last events are written; and the pages go last, so that whoever watches over
-the process sees it to its end. A lease that was lost ends everything at once: what is left to do is the successor's.
+Shutdown has an order too. Running reconciles finish; then the lease is released, so that a successor does not wait for
+the rest; then the last events are written; and the health endpoints close last. A lost lease ends everything at once,
+since the successor does the remaining work.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from sandpool.controllers.manager import ControllerManager
 from sandpool.controllers.middleware import with_reconcile_log
 from sandpool.controllers.options import ControllerOptions, ProcessOptions
 from sandpool.controllers.preflight import find_missing
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock
 from sandpool.engine.events import EventRecorder
 from sandpool.engine.health import Checks, Endpoint, metrics_page
@@ -39,12 +40,12 @@ from sandpool.kube.transport import Transport
 _log = logging.getLogger(__name__)
 
 _NOT_ASKED: Final = "the API has not answered yet"
-_LAST_WORDS: Final = 5.0  # seconds for events that are not written yet, when stopping
+_LAST_WORDS: Final = 5.0  # seconds for unwritten events, when stopping
 
 
 class ControllerProcess:
-    """``start`` returns at once, ``working`` is set while the controllers work, ``wait`` is for their failure, and
-    ``stop`` returns when nothing runs any more. The transport remains the caller's."""
+    """The process. ``start`` returns at once. ``working`` is set while the controllers work. ``wait`` raises their
+    failure. ``stop`` returns when no task runs any more. The caller owns the transport."""
 
     def __init__(
         self,
@@ -59,7 +60,7 @@ class ControllerProcess:
         tracing: Tracing | None = None,
         passes: JsonlWriter | None = None,
     ) -> None:
-        """``passes`` is a log for the passes that are made, if anybody wants to know of each."""
+        """``passes`` receives a record of every reconcile."""
         self.clock = clock
         self.random = random
         self.options = options = options or ControllerOptions()
@@ -70,7 +71,7 @@ class ControllerProcess:
         self.passes = passes
         self.working = asyncio.Event()
         self._stopping = False
-        self._missing = _NOT_ASKED  # what keeps us from beginning; empty once nothing does
+        self._missing = _NOT_ASKED  # what the preflight check misses; empty once it misses nothing
         self._reading = Client(self._limited(transport))
         self._writing = Client(self._limited(FencedTransport(transport, self._leads)))
         self.informers = InformerSet(
@@ -81,9 +82,10 @@ class ControllerProcess:
             namespace=options.namespace,
             labelled=options.cache_label_selectors,
         )
-        # What was done while leading may also be told when the lease has been released.
+        # Events about work done while leading may be written after the lease was released.
         telling = FencedTransport(transport, lambda: self._leads() or self._stopping)
-        self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance)
+        self.gate = BackgroundGate(clock)
+        self.recorder = EventRecorder(Client(self._limited(telling)), clock, options.instance, gate=self.gate)
         health = Checks("healthz", {"ping": lambda: ""})
         ready = Checks("readyz", {"api": lambda: self._missing, "caches": self._unseen})
         self.metrics_endpoint = Endpoint(process_options.metrics_address, metrics_page(metrics))
@@ -92,7 +94,7 @@ class ControllerProcess:
         self._living: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Raises ``OSError`` if one of the addresses is taken."""
+        """Start. Raises ``OSError`` if one of the addresses is taken."""
         await self.metrics_endpoint.start()
         try:
             await self.health_endpoint.start()
@@ -102,7 +104,7 @@ class ControllerProcess:
         self._living = asyncio.create_task(self._live(), name="the controllers' process")
 
     async def wait(self) -> None:
-        """Until it ends by itself, which it does only by failing: ``LeaseLost``, or a bug."""
+        """Wait until the process ends by itself, which it does only by failing: ``LeaseLost``, or a bug."""
         assert self._living is not None, "start first"
         await asyncio.wait([self._living])
         self._living.result()
@@ -137,7 +139,7 @@ class ControllerProcess:
             await self.election.lead(self._work)
 
     async def _admitted(self) -> None:
-        """Wait until the API has what we need."""
+        """Wait until the API has the kinds and permissions that the controllers need."""
         pauses: Backoff[None] = Backoff(self.random, first=1.0, longest=15.0)
         lease = {"lease_namespace": self.election.namespace, "lease": self.election.name} if self.election else {}
         while missing := await find_missing(self._reading, self.options.namespace, **lease):
@@ -156,6 +158,7 @@ class ControllerProcess:
             self.metrics,
             informers=self.informers,
             recorder=self.recorder,
+            gate=self.gate,
             tracing=self.tracing,
         )
         if self.passes is not None:
@@ -201,7 +204,7 @@ def _note_passes(controllers: ControllerManager, log: JsonlWriter, clock: Clock)
 
 
 async def _end(task: asyncio.Task[None]) -> None:
-    """Cancel and wait. What it failed with has been raised to whoever waits, or is told here."""
+    """Cancel a task and wait for it. Its failure has been raised to the caller already, or is logged here."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])

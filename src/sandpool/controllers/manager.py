@@ -1,11 +1,11 @@
-"""All controllers together: over one client, with shared caches, until they are stopped.
+"""Starts and stops all controllers over one client, with shared caches.
 
-The order of things matters. Everything that exists is known before the first pass is made, because a pass that sees
-half of the world would make the other half again. When stopping, passes that have begun are finished, so that nobody's
-sandbox is taken and not written down, and only then are the watches ended and the last events written.
+The order matters. No reconcile starts before all caches are synced, because with incomplete caches it would create
+objects that exist already. When stopping, running reconciles finish first, so that an adopted sandbox is recorded in
+its claim; only then do the watches end, and the last events are written.
 
-Watches and events may also be somebody else's: a process that waits for its turn to lead knows the world already while
-it waits, and what it has to say when its turn is over is said when the next one works already.
+The caller may pass its own informers and event recorder. A process that waits for the leader lease keeps its caches
+warm that way, and can still write its last events after it has released the lease.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from sandpool.api.events import Happening
-from sandpool.controllers.claim.controller import ClaimController
+from sandpool.controllers.claim.controller import ClaimController, ClaimDependencies
 from sandpool.controllers.informers import Caches, InformerSet
 from sandpool.controllers.metrics import SandboxCounts
 from sandpool.controllers.middleware import with_tracing
@@ -33,22 +33,24 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.tracing import Tracing
 from sandpool.engine.transports import BackgroundTransport
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.client import Client
 
 
 class DiscardingRecorder(EventRecorder):
-    """For those of whom nothing is to be told."""
+    """Discards all events."""
 
     def event(self, regarding: ObjectReference, happening: Happening) -> None:
         pass
 
 
 class ControllerManager:
-    """``start`` returns when they work, ``stop`` when nothing of them runs any more. ``wait`` is for whoever has
-    nothing else to do: it raises if one of them has broken down, as does ``start`` if they cannot begin.
+    """Runs the controllers. ``start`` returns when they work, ``stop`` when none of their tasks runs any more. ``wait``
+    raises if one of them fails, and so does ``start`` if they cannot begin.
 
-    A ``informers`` or a ``recorder`` that is passed in is run by whoever passes it, before and after."""
+    The caller runs ``informers`` and ``recorder`` if it passes them, before ``start`` and after ``stop``.
+    """
 
     def __init__(
         self,
@@ -60,6 +62,7 @@ class ControllerManager:
         *,
         informers: InformerSet | None = None,
         recorder: EventRecorder | None = None,
+        gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
         self.options = options = options or ControllerOptions()
@@ -75,12 +78,11 @@ class ControllerManager:
             labelled=options.cache_label_selectors,
         )
         self.caches = self.informers.caches
-        self.recorder = recorder or EventRecorder(client, clock, options.instance)
-        # Nothing that nobody waits for must be in the way of claims: refilling pools, notes, events.
-        self.gate = gate = BackgroundGate(clock)
+        # Background work yields to claims: refills of pools, annotations, events.
+        self.gate = gate = gate if gate is not None else BackgroundGate(clock)
         background = Client(BackgroundTransport(client.transport, gate), field_manager=client.field_manager)
         writer, background_writer = ApiWriter(client, self.caches), ApiWriter(background, self.caches)
-        self.recorder.turn = gate.turn
+        self.recorder = recorder or EventRecorder(client, clock, options.instance, gate=gate)
         revisions = TemplateRevisions(self.caches)
         self.sandboxes = SandboxController(
             client,
@@ -91,7 +93,7 @@ class ControllerManager:
             options=options.sandbox,
             workers=options.sandbox_workers,
             observer=ControllerMetrics("sandbox", options.sandbox_workers, metrics),
-            queue=MeasuredQueue("sandbox", metrics, clock),
+            queue_metrics=QueueMetrics("sandbox", metrics, clock),
             gate=gate,
             tracing=tracing,
         )
@@ -102,7 +104,7 @@ class ControllerManager:
             random,
             workers=options.template_workers,
             observer=ControllerMetrics("sandboxtemplate", options.template_workers, metrics),
-            queue=MeasuredQueue("sandboxtemplate", metrics, clock),
+            queue=WorkQueue(observer=QueueMetrics("sandboxtemplate", metrics, clock)),
         )
         measured = (metrics, clock, random)
         self.warm_pools = WarmPoolController(
@@ -118,11 +120,12 @@ class ControllerManager:
         )
         noting = self.recorder if options.claim_events else DiscardingRecorder(client, clock, options.instance)
         self.claims = ClaimController(
-            self.caches, revisions, writer, background_writer, noting, *measured, options.claim, tracing=tracing
+            ClaimDependencies(self.caches, revisions, writer, background_writer, noting, *measured, tracing=tracing),
+            options.claim,
         )
         gate.yield_to(self.claims.controller.queue)
         self.population = SandboxCounts(self.caches.sandboxes, metrics)
-        # In the order in which they stop: who serves people first, and what serves nobody last.
+        # In the order in which they stop: first those that clients wait for.
         self._controllers: tuple[Controller[Any], ...] = (
             self.claims.controller,
             self.warm_pools.controller,
@@ -136,7 +139,7 @@ class ControllerManager:
         self._working: list[asyncio.Task[None]] = []
 
     def _trace(self, tracing: Tracing) -> None:
-        """Pools are not traced: nobody asks for what they do."""
+        """Pools are not traced: no client waits for their reconciles."""
         for span, controller, cache in (
             ("ReconcileSandbox", self.sandboxes.controller, self.caches.sandboxes),
             ("ReconcileSandboxClaim", self.claims.controller, self.caches.claims),
@@ -155,7 +158,7 @@ class ControllerManager:
         ]
 
     async def _synced(self) -> None:
-        """Wait until everything is known. Raises what has ended our own watches, if anything does before that."""
+        """Wait until the caches are synced. Raises the failure of our own watches if they end before that."""
         if self._reflecting is None:
             await self.informers.synced()
             return
@@ -170,7 +173,7 @@ class ControllerManager:
             raise RuntimeError("stopped before everything was known")
 
     async def wait(self) -> None:
-        """Until stopped. Raises what no controller should: a failure that is not about one object."""
+        """Wait until stopped. Raises failures that are not about a single object."""
         assert self._working, "start first"
         tasks = [*self._working, self._reflecting] if self._reflecting is not None else self._working
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -179,7 +182,7 @@ class ControllerManager:
                 task.result()
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Passes that have begun have ``grace`` seconds, all of them together, to finish."""
+        """Stop. All running reconciles together have ``grace`` seconds to finish."""
         end = self.clock.monotonic() + grace
         for controller in self._controllers:
             await controller.stop(max(0.0, end - self.clock.monotonic()))

@@ -1,6 +1,7 @@
-"""How many sandboxes there are of each sort, for dashboards.
+"""Gauge of sandboxes by namespace, readiness, launch type, template, owner and creator.
 
-Counted as they change and not when somebody asks: no claim would be served while a hundred thousand of them are walked.
+The counts follow the changes of the cache. Counting on each scrape would block claims while the loop walks a hundred
+thousand sandboxes.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _EXPIRED: Final = SANDBOX_EXPIRED[0]
 
 
 class SandboxCounts:
-    """The sandboxes of a cache."""
+    """Counts of the sandboxes of a cache."""
 
     def __init__(self, sandboxes: Cache[SandboxView], metrics: MetricsRegistry) -> None:
-        self._counts: Counter[Labels] = Counter()  # by the labels of the metric; none is 0
+        self._counts: Counter[Labels] = Counter()  # by the labels of the metric; zero counts are removed
         metrics.collect(SANDBOXES, self._collect)
         sandboxes.subscribe(self._changed, on_change_of=_labels)
 
@@ -41,7 +42,7 @@ class SandboxCounts:
 
 
 def _labels(sandbox: SandboxView) -> Labels:
-    """In the order of the metric."""
+    """Values in the order of the labels of the metric."""
     launched = sandbox.labels.get(labels.LAUNCH_TYPE)
     return (
         sandbox.namespace,

@@ -1,4 +1,4 @@
-"""Passes that leave a trace: a span each, in the trace of whoever asked for the object; or a line in a log."""
+"""Middleware around a reconcile: a tracing span in the trace of the object, or a line in a log of reconciles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Reconcile = Callable[[Key], Awaitable[Result]]
 
 
 def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tracing) -> Reconcile:
-    """``cache`` has the objects the passes are about; an annotation of theirs says which trace they belong to."""
+    """Wrap each reconcile in a span. An annotation of the object, found in ``cache``, names the trace it belongs to."""
 
     async def traced_reconcile(key: Key) -> Result:
         view = cache.get(key)
@@ -28,7 +28,7 @@ def with_tracing(reconcile: Reconcile, span: str, cache: Cache[Any], tracing: Tr
 
 
 def with_reconcile_log(reconcile: Reconcile, controller: str, log: JsonlWriter, clock: Clock) -> Reconcile:
-    """A pass that is cancelled is not noted: nobody knows how it would have ended."""
+    """Log each reconcile and its result. A cancelled reconcile is not logged, since it has no result."""
 
     async def noted_reconcile(key: Key) -> Result:
         begin = clock.monotonic()

@@ -1,11 +1,12 @@
-"""Tells the echo of a pass's own writes from news.
+"""Keeps a controller from reconciling a key again because of its own writes.
 
-What a pass writes changes what passes read, so every write would have its object looked at once more, for nothing. The
-echo comes with the answer, which is put into the cache at once, or by the watch, whichever is faster. It cannot be told
-from news by looking at it: the same answer may contain the change of somebody else, whose own event is old news then.
+A reconcile writes objects that reconciles read, so every write would enqueue its key once more, for nothing. The echo
+arrives with the answer, which goes into the cache at once, or with the watch event, whichever is faster. Its content
+does not tell it from a foreign change: the same answer may include the change of another client, whose own event is no
+news then.
 
-So whatever wakes a key during a pass over it is kept until the pass is done. Then it is asked whether anything is left
-to do, which costs no request, and only if so the key is looked at again.
+So the filter keeps whatever would enqueue a key during a reconcile of it until the end of that reconcile. Then it asks
+whether any work is left, which costs no request, and enqueues the key only if so.
 """
 
 from __future__ import annotations
@@ -17,30 +18,31 @@ from sandpool.engine.cache.store import Key
 
 
 class OwnWriteFilter:
-    """Wakes keys by ``enqueue``. ``has_work`` must know everything that would make a pass do something."""
+    """Enqueues keys with ``enqueue``. ``has_work`` must cover everything that would make a reconcile act."""
 
     def __init__(self, enqueue: Callable[[Key], object], has_work: Callable[[Key], bool]) -> None:
-        self.enqueue = enqueue
+        self._enqueue = enqueue
         self.has_work = has_work
-        # Keys over which there is a pass now, and whether they were woken since it began.
-        self._passes: dict[Key, bool] = {}
+        # Keys that are being reconciled, and whether a change arrived since the reconcile began.
+        self._running: dict[Key, bool] = {}
 
-    def wake(self, key: Key) -> None:
-        """Have a key looked at because something has changed."""
-        if key in self._passes:
-            self._passes[key] = True
+    def enqueue(self, key: Key) -> None:
+        """Enqueue a key because an object it depends on has changed."""
+        if key in self._running:
+            self._running[key] = True
         else:
-            self.enqueue(key)
+            self._enqueue(key)
 
     @contextmanager
     def reconciling(self, key: Key) -> Iterator[None]:
-        """Surrounds a pass. One that has failed may have missed anything, so then every echo counts."""
-        self._passes[key] = False
+        """Context of one reconcile. A failed reconcile may have missed anything, so after a failure every change
+        counts."""
+        self._running[key] = False
         try:
             yield
         except BaseException:
-            if self._passes.pop(key):
-                self.enqueue(key)
+            if self._running.pop(key):
+                self._enqueue(key)
             raise
-        if self._passes.pop(key) and self.has_work(key):
-            self.enqueue(key)
+        if self._running.pop(key) and self.has_work(key):
+            self._enqueue(key)

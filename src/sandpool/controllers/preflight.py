@@ -1,8 +1,8 @@
-"""What the controllers must find in an API and be allowed to do there, and what a person can do if it is not so.
+"""Checks that an API serves the kinds and grants the permissions that the controllers need.
 
-It is looked at before anything else, all of it at once: whoever installs the controllers learns in one go which kinds
-and permissions are missing, instead of one by one from passes that fail. Nothing here is final. Definitions, roles and
-controllers are often applied together, in any order, so what is missing now is waited for.
+The check runs before anything else and covers everything at once. An operator learns in one go which kinds and
+permissions are missing, instead of one by one from reconciles that fail. No result is final: definitions, roles and
+controllers are often applied together in any order, so the process waits for what is missing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sandpool.kube.errors import ApiError, Forbidden, NotFound, Unauthorized
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Something the controllers do with objects of a type, or with a subresource of them."""
+    """Verbs that the controllers use on a type, or on a subresource of it."""
 
     type: ResourceType
     verbs: tuple[str, ...]
@@ -41,7 +41,7 @@ class Permission:
 
     @property
     def name(self) -> str:
-        """As ``kubectl auth can-i`` takes it, and kube-apiserver words its refusals."""
+        """The resource as ``kubectl auth can-i`` takes it and as kube-apiserver writes it in refusals."""
         return f"{self.type.group_resource}/{self.subresource}" if self.subresource else self.type.group_resource
 
 
@@ -62,19 +62,20 @@ REQUIRED_PERMISSIONS: Final = (
     Permission(EVENT, ("create", "patch")),
 )
 
-# To take part in an election.
+# For leader election.
 LEASE_PERMISSION: Final = Permission(LEASE, ("get", "create", "patch"))
-# What they also do where they may, see ``caches.Reflection``.
+# Used where granted, see ``informers.InformerSet``.
 OPTIONAL_PERMISSIONS: Final = (Permission(NODE, ("list", "watch")),)
 
 
 async def find_missing(
     client: Client, namespace: str | None = None, *, lease_namespace: str = "", lease: str = ""
 ) -> str:
-    """What keeps the controllers from working and what to do about it, in a sentence; empty if nothing does.
+    """Return what keeps the controllers from working and how to fix it, in one sentence; empty if nothing does.
 
-    They work in one ``namespace`` or all, and contend for a ``lease`` if it has a namespace. Without its name they must
-    be allowed to write every one there."""
+    The controllers work in one ``namespace`` or in all. If ``lease_namespace`` is set they take part in a leader
+    election there. Without the name of the ``lease`` they need write permission for all leases of that namespace.
+    """
     try:
         if absent := await _absent_kinds(client, namespace):
             return absent
@@ -98,7 +99,7 @@ async def _absent_kinds(client: Client, namespace: str | None) -> str:
         except NotFound:
             return True
         except Forbidden:
-            pass  # which permissions are missing is asked for all of them together
+            pass  # missing permissions are reported for all resources together
         return False
 
     found = await asyncio.gather(*(absent(type) for type in SANDPOOL))
@@ -120,7 +121,7 @@ async def _missing_permissions(
             attributes["subresource"] = need.subresource
         if namespace:
             attributes["namespace"] = namespace
-        if name and verb != "create":  # what is created has no name yet, as far as permissions go
+        if name and verb != "create":  # RBAC cannot restrict create by name
             attributes["name"] = name
         review: Object = {
             "apiVersion": SELF_SUBJECT_ACCESS_REVIEW.api_version,

@@ -1,16 +1,12 @@
-"""What sandboxes are made from: a template, read once, and the Sandbox objects that pools and claims build of it.
+"""Template revisions: a template, hashed and with secure defaults, from which pools and claims build Sandboxes.
 
-The Sandbox controller runs what a Sandbox says, word for word. Everything that makes a sandbox of a template safe by
-default, recognisable and comparable with its template is put there by whoever creates the Sandbox, and that is here.
+The Sandbox controller runs the spec of a Sandbox as it is. The creator of a Sandbox therefore adds everything that
+makes it safe by default, recognisable and comparable with its template. That happens here.
 
-The blueprints of the templates there are, each made once per change of its template and shared by everybody.
-
-Whether two values of a Kubernetes type mean the same, however they are written.
-
-A manifest may leave a field out or write it as empty, and may write an amount as ``1Gi`` or ``1024Mi``. Nobody wants a
-pool replaced because of that. Which of these differences count is a property of the field, so the comparison is led
-by its shape: a field that Go declares as a pointer tells empty from absent (``emptyDir: {}`` is a volume, no
-``emptyDir`` is none), every other does not.
+Two specs are compared by meaning. A manifest may omit a field or write it as empty, and may write a quantity as ``1Gi``
+or ``1024Mi``; such differences must not replace a pool. Which differences count is a property of the field, so the
+comparison follows its schema. A field that Go declares as a pointer distinguishes empty from absent (``emptyDir: {}``
+is a volume, no ``emptyDir`` is none). All other fields do not.
 """
 
 from __future__ import annotations
@@ -33,7 +29,7 @@ from sandpool.api.views import SandboxView, TemplateView
 from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Key
 
-#: Resolvers outside the cluster. The default network policy does not let a sandbox talk to the cluster's own.
+#: Resolvers outside the cluster. The default network policy blocks the cluster's own.
 PUBLIC_NAMESERVERS: Final = ("8.8.8.8", "1.1.1.1")
 
 _POD_SPEC: Final = "io.k8s.api.core.v1.PodSpec"
@@ -43,11 +39,11 @@ _HASH_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TemplateRevision:
-    """A template as its sandboxes see it. Made once per change of the template and shared by all its sandboxes."""
+    """A template as its sandboxes see it. Computed once per change of the template and shared by all its sandboxes."""
 
-    template: str  # the name of the template
-    ref_hash: str  # of that name; the label by which sandboxes and policies find their template
-    hash: str  # of the blueprint as it was written, before anything was added to it
+    template: str
+    ref_hash: str  # hash of the name of the template; the label by which sandboxes and policies find it
+    hash: str  # of the template as written, before defaults were added
     pod_template_hash: str  # deprecated companion of ``hash``
     spec: Object  # podTemplate, volumeClaimTemplates, service; the pod's spec with secure defaults
 
@@ -64,9 +60,9 @@ class TemplateRevision:
         )
 
     def matches(self, sandbox: SandboxView) -> bool:
-        """Whether a sandbox is what the template would make today, as far as that cannot be changed in place: the pod's
-        spec, the volume claim templates (by name and spec, in order) and the service. Labels and annotations of pods
-        and volume claims are no reason to replace a sandbox."""
+        """Whether a sandbox has what this revision would create, in the fields that cannot be changed in place: the
+        spec of the pod, the volume claim templates (by name and spec, in order) and the service. Labels and annotations
+        of pods and volume claims are no reason to replace a sandbox."""
         return (
             self.spec.get("service") == sandbox.service
             and semantically_equal(
@@ -77,19 +73,20 @@ class TemplateRevision:
 
 
 def content_hash(content: Any) -> str:
-    """A hash of decoded JSON, the same in every process and for every order of keys.
+    """Hash decoded JSON, independent of the process and of the order of keys.
 
-    Sandboxes made by other implementations carry hashes of another length, which never equal one of ours by accident:
-    they are compared by what they mean.
+    Sandboxes of other implementations carry hashes of another length, which never equal one of these by accident. Such
+    sandboxes are compared by meaning.
     """
     canonical = orjson.dumps(content, option=orjson.OPT_SORT_KEYS)
     return blake2b(canonical, digest_size=_HASH_BYTES).hexdigest()
 
 
 def secure_defaults(pod_spec: Object, template: TemplateView) -> Object:
-    """A pod's spec, made safe where its author said nothing; the very same one if there is nothing to add.
+    """Return the spec of a pod with secure defaults where its author left them out; the very same object if nothing is
+    added.
 
-    No token of the service account, and, behind the default network policy, name servers that can be reached.
+    The defaults are: no token of the service account, and reachable name servers behind the default network policy.
     """
     added: Object = {}
     if pod_spec.get("automountServiceAccountToken") is None:
@@ -111,11 +108,11 @@ def new_sandbox(
     annotations: Mapping[str, str] | None = None,
     spec: Object | None = None,
 ) -> Object:
-    """A Sandbox of a blueprint, whole: what a pool or a claim creates.
+    """Return the complete Sandbox that a pool or a claim creates from a revision.
 
-    ``spec`` stands in for the blueprint's own where a claim has changed that (environment, volumes). Labels for
-    the pod are laid over those of the pod template. The name is known before the sandbox is, and the
-    pod has the same one, so that it need not be written down in a second request.
+    ``spec`` replaces the spec of the revision where a claim changes it (environment, volumes). ``pod_labels`` override
+    those of the pod template. The caller chooses the name, and the pod gets the same one, so that recording the name of
+    the pod needs no second request.
     """
     spec = revision.spec if spec is None else spec
     return {
@@ -145,7 +142,7 @@ def _with_labels(pod_template: Object, labels: Mapping[str, str]) -> Object:
 
 
 def _parts(pod_template: Object, volume_claim_templates: list[Object], service: bool | None) -> Object:
-    """The part of a spec that templates and sandboxes share; what is not set is left out."""
+    """The part of a spec that templates and sandboxes share; unset fields are omitted."""
     parts: Object = {"podTemplate": pod_template}
     if volume_claim_templates:
         parts["volumeClaimTemplates"] = volume_claim_templates
@@ -164,13 +161,15 @@ def _same_volume_claims(left: list[Object], right: list[Object]) -> bool:
 
 
 class TemplateRevisions:
+    """Memoises the revision of each template in the cache."""
+
     def __init__(self, caches: Caches) -> None:
         self.caches = caches
-        # With the UID and generation of the template each was made of; its status and labels do not matter.
+        # With the UID and generation of the template. Its status and labels do not matter.
         self._made: dict[Key, tuple[str, int, TemplateRevision]] = {}
 
     def of(self, namespace: str, template: str) -> TemplateRevision | None:
-        """The blueprint of a template as it is now; None if there is no such template."""
+        """The current revision of a template; None if the template does not exist."""
         key = Key(namespace, template)
         view = self.caches.templates.get(key)
         if view is None:
@@ -188,7 +187,8 @@ _ANYTHING: Final = Shape()
 
 
 def semantically_equal(left: Any, right: Any, shape: Shape) -> bool:
-    """Whether two values of this shape mean the same. Order counts in lists; what has no shape is compared as it is."""
+    """Whether two values of this shape mean the same. Order counts in lists. Values without a shape are compared as
+    they are."""
     if left is right:
         return True
     if shape.format == "quantity":
@@ -224,5 +224,5 @@ def _absent(value: Any, shape: Shape) -> bool:
 def _same_amount(left: Any, right: Any) -> bool:
     try:
         return quantity.parse(left) == quantity.parse(right)
-    except (ValueError, TypeError):  # not a quantity: a schema that does not check pods let it through
+    except (ValueError, TypeError):  # not a quantity: the lean schema does not validate pods
         return bool(left == right)

@@ -1,25 +1,18 @@
-"""Performs what a plan asks for: one request per write, and its answer goes into the cache before anybody goes on.
+"""Writes to the API for the controllers, and reads their own writes back from the answers.
 
-So the next look at the cache, by the same pass or another controller, includes the write, and the event that the watch
-brings later is old news (see ``engine.cache.store``). What a failure means:
+``ApiWriter`` sends one request per write and records the answer in the cache before it returns. So the next read of the
+cache, by the same reconcile or by another controller, includes the write, and the watch event that follows is no news
+(see ``engine.cache``). Failures:
 
-* **Create**, ``AlreadyExists``: there is one that the cache did not show. It is read into the cache and the error is
-  raised: plan again, with it.
-* **Patch**, ``NotFound``: raised by ``patch``, and no matter to ``patch_if_there``. The cache does not have the object
-  from then on, or it would be tried again and again until the watch brings the news, and whatever else is done for an
-  object that is gone is done in vain.
-* **Delete**, ``NotFound``: that is what was wanted. ``Conflict`` is raised: the object is not the one that was meant,
-  or has changed since, so the decision is no longer valid.
-* Everything else, and no answer at all, is raised as the client raises it. Nothing is known about the write then: the
-  watch will tell.
-
-What a plan asks to be written: one request each, in the namespace of the object the plan is about.
-
-Whether those for whom something is made are still there.
-
-What we have made for an object and is gone again may have been collected with that object, of whose end a watch that
-lags has not told us yet. That it is gone wakes us, we make it again, it is collected again: a hundred times a second
-until the watch has caught up. So before anything is made for an object a second time, the API is asked about it.
+* **Create**, ``AlreadyExists``: an object exists that the cache did not show. ``ApiWriter`` reads it into the cache and
+  raises the error, so that the caller plans again with it.
+* **Patch**, ``NotFound``: ``patch`` raises it, ``patch_if_there`` returns None. The object is removed from the cache.
+  Otherwise the patch would be repeated until the watch reports the deletion, and all other work for the object would be
+  in vain.
+* **Delete**, ``NotFound``: counts as success. ``Conflict`` is raised: the object is another one or has changed, so the
+  decision to delete it is no longer valid.
+* All other errors, and a missing answer, are raised as the client raises them. The outcome of the write is unknown
+  then, and the watch will show it.
 """
 
 from __future__ import annotations
@@ -35,14 +28,13 @@ from sandpool.engine.cache.store import Key
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
-# A field of a pod that its API does not know would be dropped without a word: a typing error, or a restriction that
-# the cluster is too old for. The kinds do not always catch that before (see ``api.blueprint.Profile``).
+# The API would silently drop a field of a pod that it does not know: a typing error, or a restriction that the cluster
+# is too old for. The definitions do not always catch that before (see ``api.sandbox_spec.Profile``).
 _VALIDATION: Final = {POD: "Strict"}
 
 
 class ApiWriter:
-    """Writes through ``client`` into the namespace that is given; ``field_manager`` is who managedFields say wrote,
-    the client's own if empty."""
+    """Writes through ``client``. ``field_manager`` is the name in managedFields, the client's own if empty."""
 
     def __init__(self, client: Client, caches: Caches, *, field_manager: str = "") -> None:
         self.client = client
@@ -50,7 +42,7 @@ class ApiWriter:
         self.field_manager = field_manager or client.field_manager
 
     async def perform(self, write: Write, namespace: str) -> Object | None:
-        """Do one write. The answer is the object as it is now; None after a Delete."""
+        """Perform one write. Returns the object as the API answered; None after a Delete."""
         match write:
             case Create():
                 return await self.create(write, namespace)
@@ -76,7 +68,8 @@ class ApiWriter:
         return answer
 
     async def refresh(self, type: ResourceType, name: str, namespace: str) -> bool:
-        """Ask the API for an object that the cache does not show, and whether there is one. News may be on its way."""
+        """Read an object that the cache does not show from the API. Returns whether it exists. Its watch event may
+        still be on the way."""
         try:
             answer = await self.client.get(type, name, namespace)
         except NotFound:
@@ -95,6 +88,7 @@ class ApiWriter:
                 namespace,
                 subresource=write.subresource,
                 field_manager=self.field_manager,
+                with_metadata=write.with_metadata,
             )
         except NotFound:
             if known is not None:
@@ -104,14 +98,14 @@ class ApiWriter:
         return answer
 
     async def patch_if_there(self, write: Patch, namespace: str) -> Object | None:
-        """Like ``patch``; None if the object has gone, so that nobody misses what was to be said."""
+        """Like ``patch``, but return None if the object does not exist any more."""
         try:
             return await self.patch(write, namespace)
         except NotFound:
             return None
 
     async def delete(self, write: Delete, namespace: str, *, propagation_policy: str | None = None) -> None:
-        """Delete the object that was meant; one that is gone is as good."""
+        """Delete an object. One that is gone already counts as deleted."""
         answer: Object | None
         try:
             answer = await self.client.delete(
@@ -128,30 +122,34 @@ class ApiWriter:
 
 
 def is_ambiguous(error: Exception) -> bool:
-    """Whether a write that failed so may have been carried out all the same. What the API has refused was not."""
+    """Whether a write that failed with this error may have been carried out. An API that refuses a write has not
+    carried it out."""
     return not isinstance(error, ApiError) or error.code >= 500
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
+    """Create an object in the namespace of the object that is reconciled."""
+
     type: ResourceType
     object: Object
 
 
 @dataclass(frozen=True, slots=True)
 class Patch:
-    """A merge patch of what the writer owns."""
+    """A merge patch of the fields that the controller owns."""
 
     type: ResourceType
     name: str
     body: Object
     subresource: str | None = None
+    with_metadata: bool = False  # a status patch also changes metadata; see ``Client.stores_metadata_with_status``
 
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The UID is a precondition: what was decided about one object must not hit the next one of its name. So is the
-    resource version, if given: what was decided about a member of a pool must not hit it once it is claimed."""
+    """Delete one object. The UID is a precondition, so that the delete never hits a successor of the same name. So is
+    the resource version, if given: a pool must not delete a member that was claimed since the decision."""
 
     type: ResourceType
     name: str
@@ -163,31 +161,36 @@ Write = Create | Patch | Delete
 
 
 class OwnerLivenessCheck:
-    """Objects of a type for which things are made."""
+    """Checks with a live GET that an owner exists before its children are created again.
+
+    A child that is gone may have been garbage collected with its owner, whose deletion a lagging watch has not reported
+    yet. The deletion of the child enqueues the owner, the controller creates the child again, and it is collected
+    again: a hundred times a second until the watch has caught up. The first creation for an owner needs no GET.
+    """
 
     def __init__(self, type: ResourceType, writer: ApiWriter) -> None:
         self.type = type
         self.writer = writer
-        # The UIDs of those for which something was made, until they are forgotten.
+        # UIDs of the owners for which something was created, until they are forgotten.
         self._made_for: dict[Key, str] = {}
 
     async def may_create_for(self, owner: View) -> bool:
-        """Whether something may be made for the owner now. If not, the cache knows why."""
+        """Whether children may be created for the owner now. If not, the cache shows why."""
         if not self.was_created_for(owner):
             self.record_creation(owner)
             return True
         return await self.exists(owner)
 
     def was_created_for(self, owner: View) -> bool:
-        """Whether something was made for it before."""
+        """Whether this process has created something for the owner before."""
         return self._made_for.get(key_of(owner)) == owner.uid
 
     def record_creation(self, owner: View) -> None:
-        """Something is made for it."""
+        """Record that something is created for the owner."""
         self._made_for[key_of(owner)] = owner.uid
 
     async def exists(self, owner: View) -> bool:
-        """What the API says, which the cache knows from then on."""
+        """Read the owner from the API into the cache. Returns whether it exists and is not being deleted."""
         key, cache = key_of(owner), self.writer.caches[self.type]
         try:
             answer = await self.writer.client.get(self.type, owner.name, owner.namespace)
@@ -199,5 +202,5 @@ class OwnerLivenessCheck:
         return metadata["uid"] == owner.uid and "deletionTimestamp" not in metadata
 
     def forget(self, owner: Key) -> None:
-        """The owner is gone."""
+        """Drop the record of an owner that is gone."""
         self._made_for.pop(owner, None)

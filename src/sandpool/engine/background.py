@@ -1,80 +1,87 @@
-"""Lets work pass that nobody waits for: when nobody is waiting, and one step per turn of the event loop.
+"""Background gate: admits background work while no claim waits, one step per iteration of the event loop.
 
-Claims that people wait for and the refill of pools run in one event loop, and a loop serves whoever is ready in the
-order in which they became so. Three hundred replacements that are ready at once would stand in the way of the next
-claim with all the work they bring. Behind the gate only the first of them is ready at any time: a claim that comes
-waits for one step at most, and the others go on one by one as the loop turns. When there is nothing else to do the
-loop turns as fast as they pass, so nothing is lost.
+Claims that users wait for and the refill of pools run in one event loop, and the loop runs ready callbacks in order.
+Three hundred replacements that become ready at once would delay the next claim by all their work. Behind the gate only
+one of them is ready at any time: a new claim waits for one step at most, and the rest follows one step per iteration.
+An idle loop iterates as fast as the steps run, so the gate costs no throughput.
 
-While there is work in a queue that the background gate ``gives_way_to``, nobody passes at all: everything that is done
-meanwhile makes somebody wait longer. But a load may never end, and then the pools would run dry. So when there has been
-something to do for ``PATIENCE`` without a break, everybody passes as if nobody was waiting, until there is one; and
-nobody is held up for longer than that, however many breaks there were. It must not be that much for each step: some of
-what passes is done by few workers, and a worker who waits for a second at a time does little in a minute.
+While a queue that the gate yields to is busy, the gate admits nothing. A load may never end, and then the pools would
+run dry. So there are two limits: once a queue has been busy for ``patience`` without a break the gate admits work as if
+it was idle, until there is a break; and no single entry waits for longer than ``patience``. The limit must not apply to
+each step in turn: some background work has few workers, and a worker that waits for a second per step does little in a
+minute.
 
-It is looked at whenever work of the queue is done and whenever somebody comes; and from time to time, for there may be
-a single claim to look at whose request is not answered.
+The gate checks its queues whenever one of them finishes a key and whenever work is submitted; and by a timer, because a
+queue may be busy with a single claim that waits for an API response.
 
-First come, first through. Requests of a transport can be sent through the gate, see ``BackgroundTransport``. Keys of
-a queue that others share should stand aside rather than wait in the hands of a worker, see ``WorkQueue.hold_back``.
+``submit`` is the one entrance. ``wait`` is its form for coroutines, and two layers are built on it: requests go through
+``transports.BackgroundTransport``, and keys of a shared queue are parked by ``ParkingQueue`` so that they occupy no
+worker while they wait.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, TypeVar
 
 from sandpool.engine.clock import Clock
-from sandpool.engine.workqueue.queue import WorkQueue
+from sandpool.engine.workqueue.fair import PriorityLevels
+from sandpool.engine.workqueue.queue import QueueObserver, WorkQueue
 
-#: Seconds. A burst that a pool was made for is served in less.
+#: Seconds. A pool serves the burst it was sized for in less.
 PATIENCE: Final = 1.0
+
+K = TypeVar("K", bound=Hashable)
 
 
 class BackgroundGate:
+    """Admits entries in arrival order."""
+
     def __init__(self, clock: Clock, *, patience: float = PATIENCE) -> None:
         self.clock = clock
         self.patience = patience
         self._urgent: list[WorkQueue[Any]] = []
-        # Who waits, and since when.
+        # Entries that wait, with the time of their arrival.
         self._waiting: deque[tuple[float, Callable[[], bool]]] = deque()
-        # Whether somebody has passed in this turn of the loop, or was let through. ``_open`` will be called then.
+        # Whether an entry was admitted in this iteration of the loop. ``_open`` is scheduled exactly then.
         self._taken = False
-        # Since when there has always been something urgent to do; None: there is nothing.
+        # Since when a queue has been busy without a break; None: all are idle.
         self._busy_since: float | None = None
         self._alarm: asyncio.TimerHandle | None = None
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """Number of entries that wait."""
         return len(self._waiting)
 
     def yield_to(self, queue: WorkQueue[Any]) -> None:
-        """Let nobody pass while there is something to do in a queue, within reason."""
+        """Admit nothing while ``queue`` is busy, within the limits of ``patience``."""
         self._urgent.append(queue)
         queue.when_done(self._review)
 
-    async def turn(self) -> None:
-        """Wait until it is the caller's turn."""
-        if self._is_free():
-            self._pass()
-            return
-        passing: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._wait(lambda: _finish(passing))
-        await passing
+    def submit(self, enter: Callable[[], bool]) -> None:
+        """Call ``enter`` when it is admitted, which may be at once.
 
-    def line_up(self, enter: Callable[[], bool]) -> None:
-        """Have a function called when it is its turn. If nobody wants to pass any more it returns False, and it is the
-        turn of the next one."""
+        ``enter`` returns False if it has nothing to do any more; the gate then admits the next entry instead.
+        """
         if not self._is_free():
             self._wait(enter)
         elif enter():
             self._pass()
 
+    async def wait(self) -> None:
+        """Wait until the caller is admitted."""
+        if self._is_free():
+            self._pass()
+            return
+        admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._wait(lambda: _finish(admitted))
+        await admitted
+
     def _is_free(self) -> bool:
-        return not self._taken and not self._waiting and not self._is_held_up()
+        return not self._taken and not self._waiting and not self._is_blocked()
 
     def _pass(self) -> None:
         self._taken = True
@@ -84,7 +91,7 @@ class BackgroundGate:
         self._waiting.append((self.clock.monotonic(), enter))
         self._review()
 
-    def _is_held_up(self) -> bool:
+    def _is_blocked(self) -> bool:
         if not any(queue.is_busy for queue in self._urgent):
             self._busy_since = None
             return False
@@ -94,23 +101,23 @@ class BackgroundGate:
         return now - self._busy_since < self.patience
 
     def _review(self) -> None:
-        self._is_held_up()  # a break is a break also if nobody waits
+        self._is_blocked()  # notes a break even if no entry waits
         if self._waiting and not self._taken:
             self._open()
 
-    def _look_again(self) -> None:
+    def _check_again(self) -> None:
         self._alarm = None
         self._review()
 
     def _open(self) -> None:
-        """Let the first through who may pass, and then the others."""
+        """Admit the first entry that may enter; it schedules this method for the rest."""
         self._taken = False
-        held_up = self._is_held_up()
+        blocked = self._is_blocked()
         while self._waiting:
             since, enter = self._waiting[0]
-            if held_up and self.clock.monotonic() - since < self.patience:
+            if blocked and self.clock.monotonic() - since < self.patience:
                 if self._alarm is None:
-                    self._alarm = asyncio.get_running_loop().call_later(self.patience, self._look_again)
+                    self._alarm = asyncio.get_running_loop().call_later(self.patience, self._check_again)
                 return
             self._waiting.popleft()
             if enter():
@@ -118,9 +125,99 @@ class BackgroundGate:
                 return
 
 
-def _finish(passing: asyncio.Future[None]) -> bool:
-    """Let somebody go on, unless who waited was cancelled."""
-    if passing.done():
+def _finish(admitted: asyncio.Future[None]) -> bool:
+    """Resume a coroutine; False if it was cancelled while it waited."""
+    if admitted.done():
         return False
-    passing.set_result(None)
+    admitted.set_result(None)
     return True
+
+
+class ParkingQueue(WorkQueue[K]):
+    """A work queue that parks background keys until the gate admits them.
+
+    A parked key occupies no worker, so there is always a worker for the other keys. ``is_background`` is evaluated when
+    a key is added, also if the key is parked already: a key that has become urgent is released at once. ``submit`` is
+    that of a ``BackgroundGate``. After ``shut_down`` parked keys are dropped.
+    """
+
+    def __init__(
+        self,
+        is_background: Callable[[K], bool],
+        submit: Callable[[Callable[[], bool]], object],
+        *,
+        group: Callable[[K], Hashable] = lambda key: None,
+        observer: QueueObserver[K] | None = None,
+    ) -> None:
+        super().__init__(group=group, observer=observer)
+        self.is_background = is_background
+        self.submit = submit
+        # The keys of _waiting that are not in _ready.
+        self._parked: set[K] = set()
+        self._parking: PriorityLevels[K] = PriorityLevels()  # exactly the keys of _parked
+        # Entries submitted to the gate and not admitted yet, and keys that were admitted and not taken yet. Together
+        # they are never more than there are workers.
+        self._submitted = 0
+        self._admitted: set[K] = set()
+
+    async def get(self) -> K:
+        key = await super().get()
+        self._admitted.discard(key)
+        self._submit()
+        return key
+
+    def shut_down(self) -> None:
+        for key in self._parked:
+            del self._waiting[key]
+        self._parked.clear()
+        self._parking = PriorityLevels()
+        super().shut_down()
+
+    def _wait(self, key: K, priority: int) -> None:
+        if key in self._parked:
+            self._wait_parked(key, priority)
+        elif key not in self._waiting and self.is_background(key):
+            self._park(key, priority)
+        else:
+            super()._wait(key, priority)
+
+    def _wait_parked(self, key: K, priority: int) -> None:
+        before, group = self._waiting[key], self.group(key)
+        if not self.is_background(key):
+            self._parked.remove(key)
+            self._parking.remove(key, before, group)
+            self._make_ready(key, max(before, priority))
+        elif before < priority:
+            self._parking.remove(key, before, group)
+            self._parking.push(key, priority, group)
+            self._waiting[key] = priority
+
+    def _park(self, key: K, priority: int) -> None:
+        if self._shut_down:
+            return
+        self._settled.clear()
+        self._waiting[key] = priority
+        self._parked.add(key)
+        self._parking.push(key, priority, self.group(key))
+        self._submit()
+
+    def _submit(self) -> None:
+        """Submit as many entries as there are parked keys and workers to take them."""
+        while self._submitted < len(self._parked):
+            if self._submitted + len(self._admitted) >= len(self._idle) + len(self._processing):
+                return
+            self._submitted += 1
+            self.submit(self._enter)
+
+    def _enter(self) -> bool:
+        self._submitted -= 1
+        if not self._parking:
+            return False
+        key, priority = self._parking.pop()
+        self._parked.remove(key)
+        self._admitted.add(key)
+        self._make_ready(key, priority)
+        return True
+
+    def _worker_became_idle(self) -> None:
+        self._submit()

@@ -1,27 +1,28 @@
-"""Runs a reconcile over the keys of a queue.
+"""Controller: runs a reconcile function over the keys of a work queue.
 
-A reconcile is given a key and nothing else. It looks at how things are now, not at what happened: ten changes or one,
-seen or missed, in any order, lead to the same pass. It returns when to look again if nothing happens until then.
+A reconcile is given a key and nothing else. It compares the current state with the desired state and does not depend on
+the events that led to it: ten changes or one, seen or missed, in any order, have the same result. It returns when to
+reconcile again if nothing changes until then.
 
-* One key is never reconciled twice at once; different keys are, by up to ``workers`` workers.
-* A reconcile that fails is tried again after a pause that grows with every failure of that key. A failure is an
-  exception. Having to wait for something is not one: that is a ``Result`` with a time, and its pauses do not grow.
-* In a namespace that is being deleted nothing can be made. What is there is about to go, which is a change that leads
-  to another pass; until then a failure for that reason is told once for the namespace, and not tried again soon.
-* A pass decides anew when the next one is due, so timers set for the key before it are forgotten when it begins.
-* What was there before the workers began is looked at when there is no news: after a restart everything is there, and
-  hardly anything of it needs a hand, while whoever comes now is waiting.
-* ``stop`` takes no more keys, lets running passes finish, and cancels those that take too long. What still waits is
-  left: whoever takes over looks at everything.
+* A key is never reconciled twice at the same time; different keys are, by up to ``workers`` workers.
+* A failed reconcile is retried with back-off per key. A failure is an exception. Waiting for something is not a
+  failure: that is a ``Result`` with ``requeue_after``, which does not grow.
+* ``TerminalError`` is not retried until the object changes.
+* A reconcile in a namespace that is being deleted cannot create anything. The deletion of the objects enqueues the key
+  again; until then such a failure is logged once per namespace and retried rarely.
+* A reconcile decides anew when the next one is due, so timers set for the key before it begins are dropped.
+* Keys enqueued before the workers start have low priority: after a restart every object is enqueued, few of them need
+  work, and a user may be waiting for a new object.
+* ``stop`` takes no more keys, lets running reconciles finish and cancels those that take too long. Keys that wait are
+  dropped, because the next leader reconciles everything.
 
-Nothing a reconcile does can end a worker.
+An exception of a reconcile never ends a worker.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from random import Random
@@ -29,46 +30,54 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from sandpool.engine.clock import Clock, within
 from sandpool.engine.logging import log_context
-from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS
+from sandpool.engine.metrics.controller import ERROR, PANIC, REQUEUE_AFTER, SUCCESS, TERMINAL, TIMEOUT
 from sandpool.engine.ratelimit import Backoff, PerKeyRateLimit
 from sandpool.engine.workqueue.delaying import DelayedAdds
 from sandpool.engine.workqueue.queue import ShutDown, WorkQueue
-from sandpool.kube.errors import ApiError
+from sandpool.kube.errors import ApiError, terminating_namespace
 
 _log = logging.getLogger(__name__)
 
 K = TypeVar("K", bound=Hashable)
 
 
-#: The priority of what has just changed, or is due; and of what was there when the controller began to work.
+#: Priority of keys that have changed or are due, and of keys that were enqueued before the workers started. The values
+#: are those of controller-runtime.
 DEFAULT_PRIORITY: Final = 0
 LOW_PRIORITY: Final = -100
 
 
-#: What every API says of a namespace that is being deleted, where the reason of a failure is told in words.
-TERMINATING: Final = "because it is being terminated"
-_GOING: Final = re.compile(rf"namespace (\S+) {TERMINATING}")
-# Seconds. Somebody's finalizer may keep a namespace for long, but nothing can be made in it all the while.
-_UNTIL_GONE: Final = 300.0
+# Seconds between attempts in a namespace that is being deleted. A finalizer may keep the namespace for long.
+_TERMINATING_DELAY: Final = 300.0
+
+
+class TerminalError(Exception):
+    """A failure that a retry cannot mend. The key is reconciled again when its object changes."""
 
 
 class ReconcileIncomplete(Exception):
-    """Something keeps a pass from doing all it should, and people have been told where they look for it. It is tried
-    again like any failure, not before ``retry_after`` seconds if the API asked for that, and is not a bug."""
+    """A reconcile could not finish, and the status of the object reports why.
+
+    It is retried with back-off, and not before ``retry_after`` seconds if the API asked for that. It is an expected
+    failure, so the log has no traceback.
+    """
 
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-# Failures that are part of life. Anything else is a bug and worth a traceback.
-_EXPECTED = (ApiError, ConnectionError, TimeoutError, ReconcileIncomplete)
+# Expected failures. Anything else is a bug: it is logged with a traceback and counted as a panic.
+_EXPECTED = (ApiError, ConnectionError, TimeoutError, ReconcileIncomplete, TerminalError)
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The end of a pass; look again after so many seconds even if nothing changes, or only if something does, and not
-    before ``cooldown`` seconds whatever happens: the pass was a lot of work."""
+    """The end of a reconcile.
+
+    The key is reconciled again after ``requeue_after`` seconds, with None only when something changes; and in no case
+    before ``cooldown`` seconds, for a reconcile that is expensive.
+    """
 
     requeue_after: float | None = None
     cooldown: float = 0.0
@@ -78,22 +87,22 @@ DONE: Final = Result()
 
 
 class ReconcileObserver(Protocol):
-    """Whoever wants to know of every pass, such as ``ControllerMetrics``, whose words for a result are used."""
+    """Observes every reconcile, for example to export metrics, in the terms of ``metrics.controller``."""
 
     def began(self) -> None: ...
 
-    def ended(self, result: str, seconds: float) -> None: ...
+    def ended(self, result: str, seconds: float, error_kind: str = "") -> None: ...
 
 
-class _Nobody:
+class _NoObserver:
     def began(self) -> None: ...
 
-    def ended(self, result: str, seconds: float) -> None: ...
+    def ended(self, result: str, seconds: float, error_kind: str = "") -> None: ...
 
 
 class Controller(Generic[K]):
-    """``name`` is what metrics and log lines call it; ``retried`` is called whenever a failure sends a key back;
-    ``per_second`` is how often one key may be looked at, see ``PerKeyRateLimit``."""
+    """``name`` identifies the controller in metrics and logs. ``per_second`` limits the reconciles of one key, see
+    ``PerKeyRateLimit``."""
 
     def __init__(
         self,
@@ -105,7 +114,6 @@ class Controller(Generic[K]):
         workers: int = 1,
         queue: WorkQueue[K] | None = None,
         observer: ReconcileObserver | None = None,
-        retried: Callable[[], object] = lambda: None,
         per_second: int | None = None,
     ) -> None:
         self.name = name
@@ -113,36 +121,38 @@ class Controller(Generic[K]):
         self.clock = clock
         self.workers = workers
         self.queue: WorkQueue[K] = queue if queue is not None else WorkQueue()
-        self.observer: ReconcileObserver = observer if observer is not None else _Nobody()
-        self.retried = retried
+        self.observer: ReconcileObserver = observer if observer is not None else _NoObserver()
         self.backoff: Backoff[K] = Backoff(random)
         self.delayed: DelayedAdds[K] = DelayedAdds(self.queue.add, clock)
         self.per_key_limit: PerKeyRateLimit[K] = PerKeyRateLimit(clock, per_second)
-        # A controller has keys of one kind, so these are what that kind has cost.
         self.reconciles = 0  # begun
         self.failures = 0
-        self._going: dict[str, float] = {}  # namespaces that are being deleted, and until when that is not told again
-        self._tasks: list[asyncio.Task[None]] = []  # the workers, once run has begun
+        # Namespaces that are being deleted, and until when that is not logged again.
+        self._terminating: dict[str, float] = {}
+        self._tasks: list[asyncio.Task[None]] = []  # the workers; empty before ``run``
         self._stopping = False
 
     def enqueue(self, key: K, priority: int | None = None) -> None:
-        """Have a key looked at. Unless a priority says otherwise it is news, or backlog if no worker has begun yet."""
+        """Enqueue a key, with low priority if the workers have not started yet and no priority is given."""
         if priority is None:
             priority = DEFAULT_PRIORITY if self._tasks else LOW_PRIORITY
         self.queue.add(key, priority)
 
     def notice(self, key: K) -> None:
-        """Have a key looked at because of something that passes over it write, unless one is under way: then it is
-        most likely what that one has just written, and if it fails there is another."""
+        """Enqueue a key because of a change that its own reconcile also writes.
+
+        While the key is being reconciled the change is most likely the echo of that write, so it is ignored; if the
+        reconcile fails the key is retried anyway.
+        """
         if not self.queue.is_processing(key):
             self.enqueue(key)
 
     def enqueue_after(self, key: K, seconds: float, priority: int = DEFAULT_PRIORITY) -> None:
-        """Enqueue later, unless a pass over the key begins before: it will say itself when to look again."""
+        """Enqueue a key later, unless it is reconciled before: that reconcile decides when the next one is due."""
         self.delayed.add_after(key, seconds, priority)
 
     async def run(self) -> None:
-        """Work until stopped. When cancelled, running passes are cancelled too."""
+        """Reconcile until stopped. Cancellation cancels running reconciles too."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._tasks = [
@@ -153,15 +163,19 @@ class Controller(Generic[K]):
             self.delayed.close()
 
     async def stop(self, grace: float) -> None:
-        """Take no more keys. Returns when nothing runs any more: what has not finished after ``grace`` seconds is
-        cancelled."""
+        """Take no more keys, wait up to ``grace`` seconds for running reconciles, then cancel the rest."""
         self._stopping = True
         self.queue.shut_down()
         if self._tasks:
             try:
                 await within(self.clock, grace, _all(self._tasks))
             except TimeoutError:
-                _log.warning("%s: %d passes did not finish within %g s", self.name, self.queue.processing, grace)
+                _log.warning(
+                    "%s: %d reconciles did not finish within %g s; cancelling them",
+                    self.name,
+                    self.queue.processing,
+                    grace,
+                )
                 for task in self._tasks:
                     task.cancel()
                 await _all(self._tasks)
@@ -174,57 +188,61 @@ class Controller(Generic[K]):
             except ShutDown:
                 return
             try:
-                await self._pass(key)
+                await self._reconcile(key)
             finally:
                 self.queue.done(key)
-            # A pass that found nothing to write has not waited for anything, and there may be thousands of them in a
-            # row. Whoever else has something to do, such as renewing the lease, is let by.
+            # A reconcile without a write never waits, and there may be thousands in a row. Let other tasks run, such as
+            # the renewal of the leader lease.
             await self.clock.sleep(0)
 
-    async def _pass(self, key: K) -> None:
+    async def _reconcile(self, key: K) -> None:
         self.delayed.forget(key)
         if wait := self.per_key_limit.acquire(key):
-            self._come_back(key, wait)
+            self._requeue(key, wait)
             return
         self.reconciles += 1
         begin = self.clock.monotonic()
         self.observer.began()
-        outcome = ERROR
+        result, error_kind = ERROR, ""
         try:
             with log_context(controller=self.name, key=str(key)):
-                outcome = await self._outcome(key)
+                result, error_kind = await self._outcome(key)
         finally:
-            self.observer.ended(outcome, self.clock.monotonic() - begin)
+            self.observer.ended(result, self.clock.monotonic() - begin, error_kind)
 
-    async def _outcome(self, key: K) -> str:
+    async def _outcome(self, key: K) -> tuple[str, str]:
+        """Reconcile a key and arrange for its next reconcile. Returns the result and the kind of error."""
         try:
             result = await self.reconcile(key)
             after, cooldown = result.requeue_after, result.cooldown
         except asyncio.CancelledError as cancelled:
             if _is_being_cancelled():
                 raise
-            # Something the pass waited for was cancelled, not the pass.
-            self._failed(key, cancelled)
-            return ERROR
-        except Exception as error:  # noqa: BLE001 - whatever went wrong with one key, the others go on
-            self._failed(key, error)
-            return ERROR
+            # An operation that the reconcile awaited was cancelled, not the reconcile.
+            return ERROR, self._failed(key, cancelled)
+        except Exception as error:  # noqa: BLE001 - a failure with one key must not stop the others
+            return ERROR, self._failed(key, error)
         self.backoff.forget(key)
         if cooldown:
             self.per_key_limit.cool_down(key, cooldown)
         if after is None:
-            return SUCCESS
-        self._come_back(key, after)
-        return REQUEUE_AFTER
+            return SUCCESS, ""
+        self._requeue(key, after)
+        return REQUEUE_AFTER, ""
 
-    def _failed(self, key: K, error: BaseException) -> None:
+    def _failed(self, key: K, error: BaseException) -> str:
+        """Log a failure and arrange for the retry. Returns the kind of error."""
         self.failures += 1
-        if TERMINATING in (text := str(error)):
-            self._tell_once(_GOING.search(text), key)
-            self._come_back(key, _UNTIL_GONE)
-            return
-        asked = error.retry_after if isinstance(error, ApiError | ReconcileIncomplete) else None
-        pause = max(self.backoff.next_delay(key), asked or 0.0)
+        if (namespace := terminating_namespace(error)) is not None:
+            self._log_terminating(namespace, key)
+            self._requeue(key, _TERMINATING_DELAY)
+            return ""
+        if isinstance(error, TerminalError):
+            self.backoff.forget(key)
+            _log.warning("%s %s failed and is not retried: %s", self.name, key, error)
+            return TERMINAL
+        retry_after = error.retry_after if isinstance(error, ApiError | ReconcileIncomplete) else None
+        delay = max(self.backoff.next_delay(key), retry_after or 0.0)
         expected = isinstance(error, _EXPECTED)
         _log.log(
             logging.WARNING if expected else logging.ERROR,
@@ -232,22 +250,25 @@ class Controller(Generic[K]):
             self.name,
             key,
             self.backoff.failures(key),
-            pause,
+            delay,
             str(error) or type(error).__name__,
             exc_info=None if expected else error,
         )
-        self._come_back(key, pause)
-        self.retried()
+        self._requeue(key, delay)
+        self.queue.retried()
+        if isinstance(error, TimeoutError):
+            return TIMEOUT
+        return "" if expected else PANIC
 
-    def _tell_once(self, going: re.Match[str] | None, key: K) -> None:
-        namespace, now = going[1] if going else "", self.clock.monotonic()
-        self._going = {name: until for name, until in self._going.items() if until > now}
-        level = logging.DEBUG if namespace in self._going else logging.INFO
-        self._going.setdefault(namespace, now + _UNTIL_GONE)
-        _log.log(level, "%s %s waits until namespace %s, which is being deleted, is gone", self.name, key, namespace)
+    def _log_terminating(self, namespace: str, key: K) -> None:
+        now = self.clock.monotonic()
+        self._terminating = {name: until for name, until in self._terminating.items() if until > now}
+        level = logging.DEBUG if namespace in self._terminating else logging.INFO
+        self._terminating.setdefault(namespace, now + _TERMINATING_DELAY)
+        _log.log(level, "%s %s waits for the end of namespace %s, which is being deleted", self.name, key, namespace)
 
-    def _come_back(self, key: K, after: float) -> None:
-        """What is due is news, also if it was backlog: else a busy queue would never come to it."""
+    def _requeue(self, key: K, after: float) -> None:
+        """Enqueue later, with default priority at least: a busy queue would never get to a low-priority key."""
         self.delayed.add_after(key, after, max(DEFAULT_PRIORITY, self.queue.priority(key)))
 
 

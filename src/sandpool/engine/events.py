@@ -21,14 +21,15 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from sandpool.api.events import Happening
 from sandpool.api.kinds import EVENT
 from sandpool.api.resource import Object
+from sandpool.engine.background import BackgroundGate
 from sandpool.engine.clock import Clock, micro_timestamp, within
+from sandpool.engine.ratelimit import RateLimiter, backoff_delay
 from sandpool.kube.client import Client, MergePatch
 from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
@@ -119,14 +120,11 @@ def clipped(text: str, limit: int) -> str:
 
 _ATTEMPTS = 5
 _FIRST_PAUSE = 1.0  # seconds; doubles
+_LONGEST_PAUSE = 60.0
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 _Key = tuple[ObjectReference, Happening]
-
-
-async def _at_once() -> None:
-    pass
 
 
 @dataclass(slots=True)
@@ -144,7 +142,7 @@ class _Entry:
 
 
 class EventRecorder:
-    """``instance`` tells the replicas of a controller apart; usually the host's name."""
+    """``instance`` tells the replicas of a controller apart; usually the host name. Each write waits for ``gate``."""
 
     def __init__(
         self,
@@ -152,6 +150,7 @@ class EventRecorder:
         clock: Clock,
         instance: str,
         *,
+        gate: BackgroundGate | None = None,
         capacity: int = 2048,
         window: float = 360.0,
         spacing: float = 10.0,
@@ -162,20 +161,18 @@ class EventRecorder:
         self.client = client
         self.clock = clock
         self.instance = instance
+        self.gate = gate
         self.capacity = capacity
         self.window = window
         self.spacing = spacing
-        self.rate = rate
-        self.burst = burst
         self.writers = writers
-        self.turn: Callable[[], Awaitable[None]] = _at_once  # what every write waits for
         self.written = 0  # requests that succeeded
         self.dropped = 0  # things that happened and are in no Event
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()  # in the order in which they happened last
         self._ready: asyncio.Queue[_Entry] = asyncio.Queue()  # to be written now
         self._repeated: deque[tuple[float, _Entry]] = deque()  # to be written at that time, the earliest first
         self._new_repeat = asyncio.Event()  # set when _repeated stops being empty
-        self._slot = clock.monotonic() - burst / rate  # when the last write was due, had they been evenly spread
+        self._limiter = RateLimiter(rate, burst, clock)
         self._newest = 0  # nanoseconds in the newest name
         self._stopping = False
         self._tasks: list[asyncio.Task[None]] = []
@@ -254,22 +251,17 @@ class EventRecorder:
     async def _write_ready(self) -> None:
         while True:
             entry = await self._ready.get()
-            await self._throttle()
-            await self.turn()
+            await self._limiter.wait()
+            if self.gate is not None:
+                await self.gate.wait()
             await self._write(entry)
             self._ready.task_done()
-
-    async def _throttle(self) -> None:
-        now = self.clock.monotonic()
-        self._slot = max(self._slot, now - self.burst / self.rate) + 1 / self.rate
-        if self._slot > now:
-            await self.clock.sleep(self._slot - now)
 
     async def _write(self, entry: _Entry) -> None:
         """Write, or try to; either way the entry is settled afterwards."""
         for attempt in range(_ATTEMPTS):
             if attempt:
-                await self.clock.sleep(_FIRST_PAUSE * 2 ** (attempt - 1))
+                await self.clock.sleep(backoff_delay(attempt, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
             try:
                 await self._send(entry)
             except (ApiError, OSError) as error:

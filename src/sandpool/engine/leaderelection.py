@@ -89,6 +89,7 @@ class LeaderElector:
         self._version = ""  # resourceVersion of the Lease as we wrote it; empty if that is not what it is now
         self._renewed_at: float | None = None  # monotonic; when the write was sent that made us leader until now
         self._asked = False  # whether a write was sent of which we never heard: the Lease may have our name
+        self.slow_paths = 0  # renewals for which the Lease had to be read first
         self._complaint = ""  # what went wrong last, so that it is logged once and not every two seconds
 
     @property
@@ -183,7 +184,7 @@ class LeaderElector:
                 with contextlib.suppress(Conflict, NotFound):
                     await self._write(self._version)
                     return True
-                # Somebody else touched it: look.
+                self.slow_paths += 1  # another client has written the Lease: read it
             lease = await self._read()
             if not self._free():
                 return False

@@ -141,7 +141,7 @@ class BackgroundTransport:
         self.gate = gate
 
     async def request(self, request: Request) -> Any:
-        await self.gate.turn()
+        await self.gate.wait()
         return await self.transport.request(request)
 
     def stream(self, request: Request) -> AsyncIterator[WatchEvent]:

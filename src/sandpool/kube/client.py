@@ -19,6 +19,7 @@ from sandpool.kube.transport import (
     Request,
     Transport,
     WatchEvent,
+    stores_metadata_with_status,
 )
 
 
@@ -67,6 +68,8 @@ class Client:
     def __init__(self, transport: Transport, *, field_manager: str = "sandpool") -> None:
         self.transport = transport
         self.field_manager = field_manager
+        #: Whether ``patch`` may change the metadata together with the status.
+        self.stores_metadata_with_status = stores_metadata_with_status(transport)
 
     async def get(
         self,
@@ -168,9 +171,12 @@ class Client:
         field_manager: str | None = None,
         force: bool = False,
         field_validation: str | None = None,
+        with_metadata: bool = False,
     ) -> Object:
         """Change what the patch names and nothing else. A ``metadata.resourceVersion`` in the patch makes it apply
-        only to that version of the object, ``Conflict`` otherwise. ``force`` takes fields from other appliers."""
+        only to that version of the object, ``Conflict`` otherwise. ``force`` takes fields from other appliers.
+        ``with_metadata``: a patch of the status may change labels and annotations, too, in the same commit. Only if
+        ``stores_metadata_with_status``; other servers ignore the metadata."""
         query = _query(
             dryRun="All" if dry_run else None,
             fieldManager=field_manager or self.field_manager,
@@ -178,7 +184,7 @@ class Client:
             fieldValidation=field_validation,
         )
         path = _path(type, namespace, name, subresource)
-        return await self._send(Request("PATCH", path, query, patch.body, patch.content_type))
+        return await self._send(Request("PATCH", path, query, patch.body, patch.content_type, with_metadata))
 
     async def delete(
         self,

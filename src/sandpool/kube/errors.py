@@ -5,8 +5,9 @@ The constructors produce the codes, reasons, messages and details of kube-apiser
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from sandpool.api.causes import Cause as Cause
 from sandpool.api.resource import Object, ResourceType
@@ -265,3 +266,26 @@ def invalid(type: ResourceType, name: str, causes: Iterable[Cause]) -> Invalid:
     }
     subject = f"{type.kind}.{type.group}" if type.group else type.kind
     return Invalid(f'{subject} "{name}" is invalid: {message}', details={k: v for k, v in details.items() if v})
+
+
+#: Reason of the cause with which the API refuses to create an object in a namespace that is being deleted.
+NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
+#: Part of the message of that refusal, for errors that were made of the messages of others.
+TERMINATING: Final = "because it is being terminated"
+_NAMESPACE: Final = re.compile(r"namespace (\S+) (?:is being|because it is being) terminated")
+
+
+def terminating_namespace(error: BaseException) -> str | None:
+    """The namespace whose deletion made the API refuse a create; None for any other error.
+
+    An API error is recognised by its cause. Other errors may summarise several API errors in their message.
+    """
+    if isinstance(error, ApiError):
+        causes = error.details.get("causes") or ()
+        texts = [cause.get("message", "") for cause in causes if cause.get("reason") == NAMESPACE_TERMINATING]
+    else:
+        texts = [str(error)] if TERMINATING in str(error) else []
+    if not texts:
+        return None
+    found = _NAMESPACE.search(texts[0])
+    return found[1] if found else ""

@@ -30,6 +30,9 @@ class Request:
     # A JSON value (dict or list), or bytes to be sent as they are with ``content_type``. None: no body.
     body: Any = None
     content_type: str = JSON
+    # A patch of a custom resource's status may change its labels and annotations in the same commit. It is no part of
+    # the Kubernetes protocol: only transports with ``stores_metadata_with_status`` carry it.
+    with_metadata: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -38,6 +41,20 @@ class WatchEvent:
 
     type: str
     object: Object
+
+
+def stores_metadata_with_status(transport: object) -> bool:
+    """Whether requests of a transport may set ``Request.with_metadata``.
+
+    A transport says so by an attribute of this name. One without the attribute that wraps another, in ``transport``,
+    answers as that one does.
+    """
+    while transport is not None:
+        found = getattr(transport, "stores_metadata_with_status", None)
+        if found is not None:
+            return bool(found)
+        transport = getattr(transport, "transport", None)
+    return False
 
 
 class Transport(Protocol):

@@ -191,7 +191,7 @@ class NodeAgent:
             service_links=self._service_links,
             runtime_handler=lambda name: self.classes.get(Key("", name)),
             record_write=self.pods.record_write,
-            background_turn=BackgroundGate(self.clock).turn,
+            background_turn=BackgroundGate(self.clock).wait,
         )
 
     async def _reflect(self) -> None:

@@ -20,7 +20,7 @@ _WAITING = 512  # connections that are not accepted yet
 def main() -> int:
     root = Root(os.environ.get("SANDBOX_BASE_DIR", "").strip() or DEFAULT_DIRECTORY)
     api = RuntimeApi(root, _timeout(os.environ.get("SANDBOX_EXEC_TIMEOUT_SECONDS", "")))
-    server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.answer)
+    server = Server(_listening(os.environ.get("SANDBOX_LISTEN_HOST") or "0.0.0.0"), api.handle)
     for number in (SIGTERM, SIGINT):
         signal(number, lambda number, frame: server.stop())
     server.serve()

@@ -12,7 +12,7 @@ from sandpool.sandboxd.root import Place
 
 
 @contextlib.contextmanager
-def written(place: Place, mode: int) -> Iterator[BinaryIO]:
+def atomic_writer(place: Place, mode: int) -> Iterator[BinaryIO]:
     """A file to be written, which takes its place at the end; after a failure there is what was there before."""
     with contextlib.suppress(FileNotFoundError):
         if not place.name or stat.S_ISDIR(place.stat().st_mode):

@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.exit("--grpc-port and --rest-port must differ")
     root = Root(flags.root_dir)
     files, processes = FilesApi(root, monotonic, flags.metadata_env_prefix), ProcessApi(root)
-    rest = Server(socket.create_server((flags.listen_host, flags.rest_port), backlog=512), files.answer)
+    rest = Server(socket.create_server((flags.listen_host, flags.rest_port), backlog=512), files.handle)
     grpc = processes.server()
     grpc.add_insecure_port(f"{flags.listen_host}:{flags.grpc_port}")
     grpc.start()

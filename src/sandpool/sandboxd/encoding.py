@@ -65,7 +65,7 @@ def to_json(value: object) -> str:
     raise TypeError(f"{type(value).__name__} has no JSON")
 
 
-def decoded(path: str) -> str:
+def unquote(path: str) -> str:
     """A path as a file has it. What is not UTF-8 comes back as the file system would give it."""
     first, *rest = path.split("%")
     if not rest:

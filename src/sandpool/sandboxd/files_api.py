@@ -16,11 +16,11 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import formatdate
 
-from sandpool.sandboxd.atomic_write import written
-from sandpool.sandboxd.encoding import decoded
+from sandpool.sandboxd.atomic_write import atomic_writer
+from sandpool.sandboxd.encoding import unquote
 from sandpool.sandboxd.http import File, Request, Response
-from sandpool.sandboxd.multipart_form import NotAForm, file_of
-from sandpool.sandboxd.root import Escape, Place, Root
+from sandpool.sandboxd.multipart_form import FormError, uploaded_file
+from sandpool.sandboxd.root import PathEscape, Place, Root
 
 _FILES = "/v1/files"
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)")
@@ -50,24 +50,24 @@ class FilesApi:
         self.stopping = False
         self._started = now()
 
-    def answer(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Response:
         try:
-            return self._answer(request)
-        except Escape:
+            return self._route(request)
+        except PathEscape:
             return _problem(403, "the path leads out of the root directory")
-        except NotAForm as error:
+        except FormError as error:
             return _problem(400, str(error))
         except OSError as error:
             return _problem(_status(error), error.strerror or str(error))
 
-    def _answer(self, request: Request) -> Response:
+    def _route(self, request: Request) -> Response:
         if request.path == "/v1/health" and request.method in ("GET", "HEAD"):
             return self._health()
         if request.path == "/v1/metadata" and request.method in ("GET", "HEAD"):
             return Response.of({"env": self._shown(os.environ)})
         if request.path != _FILES and not request.path.startswith(f"{_FILES}/"):
             return _problem(404, "there is nothing here")
-        path = decoded(request.path[len(_FILES) + 1 :])
+        path = unquote(request.path[len(_FILES) + 1 :])
         if "\0" in path:
             return _problem(400, "no file has a name with a zero byte in it")
         match request.method:
@@ -124,7 +124,7 @@ class FilesApi:
         try:
             with self.root.find(f"{directory}/{name}") as place:
                 status = place.stat()
-        except (Escape, OSError):
+        except (PathEscape, OSError):
             return None
         modified = datetime.fromtimestamp(int(status.st_mtime), UTC)
         return {
@@ -140,7 +140,7 @@ class FilesApi:
         if not _MODE.fullmatch(mode):
             return _problem(400, "mode must be an octal number such as 0644")
         try:
-            with self.root.find(path, create_parents=True) as place, written(place, int(mode, 8)) as file:
+            with self.root.find(path, create_parents=True) as place, atomic_writer(place, int(mode, 8)) as file:
                 for piece in _content(request):
                     file.write(piece)
         except (NotADirectoryError, IsADirectoryError) as error:
@@ -175,7 +175,7 @@ class FilesApi:
 def _content(request: Request) -> Iterator[bytes]:
     """Of the file in a form, or else all that was sent."""
     if request.headers.get("content-type", "").startswith("multipart/form-data"):
-        _, pieces = file_of(request)
+        _, pieces = uploaded_file(request)
         return pieces
     return request.body()
 

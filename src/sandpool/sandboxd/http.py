@@ -1,32 +1,38 @@
-"""A small HTTP/1.1 server: a thread per connection, bodies as streams, files sent by the kernel.
+"""A small HTTP/1.1 server: one thread per connection, streamed bodies, files sent by the kernel.
 
-The parsing is httptools'. What is not here is left out on purpose: TLS, compression, HTTP/2. Whoever talks to a sandbox
-does so through a router or a tunnel that has all of it.
+TLS, compression and HTTP/2 are left out on purpose. Clients reach a sandbox through a router or a tunnel that has them.
+
+A client cannot occupy the server for free: the number of connections is limited (``_ConnectionSlots``), a head is
+limited in size (``sandpool.sandboxd.http1``) and in time (``HEAD_SECONDS``), and a silent connection is closed.
 """
 
 from __future__ import annotations
 
 import os
 import select
-from _socket import AF_INET, IPPROTO_TCP, MSG_MORE, MSG_PEEK, SHUT_RDWR, SOCK_STREAM, TCP_NODELAY, socket
+from _socket import AF_INET, IPPROTO_TCP, MSG_MORE, MSG_PEEK, SHUT_RDWR, SHUT_WR, SOCK_STREAM, TCP_NODELAY, socket
 from _thread import allocate_lock, start_new_thread
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
+from time import monotonic
 
-from sandpool.sandboxd.encoding import decoded, to_json
-from sandpool.sandboxd.parser import HttpParserError, HttpParserUpgrade, HttpRequestParser
+from sandpool.sandboxd.encoding import to_json, unquote
+from sandpool.sandboxd.http1 import BodyReader, HeadBuffer, HeadTooLarge, MalformedRequest, RequestHead
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-_PIECE = 1 << 18
-_MOST_CONNECTIONS = 256
-_DESCRIPTORS_EACH = 4  # of a connection, with the command or the file it asks for
-# Nobody can be let in until something else is over, here or elsewhere. Then we look again so often.
+HEAD_SECONDS = 30.0  # from the first byte of a head to its last
+IDLE_SECONDS = 60.0  # a connection may be silent between requests, within a body or while a response is sent
+_RECEIVE_BYTES = 1 << 18
+_MAX_CONNECTIONS = 256
+_DESCRIPTORS_PER_CONNECTION = 4  # the socket, and the files of a command or a download
+# accept() fails with these until a descriptor or memory is released, here or in another process.
 _EXHAUSTED = (EMFILE, ENFILE, ENOBUFS, ENOMEM)
-_PAUSE = 0.1
-_LONGEST_HEAD = 1 << 16
-_IDLE = 60.0  # seconds a connection may be silent between requests
+_ACCEPT_RETRY_SECONDS = 0.1
+# Bytes of a body that the handler did not read are skipped to keep the connection, up to this many reads.
+_MAX_SKIPPED_READS = 4
+_LINGER_SECONDS = 1.0
 _REASONS = {
     200: "OK",
     204: "No Content",
@@ -35,44 +41,50 @@ _REASONS = {
     403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
+    408: "Request Timeout",
     409: "Conflict",
     413: "Content Too Large",
     416: "Range Not Satisfiable",
     422: "Unprocessable Content",
+    431: "Request Header Fields Too Large",
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
 
 
-class Lost(Exception):
-    """The other side is gone in the middle of something."""
+class ConnectionLost(Exception):
+    """The client closed the connection within a request or a response."""
+
+
+class _HeadTimeout(Exception):
+    """The head of a request did not arrive within the time limit."""
 
 
 class Request:
-    """``path`` is as it was sent, still encoded; ``decoded`` is decoded once. Header names are in lower case."""
+    """One request. ``path`` is still percent-encoded; handlers decode it once. Header names are in lower case."""
 
-    def __init__(self, connection: _Connection) -> None:
+    def __init__(self, connection: _Connection, head: RequestHead) -> None:
         self._connection = connection
-        self.method = ""
-        self.path = ""
-        self.query: dict[str, str] = {}
-        self.headers: dict[str, str] = {}
-        self.complete = False  # nothing of the body is still to come
-        self.pieces: list[bytes] = []  # of the body, that have come and were not read
+        self._reader = BodyReader(head)
+        self.method = head.method
+        self.path, _, query = head.target.partition("?")
+        self.query = _query(query)
+        self.headers = head.headers
+        self.keeps_alive = head.keeps_alive
+        self._sends_continue = self.headers.get("expect", "").lower() == "100-continue" and not head.is_http_1_0
 
     def body(self) -> Iterator[bytes]:
-        """What was sent, piece by piece."""
-        if not self.complete and self.headers.get("expect", "").lower() == "100-continue":
+        """Yield the rest of the body as it arrives."""
+        if self._sends_continue and not self._reader.is_complete and not self._connection.has_data:
+            self._sends_continue = False
             self._connection.send(b"HTTP/1.1 100 Continue\r\n\r\n")
-        while True:
-            while self.pieces:
-                yield self.pieces.pop(0)
-            if self.complete:
-                return
-            self._connection.receive()
+        while not self._reader.is_complete:
+            piece = self._connection.read_body(self._reader)
+            if piece:
+                yield piece
 
     def whole(self, limit: int) -> bytes | None:
-        """The body if it is at most this long."""
+        """Return the body, None if it has more than ``limit`` bytes."""
         parts: list[bytes] = []
         for piece in self.body():
             limit -= len(piece)
@@ -81,13 +93,24 @@ class Request:
             parts.append(piece)
         return b"".join(parts)
 
+    def skip_body(self) -> bool:
+        """Skip what the handler did not read. Return False if that is too much to wait for."""
+        reads = 0
+        while not self._reader.is_complete:
+            if not self._connection.has_data:
+                reads += 1
+                if reads > _MAX_SKIPPED_READS:
+                    return False
+            self._connection.read_body(self._reader)
+        return True
+
     def is_wanted(self) -> bool:
-        """Whether somebody is still there to hear the answer."""
+        """Return whether the client is still connected and waits for the response."""
         return self._connection.is_open()
 
 
 class File:
-    """Part of an open file, as a body. It is closed when it was sent."""
+    """A range of an open file as a response body. The server closes the file after it was sent."""
 
     def __init__(self, handle: int, size: int, offset: int = 0) -> None:
         self.handle = handle
@@ -103,17 +126,21 @@ class Response:
 
     @classmethod
     def of(cls, value: object, status: int = 200) -> Response:
-        """JSON."""
+        """Make a JSON response."""
         return cls(status, to_json(value).encode(), {"Content-Type": "application/json"})
 
 
 class Server:
-    """Answers on a socket that listens already. ``serve`` returns after ``stop``."""
+    """Serves HTTP on a listening socket. ``serve`` returns after ``stop``."""
 
-    def __init__(self, listening: socket, handler: Callable[[Request], Response]) -> None:
+    def __init__(
+        self, listening: socket, handler: Callable[[Request], Response], head_seconds: float = HEAD_SECONDS
+    ) -> None:
         self.listening = listening
         self.handler = handler
-        self._room = _Room(min(_MOST_CONNECTIONS, max(os.sysconf("SC_OPEN_MAX") // _DESCRIPTORS_EACH, 1)))
+        self.head_seconds = head_seconds
+        descriptors = os.sysconf("SC_OPEN_MAX")
+        self._slots = _ConnectionSlots(min(_MAX_CONNECTIONS, max(descriptors // _DESCRIPTORS_PER_CONNECTION, 1)))
         self._stopping = False
 
     @property
@@ -129,112 +156,123 @@ class Server:
                 if self._stopping:
                     return
                 if error.errno in _EXHAUSTED:
-                    self._room.wait_for_leaving(_PAUSE)  # who knocks waits in the kernel
+                    # New clients wait in the kernel's backlog meanwhile.
+                    self._slots.wait_for_release(_ACCEPT_RETRY_SECONDS)
                 continue
-            self._room.enter()
+            self._slots.acquire()
             sock = socket(AF_INET, SOCK_STREAM, 0, descriptor)
             try:
-                start_new_thread(self._converse, (sock,))
-            except RuntimeError:  # the programs of the sandbox leave no room for a thread; that may pass
+                start_new_thread(self._serve_connection, (sock,))
+            except RuntimeError:  # processes of the sandbox have used up the threads; the next client may succeed
                 sock.close()
-                self._room.leave()
+                self._slots.release()
 
     def stop(self) -> None:
         self._stopping = True
-        # Closing alone does not wake a thread that waits in accept.
+        # close() alone does not interrupt a thread that is blocked in accept().
         try:  # noqa: SIM105 - contextlib is not imported
             self.listening.shutdown(SHUT_RDWR)
         except OSError:
             pass
         self.listening.close()
 
-    def _converse(self, sock: socket) -> None:
+    def _serve_connection(self, sock: socket) -> None:
         try:
             sock.setsockopt(IPPROTO_TCP, TCP_NODELAY, 1)
-            sock.settimeout(_IDLE)
-            _Connection(sock).answer(self.handler)
-        except (Lost, OSError):
-            pass  # whoever asked is gone
+            sock.settimeout(IDLE_SECONDS)
+            _Connection(sock, self.head_seconds).serve(self.handler)
+        except (ConnectionLost, OSError):
+            pass  # the client is gone
         finally:
             sock.close()
-            self._room.leave()
+            self._slots.release()
 
 
-class _Room:
-    """For so many; whoever enters one that is full waits. One thread enters, any may leave."""
+class _ConnectionSlots:
+    """Counting semaphore made of ``_thread`` locks. One thread acquires, any thread releases."""
 
     def __init__(self, size: int) -> None:
-        self.left = size
+        self.free = size
         self._counting = allocate_lock()
-        self._full = allocate_lock()  # held while nobody may enter
-        self._quiet = allocate_lock()  # held while nobody has left since somebody waited for it
-        self._quiet.acquire()
+        self._full = allocate_lock()  # held while no slot is free
+        self._unreleased = allocate_lock()  # held until a slot is released
+        self._unreleased.acquire()
 
-    def enter(self) -> None:
+    def acquire(self) -> None:
+        """Take a slot, waiting until one is free."""
         with self._full:
             pass
         with self._counting:
-            self.left -= 1
-            if not self.left:
+            self.free -= 1
+            if not self.free:
                 self._full.acquire()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         with self._counting:
-            if not self.left:
+            if not self.free:
                 self._full.release()
-            self.left += 1
-            if self._quiet.locked():
-                self._quiet.release()
+            self.free += 1
+            if self._unreleased.locked():
+                self._unreleased.release()
 
-    def wait_for_leaving(self, seconds: float) -> None:
-        """For no longer than that. Who has left before counts once."""
-        self._quiet.acquire(timeout=seconds)
+    def wait_for_release(self, seconds: float) -> None:
+        """Wait until a slot is released, at most ``seconds``. Releases before the call count as one."""
+        self._unreleased.acquire(timeout=seconds)
 
 
 class _Connection:
-    """One connection. The parser calls the ``on_`` methods while it is fed."""
+    """One connection and its requests, one after the other.
 
-    def __init__(self, sock: socket) -> None:
+    ``_data`` holds what was received last, from ``_start`` on what is not parsed yet: with pipelining the next request.
+    """
+
+    def __init__(self, sock: socket, head_seconds: float) -> None:
         self.sock = sock
-        self.parser = HttpRequestParser(self)
-        self.requests: list[Request] = []  # that have begun to arrive, oldest first
-        self.current: Request | None = None  # that is arriving
-        self._url = b""
-        self._head = 0  # bytes of the head that is arriving
-        self._is_last = False  # what comes next is not HTTP, or would not be if we had agreed
+        self.head_seconds = head_seconds
+        self._heads = HeadBuffer()
+        self._data = b""
+        self._start = 0
 
-    def answer(self, handler: Callable[[Request], Response]) -> None:
+    def serve(self, handler: Callable[[Request], Response]) -> None:
         while True:
             try:
                 request = self._next()
-            except HttpParserError as error:
-                self._send(Response.of({"message": f"this is not HTTP: {error}"}, 400), "", keep=False)
+            except HeadTooLarge as error:
+                self._reject(431, f"the head is too large: {error}")
+                return
+            except MalformedRequest as error:
+                self._reject(400, f"this is not HTTP: {error}")
+                return
+            except _HeadTimeout:
+                self._reject(408, "the head did not arrive in time")
                 return
             if request is None:
                 return
-            keep = request.headers.get("connection", "").lower() != "close" and not self._is_last
+            keep = request.keeps_alive
             try:
                 response = handler(request)
-                keep = keep and self._is_drained(request)
-            except HttpParserError:
-                response, keep = Response.of({"message": "the body is not as announced"}, 400), False
-            except (Lost, OSError):
+                keep = keep and request.skip_body()
+            except MalformedRequest as error:
+                response, keep = Response.of({"message": f"the body is malformed: {error}"}, 400), False
+            except (ConnectionLost, OSError):
                 raise
-            except Exception as error:  # noqa: BLE001 - a mistake of ours, which whoever asked shall hear of
+            except Exception as error:  # noqa: BLE001 - a defect here is reported to the client
                 response, keep = Response.of({"message": f"{type(error).__name__}: {error}"}, 500), False
             self._send(response, request.method, keep=keep)
             if not keep:
                 return
 
-    def receive(self) -> None:
-        """Take in what has come, waiting for it. Raises ``Lost``."""
-        data = self.sock.recv(_PIECE)
-        if not data:
-            raise Lost
-        try:
-            self.parser.feed_data(data)
-        except HttpParserUpgrade:
-            self._is_last = True
+    @property
+    def has_data(self) -> bool:
+        """Whether bytes have been received that are not parsed yet."""
+        return self._start < len(self._data)
+
+    def read_body(self, reader: BodyReader) -> bytes:
+        """Return the next piece of a body, receiving if nothing is left to parse. Raises ``ConnectionLost``."""
+        if not self.has_data:
+            self._receive()
+        piece, self._start = reader.feed(self._data, self._start)
+        return piece
 
     def send(self, data: bytes) -> None:
         self.sock.sendall(data)
@@ -250,21 +288,49 @@ class _Connection:
             return False
 
     def _next(self) -> Request | None:
-        while not self.requests:
-            try:
-                self.receive()
-            except (Lost, TimeoutError, ConnectionError):
-                return None
-        return self.requests.pop(0)
+        """Return the next request as soon as its head is complete, None if the client sends no further one."""
+        deadline: float | None = None
+        try:
+            while True:
+                while self._heads.is_empty and self._data.startswith(b"\r\n", self._start):
+                    self._start += 2  # RFC 9112, 2.2: old clients send an empty line after a body
+                if self.has_data:
+                    found = self._heads.take(self._data, self._start)
+                    if found is not None:
+                        head, self._start = found
+                        return Request(self, RequestHead(head))
+                    self._start = len(self._data)
+                    if deadline is None:
+                        deadline = monotonic() + self.head_seconds
+                if deadline is not None:
+                    left = deadline - monotonic()
+                    if left <= 0:
+                        raise _HeadTimeout
+                    self.sock.settimeout(left)
+                try:
+                    self._receive()
+                except TimeoutError:
+                    if deadline is None:
+                        return None
+                except (ConnectionLost, ConnectionError):
+                    return None
+        finally:
+            if deadline is not None:
+                self.sock.settimeout(IDLE_SECONDS)
 
-    def _is_drained(self, request: Request) -> bool:
-        """What the handler has not read of a body is in the way of the next request. A little is skipped."""
-        for _ in range(4):
-            request.pieces.clear()
-            if request.complete:
-                return True
-            self.receive()
-        return False
+    def _receive(self) -> None:
+        self._data, self._start = self.sock.recv(_RECEIVE_BYTES), 0
+        if not self._data:
+            raise ConnectionLost
+
+    def _reject(self, status: int, message: str) -> None:
+        """Answer and end the connection. Reads for a moment: closing with unread bytes would send RST, which discards
+        the response on its way."""
+        self._send(Response.of({"message": message}, status), "", keep=False)
+        self.sock.shutdown(SHUT_WR)
+        self.sock.settimeout(_LINGER_SECONDS)
+        for _ in range(_MAX_SKIPPED_READS):
+            self._receive()
 
     def _send(self, response: Response, method: str, *, keep: bool) -> None:
         body = response.body
@@ -286,65 +352,28 @@ class _Connection:
             self.sock.sendall(head, MSG_MORE if with_content else 0)
             offset, left = file.offset, file.size if with_content else 0
             while left:
-                sent = self._push(file.handle, offset, left)
+                sent = self._send_range(file.handle, offset, left)
                 if not sent:
-                    raise Lost  # the file has become shorter than was announced
+                    raise ConnectionLost  # the file was truncated: the announced length cannot be kept
                 offset, left = offset + sent, left - sent
         finally:
             os.close(file.handle)
 
-    def _push(self, handle: int, offset: int, left: int) -> int:
-        """Let the kernel send; a socket with a time-out does not wait by itself."""
+    def _send_range(self, handle: int, offset: int, left: int) -> int:
+        """Return how many bytes sendfile() has sent. A socket with a time limit does not block by itself."""
         while True:
             try:
                 return os.sendfile(self.sock.fileno(), handle, offset, min(left, 1 << 26))
             except BlockingIOError:
-                self._wait_for_room()
+                self._wait_until_writable()
 
-    def _wait_for_room(self) -> None:
+    def _wait_until_writable(self) -> None:
         poll = select.poll()
         poll.register(self.sock, select.POLLOUT)
-        if not poll.poll(_IDLE * 1000):
-            raise Lost
-
-    # --- what the parser finds ---------------------------------------------------------------------------------------
-
-    def on_message_begin(self) -> None:
-        self.current = Request(self)
-        self._url, self._head = b"", 0
-
-    def on_url(self, url: bytes) -> None:
-        self._count(url)
-        self._url += url
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        self._count(name + value)
-        assert self.current is not None
-        self.current.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_headers_complete(self) -> None:
-        assert self.current is not None
-        request = self.current
-        request.method = self.parser.get_method().decode("latin-1")
-        path, _, query = self._url.decode("latin-1").partition("?")
-        request.path = path
-        request.query = _query(query)
-        self.requests.append(request)
-
-    def on_body(self, body: bytes) -> None:
-        assert self.current is not None
-        self.current.pieces.append(body)
-
-    def on_message_complete(self) -> None:
-        assert self.current is not None
-        self.current.complete = True
-
-    def _count(self, data: bytes) -> None:
-        self._head += len(data)
-        if self._head > _LONGEST_HEAD:
-            raise HttpParserError("the head is too long")
+        if not poll.poll(IDLE_SECONDS * 1000):
+            raise ConnectionLost
 
 
 def _query(text: str) -> dict[str, str]:
     pairs = (pair.partition("=") for pair in text.split("&") if pair)
-    return {decoded(name.replace("+", " ")): decoded(value.replace("+", " ")) for name, _, value in pairs}
+    return {unquote(name.replace("+", " ")): unquote(value.replace("+", " ")) for name, _, value in pairs}

@@ -9,22 +9,22 @@ from multipart import MultipartError, MultipartSegment, PushMultipartParser, par
 from sandpool.sandboxd.http import Request
 
 
-class NotAForm(Exception):
+class FormError(Exception):
     """There is no file in the request."""
 
 
-def file_of(request: Request) -> tuple[str, Iterator[bytes]]:
+def uploaded_file(request: Request) -> tuple[str, Iterator[bytes]]:
     """The name of the part called "file", and its content piece by piece. Fields before it are skipped, what comes
     after it is read and dropped."""
     kind, options = parse_options_header(request.headers.get("content-type", ""))
     boundary = options.get("boundary")
     if kind != "multipart/form-data" or not boundary:
-        raise NotAForm("a multipart form with a part named file is expected")
+        raise FormError("a multipart form with a part named file is expected")
     segments = _segments(request, boundary)
     for piece in segments:
         if isinstance(piece, MultipartSegment) and piece.name == "file" and piece.filename is not None:
             return piece.filename, _content(segments)
-    raise NotAForm("the form has no part named file")
+    raise FormError("the form has no part named file")
 
 
 def _segments(request: Request, boundary: str) -> Iterator[MultipartSegment | bytes | None]:
@@ -34,7 +34,7 @@ def _segments(request: Request, boundary: str) -> Iterator[MultipartSegment | by
             for data in request.body():
                 yield from parser.parse(data)
     except MultipartError as error:
-        raise NotAForm(str(error)) from error
+        raise FormError(str(error)) from error
 
 
 def _content(segments: Iterator[MultipartSegment | bytes | None]) -> Iterator[bytes]:

@@ -14,8 +14,8 @@ import grpc
 
 from sandpool.sandboxd import commands, reflection
 from sandpool.sandboxd import process_messages as messages
-from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes, Unknown
-from sandpool.sandboxd.root import Escape, Root
+from sandpool.sandboxd.processes import SIGNALS, NoTerminal, Process, Processes, UnknownProcess
+from sandpool.sandboxd.root import PathEscape, Root
 
 SERVICE = "process.v1.ProcessService"
 _AT_ONCE = 128
@@ -77,7 +77,7 @@ class ProcessApi:
     def write_stdin(self, request: messages.WriteStdinRequest, context: Any) -> bytes:
         try:
             self.processes.get(request.process).write(request.data, context.is_active)
-        except (Unknown, BrokenPipeError) as error:
+        except (UnknownProcess, BrokenPipeError) as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return b""
 
@@ -86,7 +86,7 @@ class ProcessApi:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "only SIGINT, SIGKILL and SIGTERM can be sent")
         try:
             self.processes.get(request.process).signal(request.signal)
-        except Unknown as error:
+        except UnknownProcess as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         return b""
 
@@ -94,7 +94,7 @@ class ProcessApi:
         _check(request.size, context)
         try:
             self.processes.get(request.process).resize(*request.size)
-        except Unknown as error:
+        except UnknownProcess as error:
             context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         except NoTerminal:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, "the process has no terminal")
@@ -106,7 +106,7 @@ class ProcessApi:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the command is empty")
         try:
             return self.root.open(config.cwd or "", os.O_RDONLY | os.O_DIRECTORY)
-        except Escape:
+        except PathEscape:
             context.abort(grpc.StatusCode.PERMISSION_DENIED, "the working directory leads out of the root directory")
         except OSError as error:
             context.abort(grpc.StatusCode.NOT_FOUND, f"the working directory: {error.strerror}")

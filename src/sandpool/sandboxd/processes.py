@@ -25,7 +25,7 @@ _END_OF_INPUT = b"\x04"
 _WITH_TERMINAL = 'tty=$1; shift; exec 0<>"$tty" 1>&0 2>&0; exec "$@"'
 
 
-class Unknown(Exception):
+class UnknownProcess(Exception):
     """There is no such process, or no longer."""
 
 
@@ -94,7 +94,7 @@ class Process:
         """To its standard input; None is the end of it."""
         with self._lock:
             if self._input is None:
-                raise Unknown("its standard input is closed")
+                raise UnknownProcess("its standard input is closed")
             if data is None and self.terminal is None:
                 os.close(self._input)
                 self._input = None
@@ -195,7 +195,7 @@ class Processes:
     def get(self, number: int) -> Process:
         with self._lock:
             if number not in self._running:
-                raise Unknown(f"there is no process {number}")
+                raise UnknownProcess(f"there is no process {number}")
             return self._running[number]
 
     def all(self) -> list[Process]:

@@ -13,7 +13,7 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_LINKS = 40  # as the kernel has it
 
 
-class Escape(Exception):
+class PathEscape(Exception):
     """The path leads out of the root."""
 
 
@@ -94,7 +94,7 @@ class _Walk:
             name = names.pop(0)
             if name == "..":
                 if len(self.handles) == 1:
-                    raise Escape(path)
+                    raise PathEscape(path)
                 os.close(self.handles.pop())
                 continue
             target = self._link(name) if names or follow else None
@@ -114,7 +114,7 @@ class _Walk:
             return _names(target)
         inside = _below(target, self.root.path)
         if inside is None:
-            raise Escape(path)
+            raise PathEscape(path)
         while len(self.handles) > 1:
             os.close(self.handles.pop())
         return _names(inside)

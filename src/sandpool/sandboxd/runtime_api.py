@@ -12,9 +12,9 @@ import stat
 from errno import ELOOP, ENAMETOOLONG, ENOTDIR, ENXIO
 
 from sandpool.sandboxd import commands
-from sandpool.sandboxd.encoding import decoded, from_json
+from sandpool.sandboxd.encoding import from_json, unquote
 from sandpool.sandboxd.http import File, Request, Response
-from sandpool.sandboxd.root import Escape, Root
+from sandpool.sandboxd.root import PathEscape, Root
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -34,19 +34,19 @@ class RuntimeApi:
         self.root = root
         self.timeout = timeout
 
-    def answer(self, request: Request) -> Response:
+    def handle(self, request: Request) -> Response:
         try:
-            return self._answer(request)
-        except Escape:
+            return self._route(request)
+        except PathEscape:
             return _DENIED
         except PermissionError:
             return _DENIED
         except OSError as error:
             return Response.of({"message": f"{error.strerror or error}"}, 500)
 
-    def _answer(self, request: Request) -> Response:
+    def _route(self, request: Request) -> Response:
         verb, _, rest = request.path.lstrip("/").partition("/")
-        path = decoded(rest)
+        path = unquote(rest)
         match request.method, verb:
             case "GET" | "HEAD", "":
                 return Response.of({"status": "ok", "message": "Sandbox Runtime is active."})
@@ -95,21 +95,21 @@ class RuntimeApi:
         return _outcome(outcome.stdout.decode(errors="replace"), errors, outcome.code, outcome.timed_out)
 
     def _upload(self, request: Request) -> Response:
-        from sandpool.sandboxd.multipart_form import NotAForm, file_of
+        from sandpool.sandboxd.multipart_form import FormError, uploaded_file
 
         try:
-            name, pieces = file_of(request)
+            name, pieces = uploaded_file(request)
             self._write(name, pieces)
-        except NotAForm as error:
+        except FormError as error:
             return _unprocessable("missing", ["body", "file"], str(error))
         except OSError as error:
             return Response.of({"message": f"File upload failed: {error.strerror or error}"}, 500)
         return Response.of({"message": f"File '{name}' uploaded successfully."})
 
     def _write(self, path: str, pieces: Iterator[bytes]) -> None:
-        from sandpool.sandboxd.atomic_write import written
+        from sandpool.sandboxd.atomic_write import atomic_writer
 
-        with self.root.find(path, create_parents=True) as place, written(place, 0o644) as file:
+        with self.root.find(path, create_parents=True) as place, atomic_writer(place, 0o644) as file:
             for piece in pieces:
                 file.write(piece)
 

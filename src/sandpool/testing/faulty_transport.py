@@ -31,6 +31,8 @@ class FaultyTransport:
         self.transport = transport
         self.requests: list[Request] = []
         self.fault: Callable[[Request], Fault | Exception | None] = no_fault
+        #: False: clients made afterwards write metadata and status separately, as behind kube-apiserver.
+        self.stores_metadata_with_status: bool | None = None
         self._under_way = 0
         self._quiet = asyncio.Event()
         self._quiet.set()

@@ -15,7 +15,16 @@ from sandpool.testing.world import NAMESPACE, World
 
 
 def is_note(request: Request) -> bool:
-    return request.method == "PATCH" and request.path.endswith("/sandboxclaims/mine")
+    """Whether it is the write after the status; the one before, with the adoption, has no time of the first Ready."""
+    if request.method != "PATCH" or not request.path.endswith("/sandboxclaims/mine"):
+        return False
+    return CLAIM_FIRST_READY_AT in request.body["metadata"].get("annotations", {})
+
+
+async def separate_writes(world: World) -> None:
+    """Restart the controllers so that they write metadata and status separately, as behind kube-apiserver."""
+    world.wire.stores_metadata_with_status = False
+    await world.restart()
 
 
 async def noted(world: World) -> Object:
@@ -29,6 +38,7 @@ async def noted(world: World) -> Object:
 
 
 async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) -> None:
+    await separate_writes(world)
     await world.template()
     await world.pool(3)
     send = world.wire.transport.request
@@ -70,6 +80,7 @@ async def test_a_claim_made_again_gets_none_of_the_old_ones_notes(world: World) 
 
 async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(world: World) -> None:
     """The answer to the old one's status comes late, so its note is put when there is another claim already."""
+    await separate_writes(world)
     await world.template()
     await world.pool(3)
     send = world.wire.transport.request
@@ -102,6 +113,7 @@ async def test_a_claim_made_again_is_noted_although_the_old_one_still_is_to_be(w
 
 async def test_a_note_that_met_another_write_is_written_after_all(world: World) -> None:
     """The answer is the same as that to a note about another claim."""
+    await separate_writes(world)
     refused: list[Request] = []
 
     def refuse(request: Request) -> Exception | None:

@@ -105,6 +105,8 @@ async def test_r40_how_a_claim_was_served_is_told_apart(world: World) -> None:
 
 
 async def test_r40_a_lost_answer_is_counted_once(world: World) -> None:
+    world.wire.stores_metadata_with_status = False
+    await world.restart()
     await world.template()
     await world.pool(2)
     lost: list[Request] = []

@@ -10,7 +10,7 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.metrics import FirstReady, creation, first_ready
+from sandpool.controllers.claim.metrics import creation, is_first_ready, startup_samples
 from sandpool.controllers.claim.status import ClaimStatus
 from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import sandbox
@@ -34,8 +34,17 @@ def member(**fields: Any) -> SandboxView:
     return SandboxView.from_object(pool_member(pool=warm_pool(), **{"status": ready_status(), **fields}))
 
 
-def told(result: FirstReady) -> dict[str, tuple[tuple[str, ...], float]]:
-    return {sample.metric.name: (sample.labels, sample.value) for sample in result.samples}
+def measured(
+    claimed: ClaimView,
+    status: ClaimStatus,
+    sandbox: SandboxView | None,
+    ready_at: datetime,
+    first_observed: datetime | None = None,
+) -> dict[str, tuple[tuple[str, ...], float]]:
+    if not is_first_ready(claimed, status):
+        return {}
+    samples = startup_samples(claimed, sandbox, ready_at, first_observed)
+    return {sample.metric.name: (sample.labels, sample.value) for sample in samples}
 
 
 def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
@@ -45,9 +54,8 @@ def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
         client_first_requested_at="2026-11-01T12:00:00.123456789Z",
     )
     status = ready_status(since="2026-11-01T12:00:03Z")
-    result = first_ready(claimed, READY, member(status=status), NOW)
-    assert result.note == "2026-11-01T12:00:05Z"
-    assert told(result) == {
+    result = measured(claimed, READY, member(status=status), NOW)
+    assert result == {
         STARTUP: (("warm", "python"), 4000),
         CONTROLLER: (("warm", "python"), 2500),
         CLIENT: (("warm", "python"), pytest.approx(4876.544)),
@@ -56,24 +64,24 @@ def test_everything_that_is_known_is_told_when_it_is_first_ready() -> None:
 
 
 def test_what_this_process_saw_counts_where_nothing_is_noted() -> None:
-    result = first_ready(view(), READY, None, NOW, NOW - timedelta(seconds=1))
-    assert told(result) == {CONTROLLER: (("unknown", "__unknown__"), 1000)}
+    result = measured(view(), READY, None, NOW, NOW - timedelta(seconds=1))
+    assert result == {CONTROLLER: (("unknown", "__unknown__"), 1000)}
 
 
 def test_e49_what_is_noted_counts_more() -> None:
     claimed = view(controller_first_observed_at="2026-11-01T12:00:00Z")
-    assert told(first_ready(claimed, READY, None, NOW, NOW))[CONTROLLER][1] == 5000
+    assert (measured(claimed, READY, None, NOW, NOW))[CONTROLLER][1] == 5000
 
 
 @pytest.mark.parametrize("value", ["2026-11-01T12:00:06Z", "yesterday", ""])
 def test_e53_a_time_in_the_future_or_none_at_all_skips_only_its_own(value: str) -> None:
     claimed = view(webhook_first_observed_at=value, client_first_requested_at="2026-11-01T12:00:00Z")
-    assert told(first_ready(claimed, READY, None, NOW)) == {CLIENT: (("unknown", "__unknown__"), 5000)}
+    assert (measured(claimed, READY, None, NOW)) == {CLIENT: (("unknown", "__unknown__"), 5000)}
 
 
 def test_a_sandbox_that_was_ready_before_it_was_made_is_not_told() -> None:
     odd = member(status=ready_status(since="2026-11-01T11:59:59Z"))
-    assert CREATION not in told(first_ready(view(), READY, odd, NOW))
+    assert CREATION not in (measured(view(), READY, odd, NOW))
 
 
 def test_a_cold_sandbox_is_told_as_cold() -> None:
@@ -85,23 +93,23 @@ def test_a_cold_sandbox_is_told_as_cold() -> None:
             status=ready_status(since="2026-11-01T12:00:04Z"),
         )
     )
-    assert told(first_ready(view(), READY, box, NOW)) == {CREATION: (("default", "cold", "__unknown__"), 4000)}
+    assert (measured(view(), READY, box, NOW)) == {CREATION: (("default", "cold", "__unknown__"), 4000)}
 
 
 @pytest.mark.parametrize("noted", ["2026-11-01T12:00:00Z", "unknown"])
 @pytest.mark.parametrize("was", ["", "False", "True"])
 @pytest.mark.parametrize("status", [READY, NOT_READY])
 def test_r40_e41_what_was_noted_is_never_told_again(noted: str, was: str, status: ClaimStatus) -> None:
-    assert first_ready(view(was, claim_first_ready_at=noted), status, member(), NOW) == FirstReady()
+    assert measured(view(was, claim_first_ready_at=noted), status, member(), NOW) == {}
 
 
 @pytest.mark.parametrize("status", [READY, NOT_READY])
 def test_e41_a_claim_that_was_ready_before_is_noted_and_not_told(status: ClaimStatus) -> None:
-    assert first_ready(view("True"), status, member(), NOW, NOW) == FirstReady("unknown")
+    assert measured(view("True"), status, member(), NOW, NOW) == {}
 
 
 def test_a_claim_that_is_not_ready_yet_is_neither() -> None:
-    assert first_ready(view("False"), NOT_READY, member(), NOW, NOW) == FirstReady()
+    assert measured(view("False"), NOT_READY, member(), NOW, NOW) == {}
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from sandpool.api import labels
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM, SANDBOX_TEMPLATE, SANDBOX_WARM_POOL
 from sandpool.api.resource import Object, ResourceType
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.claim import conflict
+from sandpool.controllers.claim.adoption import is_adopted
 from sandpool.controllers.claim.assignment.assigner import Assigner
 from sandpool.controllers.claim.assignment.candidates import candidate_of
-from sandpool.controllers.claim.decisions import (
+from sandpool.controllers.claim.plan import (
     Adopt,
     CreateCold,
     DeleteClaim,
@@ -26,9 +26,12 @@ from sandpool.controllers.claim.decisions import (
     Reject,
     RequestWarm,
     Sync,
+    decide,
+    plan_adoption,
+    plan_creation,
 )
-from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.claim.settling import compute_status, finish
+from sandpool.controllers.claim.reporter import finish
+from sandpool.controllers.claim.status import compute_status
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.warmpool.members import new_member
 from sandpool.controllers.writer import Create, Delete, Patch
@@ -91,10 +94,10 @@ class Controller:
             leases = (self.assigner.take(request, starting=True) for request in decision.requests)
             lease = next((lease for lease in leases if lease is not None), None)
             if lease is None:
-                decision = make(scene)
+                decision = plan_creation(scene)
             else:
                 with lease:
-                    decision = adopt(scene, scene.named[lease.sandbox[1]])
+                    decision = plan_adoption(scene, scene.named[lease.sandbox[1]])
                     assert isinstance(decision, Adopt)
                     box = await self.adopt(decision)
                     lease.done()
@@ -115,12 +118,12 @@ class Controller:
                 await self.write(delete)
         elif isinstance(decision, Reject):
             error = decision.error
-        update = compute_status(scene, box, error, expired=expired)
+        update = compute_status(scene.claim, scene.now, box, error, expired=expired)
         if update.patch is not None:
             await self.write(update.patch)
-        concluded = finish(scene, update.status, box)
-        if concluded.patch is not None:
-            await self.write(concluded.patch)
+        metadata = finish(scene, update.status, box, scene.now)
+        if metadata is not None:
+            await self.write(Patch(SANDBOX_CLAIM, name, metadata))
         return await self.look(SANDBOX_CLAIM, name)
 
     async def adopt(self, decision: Adopt) -> SandboxView:
@@ -233,14 +236,14 @@ async def test_r2_the_second_to_write_is_refused_and_the_sandbox_is_the_firsts(c
     await make_claim(client, "first")
     await make_claim(client, "second")
     scene = await Controller(client).observe("second")
-    late = adopt(scene, scene.named["pool-abcde"])
+    late = plan_adoption(scene, scene.named["pool-abcde"])
     await Controller(client).run("first")
     assert isinstance(late, Adopt)
     with pytest.raises(Conflict):
         await Controller(client).adopt(late)
     fresh = SandboxView.from_object(await client.get(SANDBOX, "pool-abcde", NAMESPACE))
     with pytest.raises(Exception, match="no longer pool-owned and not controlled by claim second"):
-        conflict.is_adopted(scene.claim, "pool-abcde", fresh)
+        is_adopted(scene.claim, "pool-abcde", fresh)
     assert await owners(client) == {"pool-abcde": "first"}
 
 

@@ -14,7 +14,7 @@ from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.claim.assignment.candidates import current
-from sandpool.controllers.claim.decisions import (
+from sandpool.controllers.claim.plan import (
     Adopt,
     CreateCold,
     DeleteClaim,
@@ -25,8 +25,10 @@ from sandpool.controllers.claim.decisions import (
     Reject,
     RequestWarm,
     Sync,
+    decide,
+    plan_adoption,
+    plan_creation,
 )
-from sandpool.controllers.claim.plan import adopt, decide, make
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.writer import Delete
 from sandpool.testing.objects import pod_template
@@ -257,7 +259,7 @@ def test_what_a_pool_cannot_give_is_made_at_once() -> None:
     scene = observed(needs, made_from=template(spec={"envVarsInjectionPolicy": "Allowed"}))
     decision = decide(scene)
     assert isinstance(decision, CreateCold)
-    assert decision == make(scene)
+    assert decision == plan_creation(scene)
     assert decision.create.object["metadata"]["name"] == "claim"
     assert decision.event == event("SandboxProvisioned", "Provisioning", 'Created Sandbox "claim"')
     assert decision.sample.labels == ("default", "python", "cold", "pool", "not_ready", "unknown")
@@ -269,7 +271,7 @@ def test_e47_what_the_template_forbids_is_refused() -> None:
 
 
 def test_nothing_can_be_made_without_template() -> None:
-    assert error(make(without_template(observed()))) == (
+    assert error(plan_creation(without_template(observed()))) == (
         "TemplateNotFound",
         'SandboxTemplate "python" not found',
     )
@@ -277,7 +279,7 @@ def test_nothing_can_be_made_without_template() -> None:
 
 def test_what_was_leased_is_adopted_with_the_trace() -> None:
     member = SandboxView.from_object(pool_member(pool=warm_pool(), status=ready_status()))
-    decision = adopt(replace(observed(), trace_context="{}"), member)
+    decision = plan_adoption(replace(observed(), trace_context="{}"), member)
     assert isinstance(decision, Adopt)
     assert decision.patch.body["metadata"]["annotations"] == {labels.TRACE_CONTEXT: "{}"}
     assert "spec" not in decision.patch.body

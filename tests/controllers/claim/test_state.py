@@ -1,42 +1,47 @@
-"""When claims were first seen."""
+"""The state of a claim belongs to one UID."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from random import Random
 
-from sandpool.controllers.claim.state import FirstSeen
+from sandpool.api.views import ClaimView
+from sandpool.controllers.claim.state import ClaimStates
+from sandpool.engine.cache.store import Key
+from tests.support.claim_objects import claim
 
-CLAIM = ("default", "claim")
-NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)
-LATER = NOON + timedelta(seconds=1)
-
-
-def test_the_first_time_counts() -> None:
-    seen = FirstSeen()
-    assert seen.see(CLAIM, "1", NOON) == NOON
-    assert seen.see(CLAIM, "1", LATER) == NOON
-    assert seen.get(CLAIM, "1") == NOON
+KEY = Key("default", "claim")
 
 
-def test_e50_a_claim_made_again_is_another() -> None:
-    seen = FirstSeen()
-    seen.see(CLAIM, "1", NOON)
-    assert seen.get(CLAIM, "2") is None
-    assert seen.see(CLAIM, "2", LATER) == LATER
+def view(uid: str) -> ClaimView:
+    return ClaimView.from_object(claim(metadata={"uid": uid}))
 
 
-def test_e50_late_news_of_the_old_one_does_not_touch_the_new() -> None:
-    seen = FirstSeen()
-    seen.see(CLAIM, "2", NOON)
-    seen.forget(CLAIM, "1")
-    assert seen.get(CLAIM, "2") == NOON
+def test_a_claim_keeps_its_state() -> None:
+    states = ClaimStates(Random(0))
+    state = states.of(view("1"))
+    assert states.of(view("1")) is state is states.get(KEY)
 
 
-def test_what_is_forgotten_leaves_nothing_behind() -> None:
-    seen = FirstSeen()
-    seen.see(CLAIM, "1", NOON)
-    seen.forget(CLAIM, "1")
-    seen.see(CLAIM, "1", LATER)
-    seen.forget(CLAIM)
-    seen.forget(CLAIM)
-    assert len(seen) == 0
+def test_e50_a_claim_created_again_gets_a_new_state() -> None:
+    states = ClaimStates(Random(0))
+    old = states.of(view("1"))
+    old.had_sandbox, old.abandoned = True, "box"
+    new = states.of(view("2"))
+    assert new is not old
+    assert (new.uid, new.had_sandbox, new.abandoned) == ("2", False, "")
+
+
+def test_an_unconfirmed_write_passes_to_the_claim_of_the_same_name() -> None:
+    """The predecessor's lease is still with that name, so the successor would get the same sandbox."""
+    states = ClaimStates(Random(0))
+    states.of(view("1")).unconfirmed = "box"
+    assert states.of(view("2")).unconfirmed == "box"
+
+
+def test_forget_leaves_nothing_behind() -> None:
+    states = ClaimStates(Random(0))
+    states.of(view("1"))
+    states.retries.next_delay(KEY)
+    states.forget(KEY)
+    states.forget(KEY)
+    assert (len(states), len(states.retries), states.get(KEY)) == (0, 0, None)

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 
 from sandpool.api.labels import SANDBOX_NAME
+from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.claim.watches import ClaimWatches
 from sandpool.controllers.informers import Caches
 from sandpool.engine.cache.store import Key
@@ -25,7 +26,7 @@ async def test_r24_after_a_restart_who_waits_goes_before_thousands_who_are_serve
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
+    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, controller.notice).subscribe()
     listing = caches.claims.begin_list(10_000)
     for number in range(1000):
         served = {"sandbox": {"name": f"box-{number}"}}
@@ -55,7 +56,7 @@ async def test_a_status_that_comes_between_two_passes_is_looked_at() -> None:
         return DONE
 
     controller: Controller[Key] = Controller("claim", look, clock, Random(0))
-    ClaimWatches(caches, controller.enqueue, controller.notice, binding={})
+    ClaimWatches(caches, ClaimStates(Random(0)), clock, controller.enqueue, controller.notice).subscribe()
     task = asyncio.create_task(controller.run())
     caches.claims.observe(claim())
     await clock.settle()
@@ -77,7 +78,10 @@ async def test_a_note_of_another_sandbox_than_the_claim_has_is_looked_at() -> No
         caches.claims.observe(claim(status={"sandbox": {"name": "b"}}, metadata=metadata))
 
     saw("1", "")
-    ClaimWatches(caches, lambda key, priority=None: None, lambda key: looked_at.append(key.name), binding={})
+    states, clock = ClaimStates(Random(0)), ManualClock()
+    ClaimWatches(
+        caches, states, clock, lambda key, priority=None: None, lambda key: looked_at.append(key.name)
+    ).subscribe()
     saw("2", "b")
     assert looked_at == []
     saw("3", "a")

@@ -240,7 +240,7 @@ async def test_members_that_went_with_their_pool_are_not_replaced(world: World) 
 
     assert len(creations(world)) == 3
     assert Key(NAMESPACE, "pool") not in world.controllers.caches.pools, "the API has been asked"
-    assert not world.controllers.warm_pools._lost_members
+    assert not world.controllers.warm_pools._watches.lost_members
     release()
 
 

@@ -59,11 +59,11 @@ class Delay(BackgroundGate):
         self.happens = happens
         self.came = 0
 
-    async def turn(self) -> None:
+    async def wait(self) -> None:
         self.came += 1
         if self.came == 2:
             self.happens()
-        await super().turn()
+        await super().wait()
 
 
 def changed(obj: Object, **metadata: Any) -> Object:

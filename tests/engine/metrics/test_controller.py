@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from sandpool.engine.metrics.controller import ERROR, REQUEUE_AFTER, SUCCESS, ControllerMetrics
+from sandpool.engine.metrics.controller import (
+    ERROR,
+    PANIC,
+    REQUEUE_AFTER,
+    SUCCESS,
+    TERMINAL,
+    TIMEOUT,
+    ControllerMetrics,
+)
 from sandpool.engine.metrics.registry import MetricsRegistry
 
 
@@ -34,4 +42,18 @@ async def test_reconciles() -> None:
         'reconcile_time_seconds_bucket{controller="sandboxclaim",le="0.005"} 1.0',
         'reconcile_time_seconds_bucket{controller="sandboxclaim",le="0.01"} 2.0',
         'reconcile_time_seconds_count{controller="sandboxclaim"} 3.0',
+    } <= await lines(metrics)
+
+
+async def test_errors_are_counted_by_kind() -> None:
+    metrics = MetricsRegistry()
+    claim = ControllerMetrics("sandboxclaim", 50, metrics)
+    for kind in (PANIC, PANIC, TIMEOUT, TERMINAL, ""):
+        claim.began()
+        claim.ended(ERROR, 0.1, kind)
+    assert {
+        'reconcile_errors_total{controller="sandboxclaim"} 5.0',
+        'reconcile_panics_total{controller="sandboxclaim"} 2.0',
+        'reconcile_timeouts_total{controller="sandboxclaim"} 1.0',
+        'terminal_reconcile_errors_total{controller="sandboxclaim"} 1.0',
     } <= await lines(metrics)

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from collections.abc import Callable, Hashable
 
 import pytest
 
+from sandpool.engine.background import ParkingQueue
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.workqueue.metrics import MeasuredQueue
-from sandpool.engine.workqueue.queue import ShutDown
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import ShutDown, WorkQueue
 from sandpool.testing.clock import ManualClock
 
 
 async def values(metrics: MetricsRegistry, queue: str) -> dict[str, float]:
     text, _ = await metrics.render()
-    labels = f'{{controller="{queue}",name="{queue}"}}'
-    return {
-        line.split("{")[0].removeprefix("workqueue_"): float(line.split()[-1])
-        for line in text.decode().splitlines()
-        if line.startswith("workqueue_") and labels in line
-    }
+    line_of = re.compile(rf'workqueue_(\w+){{controller="{queue}",name="{queue}"(?:,priority="(-?\d+)")?}} (\S+)')
+    found = filter(None, map(line_of.fullmatch, text.decode().splitlines()))
+    return {f"{each[1]} {each[2]}" if each[2] else each[1]: float(each[3]) for each in found}
+
+
+def measured_queue(
+    name: str, metrics: MetricsRegistry, clock: ManualClock, *, group: Callable[[str], Hashable] = lambda key: None
+) -> WorkQueue[str]:
+    return WorkQueue(group=group, observer=QueueMetrics(name, metrics, clock))
 
 
 async def test_times_and_numbers() -> None:
     metrics, clock = MetricsRegistry(), ManualClock()
-    queue = MeasuredQueue[str]("claim", metrics, clock)
-    MeasuredQueue[str]("other", metrics, clock).add("x")
+    queue = measured_queue("claim", metrics, clock)
+    measured_queue("other", metrics, clock).add("x")
     for key in ("a", "b", "a", "a"):
         queue.add(key)
     assert await values(metrics, "claim") == {
-        "depth": 2,
+        "depth 0": 2,
         "adds_total": 2,
         "unfinished_work_seconds": 0,
         "longest_running_processor_seconds": 0,
@@ -52,7 +58,7 @@ async def test_times_and_numbers() -> None:
     queue.done("b")
     found = await values(metrics, "claim")
     assert found == {
-        "depth": 0,
+        "depth 0": 0,
         "adds_total": 3,
         "unfinished_work_seconds": 0,
         "longest_running_processor_seconds": 0,
@@ -65,7 +71,7 @@ async def test_times_and_numbers() -> None:
 
 
 async def test_group_and_priority_are_passed_on() -> None:
-    queue = MeasuredQueue[str]("claim", MetricsRegistry(), ManualClock(), group=lambda key: key[0])
+    queue = measured_queue("claim", MetricsRegistry(), ManualClock(), group=lambda key: key[0])
     for key in ("a1", "a2", "b1"):
         queue.add(key)
     queue.add("c1", 1)
@@ -74,7 +80,7 @@ async def test_group_and_priority_are_passed_on() -> None:
 
 async def test_nothing_is_added_after_shut_down() -> None:
     metrics = MetricsRegistry()
-    queue = MeasuredQueue[str]("claim", metrics, ManualClock())
+    queue = measured_queue("claim", metrics, ManualClock())
     queue.add("a")
     queue.shut_down()
     queue.add("b")
@@ -88,8 +94,31 @@ async def test_nothing_is_added_after_shut_down() -> None:
 
 async def test_worker_that_waits() -> None:
     clock = ManualClock()
-    queue = MeasuredQueue[str]("claim", MetricsRegistry(), clock)
+    queue = measured_queue("claim", MetricsRegistry(), clock)
     worker = asyncio.create_task(queue.get())
     await clock.settle()
     queue.add("a")
     assert await worker == "a"
+
+
+async def test_depth_is_exported_per_priority() -> None:
+    metrics = MetricsRegistry()
+    queue = measured_queue("claim", metrics, ManualClock())
+    for key, priority in (("a", -100), ("b", -100), ("c", 0), ("d", 5)):
+        queue.add(key, priority)
+    queue.add("b", 0)
+    found = await values(metrics, "claim")
+    assert {name: value for name, value in found.items() if name.startswith("depth")} == {
+        "depth -100": 1,
+        "depth 0": 2,
+        "depth 5": 1,
+    }
+
+
+async def test_parked_keys_count_as_depth() -> None:
+    metrics = MetricsRegistry()
+    queue: WorkQueue[str] = ParkingQueue(
+        lambda key: True, lambda enter: None, observer=QueueMetrics("claim", metrics, ManualClock())
+    )
+    queue.add("a", -100)
+    assert (await values(metrics, "claim"))["depth -100"] == 1

@@ -10,6 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sandpool.engine.background import ParkingQueue
 from sandpool.engine.workqueue.queue import ShutDown, WorkQueue
 from sandpool.testing.clock import ManualClock
 
@@ -197,10 +198,11 @@ class TestHoldingBack:
     """Small letters have to wait, until they are among the exceptions; ``asked`` are the turns asked for."""
 
     def setup_method(self) -> None:
-        self.queue: WorkQueue[str] = WorkQueue()
         self.asked: list[Callable[[], bool]] = []
         self.exceptions: set[str] = set()
-        self.queue.hold_back(lambda key: key.islower() and key not in self.exceptions, self.asked.append)
+        self.queue: WorkQueue[str] = ParkingQueue(
+            lambda key: key.islower() and key not in self.exceptions, self.asked.append
+        )
 
     async def worker(self) -> asyncio.Task[str]:
         worker = asyncio.create_task(self.queue.get())

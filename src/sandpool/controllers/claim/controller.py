@@ -1,33 +1,41 @@
-"""Gives every claim its sandbox: looks at one when something it depends on has changed, and does what is decided.
+"""The claim controller: gives every SandboxClaim one sandbox, adopted from its pool or created for it.
 
-**Order.** Claims are looked at in the order in which they came, and a pass asks the assigner before it waits for
-anything, so the first claim gets the first sandbox. Who finds none waits in the assigner's line and is woken by it.
+**Reconcile.** ``reconcile`` observes the claim in the caches, ``plan.decide`` makes one decision, a method of this
+class performs it, and ``StatusReporter.report`` writes the status and what follows from it.
 
-**The path.** Two writes make a warm claim ready: its sandbox, then its status. What is noted on the claim afterwards is
-written by ``annotation_writer``, few at a time, so that in a burst annotations do not delay adoptions.
+**Order.** Claims are reconciled in order of arrival, and a reconcile asks the assigner before its first await. So the
+first claim gets the first sandbox. A claim that gets none waits in the assigner, which enqueues it in turn.
 
-**Every failure ends well.** The owner of the Sandbox is the record; whatever goes wrong, the claim's next pass finds
-the sandbox by that. If a sandbox was taken or was to be made and it is not known whether it was written, the API is
-asked before anything is decided, and the lease stays with the claim, who tries again with the same sandbox. If the API
-has refused, the sandbox is looked at and is the claim's, or is adopted again as it is, or is lost and forgotten. It is
-given back if the claim turns out not to need it.
+**Cost.** Two serial writes make a warm claim Ready: the adoption of the sandbox, then the claim's status. See
+``reporter`` for when annotations are written.
+
+**Failures.** The owner of the Sandbox is the record. Whatever fails, the next reconcile finds the claim's sandbox by
+its owner. If the API did not answer an adoption or creation, the next reconcile reads that sandbox from the API before
+it decides, and the lease stays with the claim, which retries the same sandbox. If the API refused the adoption, the
+sandbox is read again: it is the claim's, or it is adopted as it is now, or it is lost and the assigner forgets it. A
+claim that no longer needs its lease returns it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Final
 
-from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.labels import CLAIM_FIRST_READY_AT
+from sandpool.api.events import surplus_deleted
+from sandpool.api.kinds import NETWORK_POLICY, SANDBOX, SANDBOX_CLAIM
 from sandpool.api.names import network_policy_name
-from sandpool.api.views import ClaimView, SandboxView
+from sandpool.api.views import ClaimView, NetworkPolicyView, SandboxView
 from sandpool.controllers.claim import errors
-from sandpool.controllers.claim.annotation_writer import AnnotationWriter
+from sandpool.controllers.claim.adoption import adopt_sandbox, is_lost
 from sandpool.controllers.claim.assignment.assigner import Assigner, Lease
 from sandpool.controllers.claim.assignment.node_health import NodeHealth
-from sandpool.controllers.claim.binding import Binder
-from sandpool.controllers.claim.decisions import (
+from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
+from sandpool.controllers.claim.ownership import duplicate_deletions, referenced_names
+from sandpool.controllers.claim.plan import (
     Adopt,
     CreateCold,
     DeleteClaim,
@@ -38,20 +46,18 @@ from sandpool.controllers.claim.decisions import (
     Reject,
     RequestWarm,
     Sync,
+    decide,
+    plan_adoption,
+    plan_creation,
+    trace_context,
 )
-from sandpool.controllers.claim.errors import ClaimError, Retry, is_refusal
-from sandpool.controllers.claim.keeping import Syncer
-from sandpool.controllers.claim.legacy import policy_to_delete
-from sandpool.controllers.claim.offering import CandidateFeed
-from sandpool.controllers.claim.plan import adopt, decide, make
-from sandpool.controllers.claim.references import referenced_names
-from sandpool.controllers.claim.reporter import StatusReporter
-from sandpool.controllers.claim.state import FirstSeen
-from sandpool.controllers.claim.watches import ClaimWatches
+from sandpool.controllers.claim.reporter import AnnotationWriter, StatusReporter, early_annotations
+from sandpool.controllers.claim.state import ClaimState, ClaimStates
+from sandpool.controllers.claim.watches import CandidateFeed, ClaimWatches
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import ClaimOptions
 from sandpool.controllers.revision import TemplateRevisions
-from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, is_ambiguous
+from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch, is_ambiguous
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, Result
@@ -60,113 +66,106 @@ from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
-from sandpool.kube.errors import AlreadyExists, ApiError
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
+from sandpool.kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 
 _log = logging.getLogger(__name__)
+_AGAIN: Final = Result(0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimDependencies:
+    """What the claim controller works with. ``background`` writes what no client waits for."""
+
+    caches: Caches
+    revisions: TemplateRevisions
+    writer: ApiWriter
+    background: ApiWriter
+    recorder: EventRecorder
+    metrics: MetricsRegistry
+    clock: Clock
+    rng: Random
+    tracing: Tracing | None = None
 
 
 class ClaimController:
-    def __init__(
-        self,
-        caches: Caches,
-        revisions: TemplateRevisions,
-        writer: ApiWriter,
-        background_writer: ApiWriter,
-        recorder: EventRecorder,
-        metrics: MetricsRegistry,
-        clock: Clock,
-        random: Random,
-        settings: ClaimOptions | None = None,
-        *,
-        tracing: Tracing | None = None,
-    ) -> None:
-        self.caches = caches
-        self.revisions = revisions
-        self.writer = writer
+    """Run ``controller`` and, beside it, ``annotations``."""
+
+    def __init__(self, dependencies: ClaimDependencies, options: ClaimOptions | None = None) -> None:
+        given, clock = dependencies, dependencies.clock
+        self.options = options = options or ClaimOptions()
+        self.caches = given.caches
+        self.revisions = given.revisions
+        self.writer = given.writer
         self.clock = clock
-        self.settings = settings = settings or ClaimOptions()
-        self.tracing = tracing or NoTracing()
-        self.assigner = Assigner(self._wake)
-        self.binder = Binder(caches, writer)
-        # Namespaces take turns, so the burst of one is not in the way of the others.
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxclaim", metrics, clock, group=lambda key: key.namespace)
+        self.tracing = given.tracing or NoTracing()
+        # Namespaces take turns, so that a burst in one does not delay the others.
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxclaim", given.metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
-            random,
-            workers=settings.workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, settings.workers, metrics),
-            retried=queue.retried,
+            given.rng,
+            workers=options.workers,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, options.workers, given.metrics),
             per_second=RECONCILES_PER_SECOND,
         )
-        self._owner_check = OwnerLivenessCheck(SANDBOX_CLAIM, writer)
-        # Claims for which a sandbox was to be written, and the API did not say whether it was; and its name.
-        self._in_doubt: dict[Key, str] = {}
-        self._first_seen = FirstSeen()
-        self._noting = AnnotationWriter(
-            background_writer, clock, random, self._first_seen.forget, workers=settings.annotation_workers
-        )
-        self.reporter = StatusReporter(caches, writer, recorder, metrics, self._noting, random)
-        self._syncer = Syncer(caches, writer, self.reporter)
-        self._binding: dict[Key, str] = {}  # claims whose pass is writing a sandbox now, and its name
+        self.states = ClaimStates(given.rng)
+        self.assigner = Assigner(lambda claim: self.controller.enqueue(Key(*claim)))
         self.node_health = NodeHealth(clock, self.assigner.deprioritize, self.assigner.restore)
-        CandidateFeed(caches, revisions, self.assigner, self.node_health)
-        ClaimWatches(caches, self.controller.enqueue, self.controller.notice, self._binding)
-        caches.claims.subscribe(self._claim_changed, on_change_of=lambda claim: claim.uid)
+        self._owners = OwnerLivenessCheck(SANDBOX_CLAIM, given.writer)
+        annotation_writer = AnnotationWriter(
+            given.background, self.states, clock, given.rng, workers=options.annotation_workers
+        )
+        self.annotations = annotation_writer.controller
+        self._annotating: set[asyncio.Task[Observed | None]] = set()  # the loop itself only holds weak references
+        self.reporter = StatusReporter(
+            given.writer, given.recorder, given.metrics, clock, self.states, annotation_writer
+        )
+        CandidateFeed(given.caches, given.revisions, self.assigner, self.node_health).subscribe()
+        ClaimWatches(given.caches, self.states, clock, self.controller.enqueue, self.controller.notice).subscribe()
 
-    @property
-    def annotations(self) -> Controller[Key]:
-        """Writes what is noted on claims that have been served; it is to be run beside ``controller``."""
-        return self._noting.controller
-
-    def _wake(self, claim: tuple[str, str]) -> None:
-        self.controller.enqueue(Key(*claim))
-
-    def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        if new is None:
-            self._noting.drop(key)
-        elif not new.annotations.get(CLAIM_FIRST_READY_AT):  # else nobody will ever ask how long it took
-            self._first_seen.see(key, new.uid, self.clock.now())
-
-    # --- one pass ----------------------------------------------------------------------------------------------------
+    # --- the reconcile -----------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        if (doubtful := self._in_doubt.get(key)) is not None:
-            await self.writer.refresh(SANDBOX, doubtful, key.namespace)
-            del self._in_doubt[key]
+        state = self.states.get(key)
+        if state is not None and state.unconfirmed:
+            await self.writer.refresh(SANDBOX, state.unconfirmed, key.namespace)
+            state.unconfirmed = ""
         claim = self.caches.claims.get(key)
         if claim is None:
             self.assigner.withdraw(key)
-            self.reporter.forget(key)
-            self._first_seen.forget(key)
-            self._owner_check.forget(key)
+            self.states.forget(key)
             return DONE
-        if (leftover := self._leftover(claim)) is not None:
-            await self._clean_up(leftover, claim)
-        observed = self._observe(claim)
+        state = self.states.of(claim)
+        await self._delete_legacy_policy(claim)
+        observed = self._observe(claim, state)
         decision = decide(observed)
-        if isinstance(decision, RequestWarm | Adopt | CreateCold) and self._owner_check.was_created_for(claim):
-            # It had a sandbox, which may be gone because the claim is.
-            if not await self._owner_check.exists(claim) or (claim := self.caches.claims.get(key)) is None:
+        if isinstance(decision, RequestWarm | Adopt | CreateCold) and state.had_sandbox:
+            # Its sandbox is gone. Perhaps the garbage collector deleted it because the claim is gone, too.
+            if not await self._owners.exists(claim) or (claim := self.caches.claims.get(key)) is None:
                 return DONE
-            observed = self._observe(claim)
+            observed = self._observe(claim, state)
             decision = decide(observed)
         match decision:
             case RequestWarm():
-                return await self._ask(observed, decision)
+                return await self._request_warm(state, observed, decision)
             case Adopt():
-                return await self._adopt(observed, decision, None)
+                return await self._adopt(state, observed, decision, None)
             case CreateCold():
-                return await self._make(observed, decision)
+                return await self._create_cold(state, observed, decision)
         self.assigner.withdraw(key)
         match decision:
             case NoOp():
                 return DONE
+            case Sync():
+                return await self._sync(state, observed, decision)
+            case Reject():
+                return await self.reporter.report(state, observed, None, decision.error, expired=decision.has_expired)
             case Expire():
-                return await self.reporter.report(observed, None, expired=True)
+                return await self.reporter.report(state, observed, None, expired=True)
             case DeleteClaim():
                 policy = "Foreground" if decision.foreground else "Background"
                 self.reporter.record_event(claim, decision.event)
@@ -175,13 +174,9 @@ class ClaimController:
             case DeleteSandboxes():
                 for delete in decision.deletes:
                     await self.writer.delete(delete, claim.namespace)
-                return await self.reporter.report(observed, decision.sandbox, expired=True)
-            case Sync():
-                return await self._syncer.keep(observed, decision)
-            case Reject():
-                return await self.reporter.report(observed, None, decision.error, expired=decision.has_expired)
+                return await self.reporter.report(state, observed, decision.sandbox, expired=True)
 
-    def _observe(self, claim: ClaimView) -> Observed:
+    def _observe(self, claim: ClaimView, state: ClaimState) -> Observed:
         namespace = claim.namespace
         named = {name: self.caches.sandboxes.get(Key(namespace, name)) for name in referenced_names(claim)}
         pool = self.caches.pools.get(Key(namespace, claim.warm_pool))
@@ -194,91 +189,190 @@ class ClaimController:
             template=template,
             revision=None if template is None else self.revisions.of(namespace, template.name),
             now=self.clock.now(),
-            first_observed=self._first_seen.get(key_of(claim), claim.uid),
-            annotate_observability=self.settings.annotate_observability,
-            label_domains=self.settings.label_domains,
+            first_observed=state.first_observed,
+            annotate_observability=self.options.annotate_observability,
+            label_domains=self.options.label_domains,
             trace_context=self.tracing.context(),
+            abandoned=state.abandoned,
         )
 
-    def _leftover(self, claim: ClaimView) -> Delete | None:
-        policy = Key(claim.namespace, network_policy_name(claim.name))
-        return policy_to_delete(claim, self.caches.network_policies.get(policy))
+    async def _delete_legacy_policy(self, claim: ClaimView) -> None:
+        """Delete the NetworkPolicy that earlier controllers created per claim. Templates have them now.
 
-    async def _clean_up(self, leftover: Delete, claim: ClaimView) -> None:
+        The cache has the policies of templates anyway, so a claim without one costs no request.
+        """
+        found = self.caches.network_policies.get(Key(claim.namespace, network_policy_name(claim.name)))
+        if (delete := legacy_policy_deletion(claim, found)) is None:
+            return
         try:
-            await self.writer.delete(leftover, claim.namespace)
-        except (ApiError, ConnectionError, TimeoutError) as api_error:
-            _log.warning("%s of claim %s could not be deleted: %s", leftover.name, key_of(claim), api_error)
+            await self.writer.delete(delete, claim.namespace)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            _log.warning("cannot delete NetworkPolicy %s of claim %s: %s", delete.name, key_of(claim), error)
 
     # --- a sandbox of the pool ---------------------------------------------------------------------------------------
 
-    async def _ask(self, observed: Observed, ask: RequestWarm) -> Result:
+    async def _request_warm(self, state: ClaimState, observed: Observed, wanted: RequestWarm) -> Result:
         self.node_health.expire_records()
-        lease = self.assigner.take(*ask.requests)
-        if lease is None and ask.grace > 0 and self.assigner.is_worth_waiting(ask.requests[-1]):
-            self.assigner.wait(ask.requests[-1])
-            return Result(ask.grace)
-        lease = lease or self.assigner.take(*ask.requests, starting=True)
+        lease = self.assigner.take(*wanted.requests)
+        if lease is None and wanted.grace > 0 and self.assigner.is_worth_waiting(wanted.requests[-1]):
+            self.assigner.wait(wanted.requests[-1])
+            return Result(wanted.grace)
+        lease = lease or self.assigner.take(*wanted.requests, starting=True)
+        stale = wanted.is_reference_stale
         if lease is not None:
             sandbox = self.caches.sandboxes.get(Key(*lease.sandbox))
-            assert sandbox is not None, "what is gone from the cache is forgotten by the assigner"
-            adoption = adopt(observed, sandbox)
+            assert sandbox is not None, "the assigner forgets a sandbox that leaves the cache"
+            adoption = plan_adoption(observed, sandbox)
             if isinstance(adoption, Adopt):
-                return await self._adopt(observed, adoption, lease, is_reference_stale=ask.is_reference_stale)
+                return await self._adopt(state, observed, adoption, lease, is_reference_stale=stale)
             lease.give_back()
-            return await self.reporter.report(observed, None, adoption.error)
-        making = make(observed, is_reference_stale=ask.is_reference_stale)
-        if isinstance(making, CreateCold):
-            return await self._make(observed, making)
+            return await self.reporter.report(state, observed, None, adoption.error)
+        creation = plan_creation(observed, is_reference_stale=stale)
+        if isinstance(creation, CreateCold):
+            return await self._create_cold(state, observed, creation)
         self.assigner.withdraw(key_of(observed.claim))
-        return await self.reporter.report(observed, None, making.error)
+        return await self.reporter.report(state, observed, None, creation.error)
 
     async def _adopt(
-        self, observed: Observed, adoption: Adopt, lease: Lease | None, *, is_reference_stale: bool = False
+        self,
+        state: ClaimState,
+        observed: Observed,
+        adoption: Adopt,
+        lease: Lease | None,
+        *,
+        is_reference_stale: bool = False,
     ) -> Result:
-        """Write the sandbox. Without an answer the failure is raised and the lease stays: see the top."""
+        """Write the adoption. If the API does not answer, the failure is raised and the lease stays."""
         claim, name = observed.claim, adoption.sandbox.name
-        self._owner_check.record_creation(claim)
-        self.reporter.begin_adoption(claim, name, adoption.sample, adoption.event)
-        self._binding[key_of(claim)] = name
+        annotating = self._annotate_early(state, observed, name)
+        state.had_sandbox = True
+        state.writing = name
+        self.reporter.begin_adoption(state, name, adoption.sample, adoption.event)
         try:
-            sandbox = await self.binder.bind(observed, adoption)
+            sandbox = await adopt_sandbox(
+                self.writer, observed, adoption.sandbox, adoption.patch, trace_context(observed)
+            )
         except ClaimError as error:
-            if self.binder.is_lost(claim, name):
+            state.abandoned = name
+            if is_lost(self.caches, claim, name):
                 self.assigner.forget((claim.namespace, name))
             elif lease is not None and error.retry is not Retry.BACKOFF:
-                lease.give_back()  # nobody comes back for it soon
-            return await self.reporter.report(observed, None, error, is_reference_stale=is_reference_stale)
-        except (ApiError, ConnectionError, TimeoutError) as api_error:
-            if is_ambiguous(api_error):
-                self._in_doubt[key_of(claim)] = name
+                lease.give_back()  # the claim does not retry soon
+            return await self.reporter.report(state, observed, None, error, is_reference_stale=is_reference_stale)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if is_ambiguous(error):
+                state.unconfirmed = name
             raise
         finally:
-            del self._binding[key_of(claim)]
+            state.writing = ""
+        state.abandoned = ""
         if lease is not None:
             lease.done()
         self.assigner.withdraw(key_of(claim))
-        self.reporter.confirm_adoption(claim, name)
-        return await self.reporter.report(observed, sandbox, is_reference_stale=is_reference_stale)
+        self.reporter.confirm_adoption(state, claim, name)
+        latest = observed if annotating is None else await annotating
+        if latest is None:
+            return _AGAIN
+        return await self.reporter.report(state, latest, sandbox, is_reference_stale=is_reference_stale)
+
+    def _annotate_early(
+        self, state: ClaimState, observed: Observed, adopted: str
+    ) -> asyncio.Task[Observed | None] | None:
+        """Start to write the annotations while the sandbox is being written, so that a Ready claim has them.
+
+        Not if the API stores them with the status, not at a retry, and not in a burst: while other claims are queued or
+        reconciled, every additional request delays them. The task returns the claim with its new version, which the
+        status patch is for, or None if the claim has changed and must be reconciled again.
+        """
+        queue = self.controller.queue
+        if self.writer.client.stores_metadata_with_status or state.had_sandbox or len(queue) or queue.processing > 1:
+            return None
+        patch = early_annotations(observed, adopted)
+        if patch is None:
+            return None
+        task = asyncio.create_task(self._annotate(observed, patch))
+        self._annotating.add(task)
+        task.add_done_callback(self._annotating.discard)
+        return task
+
+    async def _annotate(self, observed: Observed, patch: Patch) -> Observed | None:
+        claim = observed.claim
+        try:
+            answer = await self.writer.patch(patch, claim.namespace)
+        except (ApiError, ConnectionError, TimeoutError):
+            return observed  # the annotation writer writes them after the status
+        annotated = ClaimView.from_object(answer)
+        is_same = annotated.generation == claim.generation and annotated.deleting == claim.deleting
+        return replace(observed, claim=annotated) if is_same else None
 
     # --- a sandbox of its own ----------------------------------------------------------------------------------------
 
-    async def _make(self, observed: Observed, making: CreateCold) -> Result:
-        claim = observed.claim
+    async def _create_cold(self, state: ClaimState, observed: Observed, creation: CreateCold) -> Result:
+        claim, stale = observed.claim, creation.is_reference_stale
         self.assigner.withdraw(key_of(claim))
-        stale = making.is_reference_stale
-        self._owner_check.record_creation(claim)
-        self.reporter.begin_adoption(claim, claim.name, making.sample, making.event)
+        annotating = self._annotate_early(state, observed, "")
+        state.had_sandbox = True
+        self.reporter.begin_adoption(state, claim.name, creation.sample, creation.event)
         try:
-            answer = await self.writer.create(making.create, claim.namespace)
+            answer = await self.writer.create(creation.create, claim.namespace)
         except AlreadyExists:
-            return await self.reporter.report(observed, None, errors.create_pending(), is_reference_stale=stale)
-        except (ApiError, ConnectionError, TimeoutError) as api_error:
-            if isinstance(api_error, ApiError) and is_refusal(api_error):
-                error = errors.failure(api_error.message)
-                return await self.reporter.report(observed, None, error, is_reference_stale=stale)
-            if is_ambiguous(api_error):
-                self._in_doubt[key_of(claim)] = claim.name
+            return await self.reporter.report(state, observed, None, errors.create_pending(), is_reference_stale=stale)
+        except (ApiError, ConnectionError, TimeoutError) as error:
+            if isinstance(error, ApiError) and is_refusal(error):
+                refused = errors.failure(error.message)
+                return await self.reporter.report(state, observed, None, refused, is_reference_stale=stale)
+            if is_ambiguous(error):
+                state.unconfirmed = claim.name
             raise
-        self.reporter.confirm_adoption(claim, claim.name)
-        return await self.reporter.report(observed, SandboxView.from_object(answer), is_reference_stale=stale)
+        self.reporter.confirm_adoption(state, claim, claim.name)
+        latest = observed if annotating is None else await annotating
+        if latest is None:
+            return _AGAIN
+        return await self.reporter.report(state, latest, SandboxView.from_object(answer), is_reference_stale=stale)
+
+    # --- a claim that has its sandbox --------------------------------------------------------------------------------
+
+    async def _sync(self, state: ClaimState, observed: Observed, decision: Sync) -> Result:
+        """Bring the claim's sandbox in line with the claim, and delete its duplicates."""
+        claim, sandbox, claim_error = observed.claim, decision.sandbox, decision.error
+        self.reporter.confirm_adoption(state, claim, sandbox.name)
+        if decision.patch is not None:
+            try:
+                answer = await self.writer.patch(decision.patch, sandbox.namespace)
+            except NotFound:
+                self.caches.sandboxes.record_deletion(key_of(sandbox), sandbox.uid)
+                return _AGAIN
+            except ApiError as error:
+                if not is_refusal(error):
+                    raise
+                claim_error = errors.failure(error.message)
+            else:
+                sandbox = SandboxView.from_object(answer)
+        result = await self.reporter.report(state, observed, sandbox, claim_error)
+        if decision.duplicates and not await self._delete_duplicates(claim, sandbox, decision.duplicates):
+            return _AGAIN
+        return result
+
+    async def _delete_duplicates(self, claim: ClaimView, stays: SandboxView, duplicates: Sequence[SandboxView]) -> bool:
+        """Delete the duplicates. False if the API's state contradicts the decision and it must be made again."""
+        try:
+            answer = await self.writer.client.get(SANDBOX_CLAIM, claim.name, claim.namespace)
+        except NotFound:
+            return True
+        self.caches.claims.record_write(answer)
+        deletes = duplicate_deletions(claim, ClaimView.from_object(answer), stays, duplicates)
+        for delete in deletes:
+            try:
+                await self.writer.delete(delete, claim.namespace)
+            except Conflict:
+                await self.writer.refresh(SANDBOX, delete.name, claim.namespace)
+                return False
+            self.reporter.record_event(claim, surplus_deleted(delete.name, stays.name))
+        return bool(deletes)
+
+
+def legacy_policy_deletion(claim: ClaimView, found: NetworkPolicyView | None) -> Delete | None:
+    """Deletion of the NetworkPolicy with the name that was reserved for the claim, if the claim owns it."""
+    if found is None or found.deleting or not found.controlled_by(claim):
+        return None
+    return Delete(NETWORK_POLICY, found.name, found.uid)

@@ -1,4 +1,4 @@
-"""Why a claim cannot be given its sandbox: what the Ready condition says about it, and when to try again."""
+"""Reasons why a claim cannot be served: the Ready condition for each, and when to retry."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from sandpool.api import conditions
 from sandpool.api.events import go_duration
 from sandpool.kube.errors import ApiError
 
-#: What is not there yet is looked for again after this long, should no event tell of it.
+#: Retry for a missing object, in case its watch event is lost.
 MISSING_RETRY_SECONDS: Final = 60.0
-#: A sandbox that exists although we do not see it will be seen after this long.
+#: Retry for a sandbox that exists at the API and is not in the cache yet.
 LAG_RETRY_SECONDS: Final = 0.2
 
 
 class Retry(Enum):
-    NEVER = auto()  # until something changes: the claim, its pool or the template
-    BACKOFF = auto()  # as a failure, later and later
-    AFTER = auto()  # after ``Problem.seconds``, and it is no failure
+    NEVER = auto()  # not before the claim, its pool or the template changes
+    BACKOFF = auto()  # with exponential back-off, as a failure
+    AFTER = auto()  # after ``ClaimError.seconds``; not counted as a failure
 
 
 class Status(Enum):
-    """What becomes of the sandbox in the claim's status."""
+    """What happens to the sandbox's name in the claim's status."""
 
-    KEEP = auto()  # the name stays: clearing it would make the next pass look for another sandbox
-    CLEAR = auto()  # there is none
-    UNTOUCHED = auto()  # not even the conditions change if a sandbox is named already
+    KEEP = auto()  # without the name the next reconcile would look for another sandbox
+    CLEAR = auto()  # the claim has no sandbox
+    UNTOUCHED = auto()  # if the status names a sandbox, keep the conditions as well
 
 
 class ClaimError(Exception):
-    """``message`` is what the condition says; made by the functions below, one per reason."""
+    """An error with its condition. ``message`` is the condition's; the functions below make one per reason."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class ClaimError(Exception):
 
 
 def failure(detail: str) -> ClaimError:
-    """Anything that has no reason of its own."""
+    """An error without a reason of its own."""
     return ClaimError(conditions.RECONCILER_ERROR, conditions.error_message(detail), Retry.BACKOFF)
 
 
@@ -81,13 +81,13 @@ def volume_claim_templates_rejected(detail: str) -> ClaimError:
 
 
 def adoption_conflict(detail: str) -> ClaimError:
-    """The sandbox was written by somebody else. The text is our own: the API's tells of versions nobody knows."""
+    """Another writer changed the sandbox. The API's own text only names resource versions, so it is not repeated."""
     message = conditions.adoption_conflict_message(f"adoption write conflict: {detail}")
     return ClaimError(conditions.ADOPTION_CONFLICT, message, Retry.BACKOFF)
 
 
 def create_pending() -> ClaimError:
-    """The API says that the sandbox we want to create exists, and we have not seen it yet."""
+    """The sandbox to be created exists at the API, and the cache does not have it yet."""
     reason, message = conditions.SANDBOX_CREATE_PENDING
     return ClaimError(reason, message, Retry.AFTER, seconds=LAG_RETRY_SECONDS, status=Status.UNTOUCHED)
 
@@ -100,5 +100,5 @@ def expired_but_not_owned(sandbox: str, claim: str) -> ClaimError:
 
 
 def is_refusal(error: ApiError) -> bool:
-    """Whether the API has understood and will not have it, which people are to know. Else it just cannot, now."""
+    """Whether the API rejected the request itself, which users must see, rather than failed to serve it now."""
     return error.code < 500 and error.code != 429

@@ -1,8 +1,8 @@
-"""When a claim ends, and what goes with it.
+"""Expiry: when a claim ends, and which sandboxes end with it.
 
-A claim expires at its shutdown time or some time after its pod has ended, whichever is first. That it has expired is
-written down before anything is deleted, in a pass of its own: who watches the claim sees why its sandbox goes, and a
-clock that was wrong for a moment has destroyed nothing until it is asked a second time.
+A claim expires at its shutdown time, or at the end of its time to live after its pod has finished, whichever is first.
+The controller writes the expiry into the status before it deletes anything, in a reconcile of its own. Watchers of the
+claim see the reason, and a clock that was wrong for a moment has deleted nothing before it is read a second time.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from sandpool.api.conditions import CLAIM_EXPIRED, FINISHED, READY, TRUE, Condit
 from sandpool.api.views import ClaimView, Lifecycle, SandboxView, parse_time
 from sandpool.controllers.claim.errors import expired_but_not_owned
 
-#: Between writing down that a claim has expired and acting on it.
-SECOND_PASS_SECONDS: Final = 0.001
+#: Between writing that a claim has expired and acting on it.
+SECOND_RECONCILE_SECONDS: Final = 0.001
 
 
 class Phase(Enum):
     ACTIVE = auto()
-    MARK = auto()  # expired, and the claim does not say so yet
-    DELETE = auto()  # the claim goes, and the garbage collector takes its sandbox
-    DELETE_FOREGROUND = auto()  # the claim goes after its sandbox
-    RETAIN = auto()  # the sandbox goes, the claim stays
+    MARK = auto()  # expired, and the status does not say so yet
+    DELETE = auto()  # delete the claim; the garbage collector deletes its sandbox
+    DELETE_FOREGROUND = auto()  # delete the claim after its sandbox
+    RETAIN = auto()  # delete the sandbox and keep the claim
 
 
 def deadline(lifecycle: Lifecycle | None, conditions: list[Condition]) -> datetime | None:
-    """When a claim with these conditions expires; None if it does not."""
+    """When a claim with these conditions expires; None: never."""
     if lifecycle is None:
         return None
     moments = [lifecycle.shutdown_time, _end_of_ttl(lifecycle, conditions)]
@@ -61,7 +61,7 @@ def phase(claim: ClaimView, now: datetime) -> Phase:
 
 
 def is_marked(conditions: list[Condition]) -> bool:
-    """Whether the claim says that it has expired."""
+    """Whether the status says that the claim has expired."""
     ready = find_condition(conditions, READY)
     return ready is not None and ready["reason"] == CLAIM_EXPIRED[0]
 
@@ -69,8 +69,11 @@ def is_marked(conditions: list[Condition]) -> bool:
 def sandboxes_to_delete(
     claim: ClaimView, owned: Sequence[SandboxView], named: Mapping[str, SandboxView]
 ) -> tuple[SandboxView, ...]:
-    """The sandboxes of a claim that stays although it has expired: all it owns, also one it never knew of because a
-    controller stopped before it had written that down. Raises if what it should be is somebody else's."""
+    """The sandboxes of a retained claim that has expired.
+
+    All that the claim owns, including one that its status never named because a controller stopped too early. Raises if
+    the sandbox that the claim names has another owner.
+    """
     if owned:
         return tuple(owned)
     name = claim.sandbox_name or claim.name

@@ -1,8 +1,11 @@
-"""How long a claim took, told once in its life.
+"""Metrics of a claim: how long it took to become Ready, recorded once in its life, and how it got its sandbox.
 
-That a claim was ready once is noted on it (``claim-first-ready-at``), and what is noted is not told again: not when it
-loses its readiness and regains it, not when its sandbox is resumed, not after a restart. A claim that was ready before
-anybody noted it is noted as "unknown" and never told, because telling it twice is worse than not at all.
+The annotation ``claim-first-ready-at`` marks a claim that has been Ready, and a marked claim is never measured again:
+not when it loses and regains readiness, not when its sandbox is resumed, not after a restart. A claim that is Ready
+without the annotation is marked "unknown" and not measured, because counting it twice is worse than missing it.
+
+Every duration ends after the API has stored the Ready status, when clients can see it. The reconcile begins earlier, by
+the writes that it makes.
 """
 
 from __future__ import annotations
@@ -25,7 +28,6 @@ from sandpool.api.metrics import (
     Metric,
 )
 from sandpool.api.views import ClaimView, SandboxView, parse_time
-from sandpool.controllers.claim.annotations import precise
 from sandpool.controllers.claim.ownership import launch_type
 from sandpool.controllers.claim.status import ClaimStatus
 
@@ -39,51 +41,27 @@ class Sample:
     value: float
 
 
-@dataclass(frozen=True, slots=True)
-class FirstReady:
-    note: str = ""  # what to note on the claim; empty: nothing
-    samples: tuple[Sample, ...] = ()
+def is_first_ready(claim: ClaimView, status: ClaimStatus) -> bool:
+    """Whether ``status`` makes the claim Ready for the first time."""
+    return status.ready and not claim.ready and not claim.annotations.get(labels.CLAIM_FIRST_READY_AT)
 
 
-def first_ready(
-    claim: ClaimView,
-    status: ClaimStatus,
-    sandbox: SandboxView | None,
-    now: datetime,
-    first_observed: datetime | None = None,
-) -> FirstReady:
-    """What to tell and to note of a claim whose ``status`` has just been written, or was so already.
-
-    ``first_observed`` is when this process first saw it, for where that could not be noted on the claim.
-    """
-    if claim.annotations.get(labels.CLAIM_FIRST_READY_AT):
-        return FirstReady()
-    if claim.ready:
-        return FirstReady(labels.FIRST_READY_UNKNOWN)
-    if not status.ready:
-        return FirstReady()
-    return FirstReady(precise(now), tuple(_samples(claim, sandbox, now, first_observed)))
-
-
-def creation(claim: ClaimView, sandbox: SandboxView | None, template: str, launch: str, pool: str) -> Sample:
-    """That a claim was given a sandbox, the moment it was. ``sandbox`` is None if it was made for the claim."""
-    creator = labels.normal_creator(claim.labels.get(labels.CREATED_BY, ""))
-    condition = POD_READY if sandbox is not None and sandbox.ready else POD_NOT_READY
-    known = template or _template(sandbox)
-    return Sample(CLAIM_CREATIONS, (claim.namespace, known, launch, pool, condition, creator), 1)
-
-
-def _samples(
-    claim: ClaimView, sandbox: SandboxView | None, now: datetime, first_observed: datetime | None
+def startup_samples(
+    claim: ClaimView, sandbox: SandboxView | None, ready_at: datetime, first_observed: datetime | None = None
 ) -> list[Sample]:
-    noted = claim.annotations.get
+    """Latencies of a claim that became Ready for the first time.
+
+    ``ready_at`` is the time after the API has stored the Ready status. ``first_observed`` is when this process first
+    saw the claim, for a claim that is not annotated with it.
+    """
+    annotation = claim.annotations.get
     launch = UNKNOWN_LAUNCH_TYPE if sandbox is None else launch_type(claim, sandbox)
     kind = (launch, _template(sandbox))
-    observed = parse_time(noted(labels.CONTROLLER_FIRST_OBSERVED_AT)) or first_observed
+    observed = parse_time(annotation(labels.CONTROLLER_FIRST_OBSERVED_AT)) or first_observed
     samples = [
-        _span(CLAIM_STARTUP_LATENCY, kind, parse_time(noted(labels.WEBHOOK_FIRST_OBSERVED_AT)), now),
-        _span(CLAIM_CONTROLLER_STARTUP_LATENCY, kind, observed, now),
-        _span(CLIENT_CLAIM_STARTUP_LATENCY, kind, parse_time(noted(labels.CLIENT_FIRST_REQUESTED_AT)), now),
+        _span(CLAIM_STARTUP_LATENCY, kind, parse_time(annotation(labels.WEBHOOK_FIRST_OBSERVED_AT)), ready_at),
+        _span(CLAIM_CONTROLLER_STARTUP_LATENCY, kind, observed, ready_at),
+        _span(CLIENT_CLAIM_STARTUP_LATENCY, kind, parse_time(annotation(labels.CLIENT_FIRST_REQUESTED_AT)), ready_at),
     ]
     if sandbox is not None:
         ready = sandbox.status.condition(READY) or {}
@@ -92,8 +70,16 @@ def _samples(
     return [sample for sample in samples if sample is not None]
 
 
+def creation(claim: ClaimView, sandbox: SandboxView | None, template: str, launch: str, pool: str) -> Sample:
+    """Count a sandbox that a claim got. ``sandbox`` is the adopted one as it was, None if one was created."""
+    creator = labels.normal_creator(claim.labels.get(labels.CREATED_BY, ""))
+    condition = POD_READY if sandbox is not None and sandbox.ready else POD_NOT_READY
+    known = template or _template(sandbox)
+    return Sample(CLAIM_CREATIONS, (claim.namespace, known, launch, pool, condition, creator), 1)
+
+
 def _span(metric: Metric, of: tuple[str, ...], begin: datetime | None, end: datetime | None) -> Sample | None:
-    """None if either end is not known, or they are in the wrong order because two clocks disagree."""
+    """None if an end is unknown, or if the order is wrong because two clocks disagree."""
     if begin is None or end is None or end < begin:
         return None
     return Sample(metric, of, (end - begin).total_seconds() * 1000)

@@ -1,46 +1,135 @@
-"""What to do about a claim: every look at one begins here.
+"""The decision about a claim: a pure function from ``Observed`` to one ``Decision``.
 
-``decide`` chooses one thing to do. Most decisions end the matter after one write. ``RequestWarm`` needs the assigner
-and goes on with ``adopt`` if the assigner has a sandbox, else with ``make``. ``settling`` computes the status.
-
-A warm claim is thus one patch of the Sandbox, one of the claim's status, and one of its metadata off the path.
+Most decisions take one write. ``RequestWarm`` needs the assigner: the controller goes on with ``plan_adoption`` if the
+assigner has a sandbox, else with ``plan_creation``. ``status.compute_status`` then says what the claim's status
+becomes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from sandpool.api import labels
 from sandpool.api.claim import DELETE, DELETE_FOREGROUND
-from sandpool.api.events import deleting_claim, sandbox_adopted, sandbox_provisioned
+from sandpool.api.events import Happening, deleting_claim, sandbox_adopted, sandbox_provisioned
 from sandpool.api.kinds import SANDBOX, SANDBOX_CLAIM
-from sandpool.api.views import ClaimView, SandboxView, TemplateView
-from sandpool.controllers.claim import adoption as adopting
-from sandpool.controllers.claim import errors, expiry, metadata, metrics, ownership, provisioning
-from sandpool.controllers.claim.assignment.candidates import requests
-from sandpool.controllers.claim.decisions import (
-    Adopt,
-    CreateCold,
-    Decision,
-    DeleteClaim,
-    DeleteSandboxes,
-    Expire,
-    NoOp,
-    Observed,
-    Reject,
-    RequestWarm,
-    Sync,
-)
-from sandpool.controllers.claim.duplicates import duplicates
+from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.claim import adoption, errors, expiry, metrics, ownership, provisioning
+from sandpool.controllers.claim.assignment.candidates import requests_of
+from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest
 from sandpool.controllers.claim.errors import ClaimError
 from sandpool.controllers.claim.expiry import Phase
-from sandpool.controllers.claim.ownership import Source
+from sandpool.controllers.claim.metrics import Sample
+from sandpool.controllers.claim.ownership import Source, duplicates
+from sandpool.controllers.options import DEFAULT_LABEL_DOMAINS
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.controllers.writer import Create, Delete, Patch
 
-#: How old a claim may become while it waits for a sandbox that is on its way.
+#: A claim younger than this waits for a pooled sandbox that is still starting.
 WARM_GRACE: Final = timedelta(seconds=2)
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A claim and everything that the decision about it depends on."""
+
+    claim: ClaimView
+    owned: Sequence[SandboxView]  # sandboxes whose controller is the claim
+    named: Mapping[str, SandboxView]  # those of ``ownership.referenced_names`` that exist
+    pool: WarmPoolView | None
+    template: TemplateView | None
+    revision: TemplateRevision | None  # of the template; None if there is no template
+    now: datetime  # when the reconcile began
+    first_observed: datetime | None = None
+    trace_context: str = ""
+    # Whether the two above are written on the claim. Latency is measured in any case.
+    annotate_observability: bool = True
+    label_domains: Sequence[str] = DEFAULT_LABEL_DOMAINS
+    abandoned: str = ""  # sandbox that the claim's annotation names and that this process failed to adopt
+
+
+@dataclass(frozen=True, slots=True)
+class NoOp:
+    """The claim is being deleted. The garbage collector deletes its sandbox."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expire:
+    """Write that the claim has expired, and reconcile again at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteClaim:
+    """Delete an expired claim; ``foreground``: after its sandbox."""
+
+    delete: Delete
+    foreground: bool
+    event: Happening
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteSandboxes:
+    """Delete the sandboxes of an expired claim that is retained. ``sandbox`` is one that still exists."""
+
+    deletes: tuple[Delete, ...]
+    sandbox: SandboxView | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """The claim has its sandbox. Patch it if there is a ``patch``, and delete the ``duplicates``."""
+
+    sandbox: SandboxView
+    patch: Patch | None
+    error: ClaimError | None = None
+    duplicates: tuple[SandboxView, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Make a pooled sandbox the claim's."""
+
+    sandbox: SandboxView
+    patch: Patch
+    event: Happening
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWarm:
+    """Ask the assigner for each request in turn.
+
+    If it has no ready sandbox but one is starting, wait for the last request, at most ``grace`` seconds. After that
+    take a sandbox that is still starting, or create one.
+    """
+
+    requests: tuple[SandboxRequest, ...]
+    grace: float
+    is_reference_stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CreateCold:
+    """Create a sandbox for the claim. If it exists already, the error is ``errors.create_pending``."""
+
+    create: Create
+    event: Happening
+    sample: Sample
+    is_reference_stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """The claim cannot be served or, if it has expired, its sandbox cannot be deleted."""
+
+    error: ClaimError
+    has_expired: bool = False
+
+
+Decision = NoOp | Expire | DeleteClaim | DeleteSandboxes | Sync | Adopt | RequestWarm | CreateCold | Reject
 
 
 def decide(observed: Observed) -> Decision:
@@ -55,61 +144,60 @@ def decide(observed: Observed) -> Decision:
         delete = Delete(SANDBOX_CLAIM, claim.name, claim.uid)
         return DeleteClaim(delete, phase is Phase.DELETE_FOREGROUND, deleting_claim(policy))
     try:
-        return _release(observed) if phase is Phase.RETAIN else _serve(observed)
+        return _delete_sandboxes(observed) if phase is Phase.RETAIN else _serve(observed)
     except ClaimError as error:
         return Reject(error, has_expired=phase is Phase.RETAIN)
 
 
-def _release(observed: Observed) -> DeleteSandboxes:
-    sandboxes_to_delete = expiry.sandboxes_to_delete(observed.claim, observed.owned, observed.named)
-    deletes = tuple(
-        Delete(SANDBOX, sandbox.name, sandbox.uid) for sandbox in sandboxes_to_delete if not sandbox.deleting
-    )
-    return DeleteSandboxes(deletes, sandboxes_to_delete[0] if sandboxes_to_delete else None)
+def _delete_sandboxes(observed: Observed) -> DeleteSandboxes:
+    sandboxes = expiry.sandboxes_to_delete(observed.claim, observed.owned, observed.named)
+    deletes = tuple(Delete(SANDBOX, sandbox.name, sandbox.uid) for sandbox in sandboxes if not sandbox.deleting)
+    return DeleteSandboxes(deletes, sandboxes[0] if sandboxes else None)
 
 
 def _serve(observed: Observed) -> Decision:
     claim = observed.claim
-    metadata.check(claim.additional_labels, claim.additional_annotations, observed.label_domains)
-    found = ownership.resolve(claim, observed.owned, observed.named)
+    provisioning.check_metadata(claim.additional_labels, claim.additional_annotations, observed.label_domains)
+    found = ownership.resolve(claim, observed.owned, observed.named, observed.abandoned)
     if found.sandbox is not None:
-        return _keep(observed, found.sandbox) if found.source is Source.BOUND else adopt(observed, found.sandbox)
+        is_bound = found.source is Source.BOUND
+        return _sync(observed, found.sandbox) if is_bound else plan_adoption(observed, found.sandbox)
     if observed.pool is None:
         raise errors.pool_not_found(claim.warm_pool)
     if found.source is Source.COLD:
-        return make(observed, is_reference_stale=found.is_reference_stale)
+        return plan_creation(observed, is_reference_stale=found.is_reference_stale)
     if observed.revision is not None:
-        # What cannot be merged is found out before a sandbox is taken.
-        adopting.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
-    wanted = requests(claim, observed.pool, observed.revision)
-    if not wanted:
-        return make(observed, is_reference_stale=found.is_reference_stale)
-    return RequestWarm(wanted, _patience(claim, observed.now), found.is_reference_stale)
+        # Detect a metadata conflict before a sandbox is leased.
+        adoption.pod_metadata(claim, observed.revision.spec["podTemplate"].get("metadata") or {}, "")
+    requests = requests_of(claim, observed.pool, observed.revision)
+    if not requests:
+        return plan_creation(observed, is_reference_stale=found.is_reference_stale)
+    return RequestWarm(requests, _grace(claim, observed.now), found.is_reference_stale)
 
 
-def _keep(observed: Observed, sandbox: SandboxView) -> Sync:
+def _sync(observed: Observed, sandbox: SandboxView) -> Sync:
     claim = observed.claim
     others = duplicates(claim, observed.owned, sandbox)
     try:
         if observed.revision is None and (claim.additional_labels or claim.additional_annotations):
             _template(observed)
-        body = adopting.sync_patch(claim, sandbox, observed.revision)
+        body = adoption.sync_patch(claim, sandbox, observed.revision)
     except ClaimError as error:
         return Sync(sandbox, None, error, others)
     return Sync(sandbox, None if body is None else Patch(SANDBOX, sandbox.name, body), duplicates=others)
 
 
-def _patience(claim: ClaimView, now: datetime) -> float:
+def _grace(claim: ClaimView, now: datetime) -> float:
     if claim.creation_timestamp is None:
         return 0.0
     return max(0.0, (claim.creation_timestamp + WARM_GRACE - now).total_seconds())
 
 
-def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
-    """Of the claim's lease, or one that was assigned to it long ago."""
+def plan_adoption(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
+    """Plan the adoption of the claim's lease, or of a sandbox that was assigned to the claim earlier."""
     claim = observed.claim
     try:
-        body = adopting.adoption_patch(claim, sandbox, observed.revision, _trace_context(observed))
+        body = adoption.adoption_patch(claim, sandbox, observed.revision, trace_context(observed))
     except ClaimError as error:
         return Reject(error)
     pool = claim.warm_pool if sandbox.owner is None else sandbox.owner.name
@@ -117,11 +205,11 @@ def adopt(observed: Observed, sandbox: SandboxView) -> Adopt | Reject:
     return Adopt(sandbox, Patch(SANDBOX, sandbox.name, body), sandbox_adopted(sandbox.name), sample)
 
 
-def make(observed: Observed, *, is_reference_stale: bool = False) -> CreateCold | Reject:
+def plan_creation(observed: Observed, *, is_reference_stale: bool = False) -> CreateCold | Reject:
     claim = observed.claim
     try:
         template, revision = _template(observed)
-        body = provisioning.sandbox_for(claim, template, revision, _trace_context(observed))
+        body = provisioning.sandbox_for(claim, template, revision, trace_context(observed))
     except ClaimError as error:
         return Reject(error)
     sample = metrics.creation(claim, None, template.name, labels.LAUNCH_COLD, claim.warm_pool)
@@ -136,5 +224,5 @@ def _template(observed: Observed) -> tuple[TemplateView, TemplateRevision]:
     return observed.template, observed.revision
 
 
-def _trace_context(observed: Observed) -> str:
+def trace_context(observed: Observed) -> str:
     return observed.claim.annotations.get(labels.TRACE_CONTEXT) or observed.trace_context

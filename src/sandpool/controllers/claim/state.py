@@ -1,38 +1,83 @@
-"""When each claim was first seen, kept until it is ready and the time has been noted on it.
+"""Per-claim memory between reconciles: one ``ClaimState`` per claim UID.
 
-The watch brings a claim before any pass looks at it; how long that takes is part of how long the claim took.
+Nothing here is a source of truth: after a restart all of it is gone, and the API has everything that a decision needs.
+It saves requests, measures time, and makes sure that events and metrics are recorded once.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
+from random import Random
+from typing import NamedTuple
 
-from sandpool.controllers.claim.assignment.free_list import Key
+from sandpool.api.events import Happening
+from sandpool.api.views import ClaimView
+from sandpool.controllers.claim.metrics import Sample
+from sandpool.controllers.informers import key_of
+from sandpool.controllers.writer import Patch
+from sandpool.engine.cache.store import Key
+from sandpool.engine.ratelimit import Backoff
 
 
-class FirstSeen:
-    __slots__ = ("_times",)
+class PendingAdoption(NamedTuple):
+    """An adoption or creation whose outcome is not known yet. Its event and its sample are recorded when it is."""
 
-    def __init__(self) -> None:
-        # By claim, with the UID of the one that was seen: a claim made again under the same name is another.
-        self._times: dict[Key, tuple[str, datetime]] = {}
+    sandbox: str
+    sample: Sample
+    event: Happening
+
+
+class PendingAnnotations(NamedTuple):
+    """Annotations that are still to be written, and the sandbox that the claim had when they were computed."""
+
+    sandbox: str
+    patch: Patch
+
+
+@dataclass(slots=True, eq=False)
+class ClaimState:
+    uid: str
+    # When the watch first brought the claim. The time until its first reconcile counts as latency.
+    first_observed: datetime | None = None
+    # A sandbox was adopted or created for the claim. If it is gone, the claim may be gone as well.
+    had_sandbox: bool = False
+    # Sandbox that the running reconcile is writing; its own watch event needs no further reconcile.
+    writing: str = ""
+    # Sandbox whose write got no answer. The next reconcile reads it from the API before it decides.
+    unconfirmed: str = ""
+    # Sandbox that an annotation of the claim names and that the claim could not adopt.
+    abandoned: str = ""
+    pending_adoption: PendingAdoption | None = None
+    pending_annotations: PendingAnnotations | None = None
+
+
+class ClaimStates:
+    """The states of all claims, and the back-off of those that fail."""
+
+    def __init__(self, rng: Random) -> None:
+        # By claim. A claim that was created again under the same name replaces its predecessor's state.
+        self._states: dict[Key, ClaimState] = {}
+        # Of claims with an error that is retried. The reconcile itself succeeds, so the engine does not back off.
+        self.retries: Backoff[Key] = Backoff(rng)
 
     def __len__(self) -> int:
-        return len(self._times)
+        return len(self._states)
 
-    def see(self, claim: Key, uid: str, now: datetime) -> datetime:
-        """When the claim was first seen: now, if it was not before."""
-        known = self._times.get(claim)
-        if known is None or known[0] != uid:
-            known = self._times[claim] = (uid, now)
-        return known[1]
+    def get(self, key: Key) -> ClaimState | None:
+        return self._states.get(key)
 
-    def get(self, claim: Key, uid: str) -> datetime | None:
-        known = self._times.get(claim)
-        return known[1] if known is not None and known[0] == uid else None
+    def of(self, claim: ClaimView) -> ClaimState:
+        """The state of a claim, created if there is none."""
+        key = key_of(claim)
+        state = self._states.get(key)
+        if state is None or state.uid != claim.uid:
+            # The predecessor's lease is still with this name, so an unconfirmed write of its sandbox matters.
+            unconfirmed = "" if state is None else state.unconfirmed
+            state = self._states[key] = ClaimState(claim.uid, unconfirmed=unconfirmed)
+        return state
 
-    def forget(self, claim: Key, uid: str = "") -> None:
-        """The claim is ready or gone. With a UID only that one: late news of an old claim must not touch a new one."""
-        known = self._times.get(claim)
-        if known is not None and uid in ("", known[0]):
-            del self._times[claim]
+    def forget(self, key: Key) -> None:
+        """Drop everything about a claim that is gone."""
+        self._states.pop(key, None)
+        self.retries.forget(key)

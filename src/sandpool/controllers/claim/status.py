@@ -1,4 +1,4 @@
-"""What a claim says about its sandbox: its name and addresses, and the conditions Ready and Finished."""
+"""The status of a claim: name and addresses of its sandbox, and the conditions Ready and Finished."""
 
 from __future__ import annotations
 
@@ -18,10 +18,14 @@ from sandpool.api.conditions import (
     remove_condition,
     set_condition,
 )
+from sandpool.api.events import Happening, claim_expired
+from sandpool.api.kinds import SANDBOX_CLAIM
 from sandpool.api.resource import Object
 from sandpool.api.times import timestamp
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.errors import ClaimError, Status
+from sandpool.controllers.claim import expiry
+from sandpool.controllers.claim.errors import ClaimError, Retry, Status
+from sandpool.controllers.writer import Patch
 from sandpool.kube.patches import merge_diff
 
 
@@ -41,7 +45,7 @@ class ClaimStatus:
         return condition is not None and condition["status"] == TRUE
 
     def to_object(self) -> Object:
-        """What the API stores: nothing for what is empty."""
+        """The status as the API stores it, without empty fields."""
         sandbox: Object = {"name": self.sandbox_name} if self.sandbox_name else {}
         if self.pod_ips:
             sandbox["podIPs"] = list(self.pod_ips)
@@ -49,10 +53,66 @@ class ClaimStatus:
         return {**status, "sandbox": sandbox} if sandbox else status
 
 
+@dataclass(frozen=True, slots=True)
+class StatusUpdate:
+    """The end of a reconcile: what to write, and when to reconcile again."""
+
+    status: ClaimStatus
+    patch: Patch | None  # None if the API has this status
+    requeue_after: float | None  # seconds; None: when an object changes
+    is_failure: bool = False  # retry with back-off
+    event: Happening | None = None
+
+
+def compute_status(
+    claim: ClaimView,
+    now: datetime,
+    sandbox: SandboxView | None,
+    error: ClaimError | None = None,
+    *,
+    expired: bool = False,
+) -> StatusUpdate:
+    """Compute the status update of a claim.
+
+    ``sandbox`` is the claim's sandbox as the API has it, ``error`` what was refused or went wrong. ``expired`` is set
+    for the decisions about an expired claim.
+    """
+    if expired and not expiry.is_marked(claim.conditions):
+        return _expire(claim, ClaimStatus.of(claim), now)
+    status = next_status(claim, sandbox, error, now, expired=expired)
+    if not expired and expiry.has_expired(claim.lifecycle, status.conditions, now):
+        # The pod has ended, and its time to live is over.
+        return _expire(claim, status, now)
+    is_failure = error is not None and error.retry is Retry.BACKOFF
+    return StatusUpdate(status, _status_write(claim, status), _requeue(claim, status, error, now, expired), is_failure)
+
+
+def _expire(claim: ClaimView, status: ClaimStatus, now: datetime) -> StatusUpdate:
+    marked = marked_expired(claim, status, now)
+    return StatusUpdate(marked, _status_write(claim, marked), expiry.SECOND_RECONCILE_SECONDS, event=claim_expired())
+
+
+def _status_write(claim: ClaimView, status: ClaimStatus) -> Patch | None:
+    body = status_patch(claim, status)
+    return None if body is None else Patch(SANDBOX_CLAIM, claim.name, body, subresource="status")
+
+
+def _requeue(
+    claim: ClaimView, status: ClaimStatus, error: ClaimError | None, now: datetime, expired: bool
+) -> float | None:
+    times = []
+    deadline = expiry.deadline(claim.lifecycle, status.conditions)
+    if deadline is not None and not expired:
+        times.append((deadline - now).total_seconds())
+    if error is not None and error.retry is Retry.AFTER:
+        times.append(error.seconds)
+    return min(times, default=None)
+
+
 def next_status(
     claim: ClaimView, sandbox: SandboxView | None, error: ClaimError | None, now: datetime, *, expired: bool = False
 ) -> ClaimStatus:
-    """The status of a claim that has ``sandbox``, or none, and that ran into ``error``, or none."""
+    """The status of a claim with ``sandbox`` and ``error``, each of which may be None."""
     before = ClaimStatus.of(claim)
     if error is not None and error.status is Status.UNTOUCHED and before.sandbox_name:
         return before
@@ -68,7 +128,7 @@ def next_status(
 
 
 def marked_expired(claim: ClaimView, status: ClaimStatus, now: datetime) -> ClaimStatus:
-    """The status, saying that the claim has expired."""
+    """The status with Ready=False for expiry."""
     reason, message = texts.CLAIM_EXPIRED
     conditions = observe_generation(status.conditions, (FINISHED,), claim.generation)
     conditions = _ready(conditions, claim, reason, message, timestamp(now))
@@ -76,10 +136,10 @@ def marked_expired(claim: ClaimView, status: ClaimStatus, now: datetime) -> Clai
 
 
 def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
-    """The body of the patch of the claim's status; None if it says so already, in whichever order.
+    """Body of the patch of the claim's status; None if it is up to date. The order of conditions does not matter.
 
-    It is for the version of the claim that was looked at. If there is another one by now, that will be looked at, too,
-    so a conflict needs no answer.
+    The resourceVersion is a precondition. If the claim has changed, the next reconcile computes the status from the
+    newer version, so a conflict needs no resolution.
     """
     change = merge_diff(ClaimStatus.of(claim).to_object(), status.to_object())
     return None if not change else {"metadata": {"resourceVersion": claim.resource_version}, "status": change}
@@ -88,8 +148,8 @@ def status_patch(claim: ClaimView, status: ClaimStatus) -> Object | None:
 def _with_finished(
     conditions: list[Condition], claim: ClaimView, sandbox: SandboxView | None, now: str, *, expired: bool
 ) -> list[Condition]:
-    """Copy the Finished condition of the sandbox, at the generation of the claim. It outlives the sandbox of a claim
-    that has expired, as the reason why."""
+    """Copy the Finished condition of the sandbox, at the claim's generation. An expired claim keeps it after its
+    sandbox is gone, as the reason."""
     if sandbox is None:
         kept = observe_generation(conditions, (FINISHED,), claim.generation)
         return kept if expired else remove_condition(conditions, FINISHED)
@@ -127,7 +187,7 @@ def _ready(conditions: list[Condition], claim: ClaimView, reason: str, message: 
 
 
 def _copied(conditions: list[Condition], condition: Condition, generation: int, now: str) -> list[Condition]:
-    """With a condition as the sandbox has it, and since when the sandbox has it."""
+    """Copy a condition of the sandbox, including its transition time."""
     return set_condition(
         conditions,
         condition["type"],

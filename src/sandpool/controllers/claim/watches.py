@@ -1,19 +1,43 @@
-"""Has claims looked at when something they depend on has changed. What is worth a look is in ``triggers``.
+"""Watches of the claim controller: which changes enqueue a claim, and which update the assigner.
 
-A claim that has no sandbox is news whenever it is seen: somebody waits for it, also if it was there before us.
+**Predicates.** Most events need no reconcile: a starting sandbox reports several steps that its claim does not repeat,
+and in a burst a pool's status changes with every claim. Each subscription names what it reads, and its handler is
+called only if that changes. A sandbox that becomes free is no matter of these handlers: the assigner enqueues the claim
+that is first in line.
+
+**Priority.** A claim without a sandbox is enqueued with the priority of new work whenever it is seen, also if it
+existed before this process, because a client waits for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
+from typing import Final, Protocol
 
-from sandpool.api.kinds import SANDBOX_CLAIM
-from sandpool.api.views import ClaimView, SandboxView, TemplateView, WarmPoolView
-from sandpool.controllers.claim import predicates
+from sandpool.api import conditions
+from sandpool.api.conditions import FINISHED, READY, Condition
+from sandpool.api.kinds import SANDBOX_CLAIM, SANDBOX_WARM_POOL
+from sandpool.api.labels import CLAIM_FIRST_READY_AT, SANDBOX_NAME
+from sandpool.api.views import ClaimView, NodeView, SandboxView, TemplateView, WarmPoolView
+from sandpool.controllers.claim.assignment.assigner import Assigner
+from sandpool.controllers.claim.assignment.candidates import candidate_of
+from sandpool.controllers.claim.assignment.node_health import NodeHealth, has_failed
+from sandpool.controllers.claim.state import ClaimStates
 from sandpool.controllers.informers import Caches, key_of
+from sandpool.controllers.revision import TemplateRevisions
 from sandpool.engine.cache.store import Key
+from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DEFAULT_PRIORITY
+
+#: Reasons of a claim that a change of its template may resolve.
+_UP_TO_THE_TEMPLATE: Final = frozenset(
+    {
+        conditions.ENV_VARS_INJECTION_REJECTED,
+        conditions.VOLUME_CLAIM_TEMPLATES_ERROR,
+        conditions.RECONCILER_ERROR,
+        conditions.TEMPLATE_NOT_FOUND,
+    }
+)
 
 
 class Enqueue(Protocol):
@@ -21,23 +45,37 @@ class Enqueue(Protocol):
 
 
 class ClaimWatches:
-    """``notice`` is for what passes write themselves. ``binding`` are the claims whose pass is writing a sandbox now
-    and goes on from there by itself, with the name of that sandbox."""
+    """Enqueues a claim when an object that it depends on changes.
+
+    ``notice`` is for changes that a reconcile may have made itself: it enqueues the key unless a reconcile of it runs.
+    """
 
     def __init__(
-        self, caches: Caches, enqueue: Enqueue, notice: Callable[[Key], None], binding: Mapping[Key, str]
+        self, caches: Caches, states: ClaimStates, clock: Clock, enqueue: Enqueue, notice: Callable[[Key], None]
     ) -> None:
         self.caches = caches
+        self.states = states
+        self.clock = clock
         self.enqueue = enqueue
         self.notice = notice
-        self.binding = binding
-        caches.pools.subscribe(self._pool_changed, on_change_of=predicates.pool_spec)
-        caches.templates.subscribe(self._template_changed, on_change_of=predicates.template_spec)
-        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=predicates.sandbox_state)
+
+    def subscribe(self) -> None:
+        caches = self.caches
+        caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
+        caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
+        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=sandbox_state)
         caches.sandboxes.subscribe(self._owner_changed, on_change_of=lambda sandbox: sandbox.owner)
-        caches.claims.subscribe(self._claim_changed, on_change_of=predicates.claim_spec)
-        caches.claims.subscribe(self._status_changed, on_change_of=predicates.claim_status)
-        caches.claims.subscribe(self._note_changed, on_change_of=predicates.wrong_reference)
+        caches.claims.subscribe(self._claim_seen, on_change_of=lambda claim: claim.uid)
+        caches.claims.subscribe(self._claim_changed, on_change_of=claim_spec)
+        caches.claims.subscribe(self._status_changed, on_change_of=claim_status)
+        caches.claims.subscribe(self._reference_changed, on_change_of=wrong_reference)
+
+    def _claim_seen(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        if new is None:
+            if (state := self.states.get(key)) is not None:
+                state.pending_annotations = None
+        elif not new.annotations.get(CLAIM_FIRST_READY_AT):  # a claim that has been Ready is not measured again
+            self.states.of(new).first_observed = self.clock.now()
 
     def _claim_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
         self.enqueue(key, DEFAULT_PRIORITY if new is not None and not new.sandbox_name else None)
@@ -46,8 +84,8 @@ class ClaimWatches:
         if old is not None and new is not None:
             self.notice(key)
 
-    def _note_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
-        if new is not None and predicates.wrong_reference(new):
+    def _reference_changed(self, key: Key, old: ClaimView | None, new: ClaimView | None) -> None:
+        if new is not None and wrong_reference(new):
             self.notice(key)
 
     def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
@@ -56,23 +94,125 @@ class ClaimWatches:
             self.enqueue(claim)
 
     def _owner_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        """Somebody else has made the sandbox a claim's; perhaps while the claim is being given another one."""
+        """Enqueue a claim that got a sandbox, unless its running reconcile adopts that very one."""
         if old is None or new is None:
             return
         claim = _claim_of(new)
-        if claim is not None and self.binding.get(claim) != key.name:
+        if claim is None:
+            return
+        state = self.states.get(claim)
+        if state is None or state.writing != key.name:
             self.enqueue(claim)
 
     def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
         for claim in self.caches.pool_claims(key.namespace, key.name):
-            if predicates.needs_pool(claim):
+            if needs_pool(claim):
                 self.enqueue(key_of(claim))
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         for pool in self.caches.template_pools(key.namespace, key.name):
             for claim in self.caches.pool_claims(pool.namespace, pool.name):
-                if predicates.needs_template(claim, is_new=old is None):
+                if needs_template(claim, is_new=old is None):
                     self.enqueue(key_of(claim))
+
+
+class CandidateFeed:
+    """Keeps the assigner's candidates in step with sandboxes, pools, templates and nodes."""
+
+    def __init__(
+        self, caches: Caches, revisions: TemplateRevisions, assigner: Assigner, node_health: NodeHealth
+    ) -> None:
+        self.caches = caches
+        self.revisions = revisions
+        self.assigner = assigner
+        self.node_health = node_health
+
+    def subscribe(self) -> None:
+        caches = self.caches
+        caches.nodes.subscribe(self._node_changed, on_change_of=lambda node: node.fit)
+        caches.pools.subscribe(self._pool_changed, on_change_of=pool_spec)
+        caches.templates.subscribe(self._template_changed, on_change_of=template_spec)
+        caches.sandboxes.subscribe(self._sandbox_changed)
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        if new is None:
+            self.assigner.forget(key)
+        else:
+            if old is not None and old.status.node_name and has_failed(old, new):
+                self.node_health.record_failure(old.status.node_name, new.uid)
+            self._refresh(new)
+
+    def _node_changed(self, key: Key, old: NodeView | None, new: NodeView | None) -> None:
+        self.node_health.set_fit(key.name, fit=new is None or new.fit)
+
+    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        self._refresh_pool(key)
+
+    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in self.caches.template_pools(key.namespace, key.name):
+            self._refresh_pool(key_of(pool))
+
+    def _refresh_pool(self, pool: Key) -> None:
+        """Recompute all candidates of a pool: their compatibility depends on the pool's template."""
+        for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name):
+            self._refresh(sandbox)
+
+    def _refresh(self, sandbox: SandboxView) -> None:
+        owner = sandbox.owner
+        pool = None
+        if owner is not None and owner.is_a(SANDBOX_WARM_POOL):
+            pool = self.caches.pools.get(Key(sandbox.namespace, owner.name))
+        revision = None if pool is None else self.revisions.of(pool.namespace, pool.template)
+        candidate = candidate_of(sandbox, pool, revision)
+        if candidate is None:
+            self.assigner.forget(key_of(sandbox))
+        else:
+            self.assigner.update(candidate)
+
+
+# --- predicates: what a handler reads --------------------------------------------------------------------------------
+
+
+def claim_spec(claim: ClaimView) -> tuple[object, ...]:
+    """The part of a claim that users write; not the status and the annotations, which this controller writes."""
+    return claim.uid, claim.generation, claim.deleting, claim.labels
+
+
+def claim_status(claim: ClaimView) -> tuple[object, ...]:
+    """The status. This controller writes it, but a change between two reconciles is one that this process does not
+    know: an answer was lost, or a predecessor wrote it last. No other event would correct it."""
+    return claim.conditions, claim.sandbox_name, claim.pod_ips
+
+
+def wrong_reference(claim: ClaimView) -> str:
+    """The sandbox that a claim's annotation names, if its status names another: a delayed or mistaken write."""
+    annotated = claim.annotations.get(SANDBOX_NAME, "")
+    return annotated if claim.sandbox_name and annotated != claim.sandbox_name else ""
+
+
+def sandbox_state(sandbox: SandboxView) -> tuple[bool, tuple[str, ...], Condition | None, Condition | None]:
+    """The part of a sandbox that its claim's status repeats."""
+    status = sandbox.status
+    return sandbox.deleting, status.pod_ips, status.condition(READY), status.condition(FINISHED)
+
+
+def pool_spec(pool: WarmPoolView) -> tuple[str, int]:
+    return pool.uid, pool.generation
+
+
+def template_spec(template: TemplateView) -> tuple[str, int]:
+    return template.uid, template.generation
+
+
+def needs_pool(claim: ClaimView) -> bool:
+    """Whether a change of its pool concerns a claim: not if it has a sandbox."""
+    return not claim.deleting and not claim.sandbox_name
+
+
+def needs_template(claim: ClaimView, *, is_new: bool) -> bool:
+    """Whether a change of the template concerns a claim. A new template does; a changed one only if the template may be
+    the reason why the claim was rejected."""
+    return not claim.deleting and (is_new or claim.reason(READY) in _UP_TO_THE_TEMPLATE)
 
 
 def _claim_of(sandbox: SandboxView) -> Key | None:

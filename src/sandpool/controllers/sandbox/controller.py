@@ -1,15 +1,13 @@
-"""Makes sandboxes come true: looks at one when something it depends on has changed, and performs its plan.
+"""Reconciles Sandboxes: observes a sandbox and its children, performs the plan, writes the status.
 
-**What wakes a sandbox** is in ``waking``: what a plan reads, of it and of what belongs to it or bears its name.
+``watches`` lists the changes that enqueue a sandbox. Its own writes do not (``OwnWriteFilter``): the status follows
+from their answers.
 
-**Its own writes do not wake it**, see ``echoes``: the status is concluded from their answers.
+Warm sandboxes are background work. The queue parks them until the background gate admits them, so that refilling a pool
+never delays a client. They take up no worker while parked, and one that is claimed meanwhile is parked no longer.
 
-**Its turn.** Sandboxes that are kept warm are held back in the queue until the background gate admits them, so that
-refilling a pool is never in the way of whoever waits for something. They take up no worker while they wait, and one
-that is claimed meanwhile waits no longer.
-
-**What nobody saw.** A create that meets an object which the cache does not show, and a pod that only the annotation
-knows of, are read from the API, and the pass begins anew with them.
+If a create meets an object that the cache does not show, or only the annotation knows a pod, the controller reads that
+object from the API and plans again.
 """
 
 from __future__ import annotations
@@ -37,28 +35,28 @@ from sandpool.controllers.sandbox.plan import (
     plan,
 )
 from sandpool.controllers.sandbox.volumes import volume_claim_names
-from sandpool.controllers.sandbox.watches import SandboxWatches
+from sandpool.controllers.sandbox.watches import watch
 from sandpool.controllers.writer import ApiWriter, Create, OwnerLivenessCheck, Patch, Write
-from sandpool.engine.background import BackgroundGate
+from sandpool.engine.background import BackgroundGate, ParkingQueue
 from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
 from sandpool.engine.tracing import NoTracing, Span, Tracing
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
 from sandpool.kube.client import Client
 from sandpool.kube.errors import AlreadyExists, ApiError, Conflict
 
-# Beginning anew more often than this would mean that something appears and vanishes all the time: that is an error.
+# Planning again more often would mean that an object appears and vanishes all the time, which is an error.
 _ATTEMPTS: Final = 2
 
 _NONE_PENDING: Final = PendingWrites()
 
 
 def is_foreground(sandbox: SandboxView | None) -> bool:
-    """Whether somebody may be waiting for a sandbox. Nobody waits for those that are kept warm, and whoever was given
-    one of them has it; unless it was not ready yet, or is not ready again."""
+    """Whether a client may be waiting for a sandbox. None waits for a warm one, nor for one that was ready when it was
+    adopted; unless it was not ready yet, or is not ready again."""
     if sandbox is None:
         return False
     if sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM:
@@ -68,7 +66,7 @@ def is_foreground(sandbox: SandboxView | None) -> bool:
 
 
 class SandboxController:
-    """``controller`` is to be run once the caches are filled."""
+    """Run ``controller`` once the caches are synced."""
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class SandboxController:
         options: SandboxOptions | None = None,
         workers: int = 100,
         observer: ReconcileObserver | None = None,
-        queue: MeasuredQueue[Key] | None = None,
+        queue_metrics: QueueMetrics[Key] | None = None,
         gate: BackgroundGate | None = None,
         tracing: Tracing | None = None,
     ) -> None:
@@ -91,27 +89,27 @@ class SandboxController:
         self.options = options or SandboxOptions()
         self.writer = ApiWriter(client, caches, field_manager=SANDBOX_FIELD_MANAGER)
         self.tracing = tracing or NoTracing()
+        if gate is None:
+            gate = BackgroundGate(clock)
         self.controller: Controller[Key] = Controller(
             "sandbox",
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
+            queue=ParkingQueue(self._is_background, gate.submit, observer=queue_metrics),
             observer=observer,
-            retried=queue.retried if queue is not None else lambda: None,
             per_second=RECONCILES_PER_SECOND,
         )
-        gate = gate if gate is not None else BackgroundGate(clock)
-        self.controller.queue.hold_back(self._is_background, gate.line_up)
-        # What the last pass over a sandbox put off; one that put off nothing is not here.
+        # Writes that the last reconcile delayed; a sandbox without any is absent.
         self._pending: dict[Key, PendingWrites] = {}
         self._owner_check = OwnerLivenessCheck(SANDBOX, self.writer)
         self._own_writes = OwnWriteFilter(self.controller.enqueue, self._has_work)
-        SandboxWatches(caches, self._own_writes.wake, self._enqueue_later)
+        watch(caches, self._own_writes.enqueue, self._enqueue_later)
 
     def _enqueue_later(self, key: Key) -> None:
-        """Something of the pod has changed that is told if it lasts, counted from now and not from the next pass."""
+        """Enqueue a sandbox after a change of its pod that is written if it lasts, counted from now and not from the
+        next reconcile."""
         waiting = self._pending.get(key, _NONE_PENDING)
         if waiting.status is None:
             self._pending[key] = replace(waiting, status=self.clock.now())
@@ -149,8 +147,8 @@ class SandboxController:
         return DONE
 
     async def _with_trace(self, sandbox: SandboxView) -> SandboxView | None:
-        """The sandbox with a trace to which all passes over it belong: this one's, if nobody who asked for the sandbox
-        has begun one. None if it has gone."""
+        """Return the sandbox with the trace that all its reconciles belong to: that of this reconcile if no client has
+        begun one. None if the sandbox is gone."""
         context = self.tracing.context()
         if not context or sandbox.annotations.get(TRACE_CONTEXT):
             return sandbox
@@ -171,7 +169,7 @@ class SandboxController:
         )
 
     def _has_work(self, key: Key) -> bool:
-        """Whether a pass would write, or remember, anything else than the last one did."""
+        """Whether a reconcile would write, or remember, anything else than the last one did."""
         sandbox = self.caches.sandboxes.get(key)
         if sandbox is None or sandbox.deleting:
             return key in self._pending
@@ -213,7 +211,7 @@ class SandboxController:
         )
 
     async def _step(self, namespace: str, writes: tuple[Write | None, ...], may_replan: bool) -> _StepResult:
-        """Do the writes of one step until one fails. Other steps go on."""
+        """Perform the writes of one step until one fails. Other steps continue."""
         for write in writes:
             try:
                 if write is not None:
@@ -233,7 +231,7 @@ class SandboxController:
         return _STEP_DONE
 
     def _pod_after(self, sandbox: SandboxView, children: ChildrenPlan) -> PodView | None:
-        """The pod after the writes: the cache has the answers. A pod that is gone after all is not there."""
+        """The pod after the writes, from the cache, which has the answers. None if it is gone."""
         pod, write = children.pod.pod, children.pod.write
         if pod is None:
             created = isinstance(write, Create)
@@ -245,7 +243,7 @@ class SandboxController:
     async def _finish(self, sandbox: SandboxView, status_plan: StatusPlan) -> Result:
         if status_plan.status_patch is not None:
             await self._write_status(sandbox, status_plan.status_patch)
-        # Only now: what could not be said has waited long enough, and is not to wait from the beginning.
+        # Only after the write: a status that could not be written has waited long enough.
         key = key_of(sandbox)
         if status_plan.waiting == _NONE_PENDING:
             self._pending.pop(key, None)
@@ -270,8 +268,8 @@ class SandboxController:
         return DONE
 
     async def _write_status(self, sandbox: SandboxView, status: Object) -> None:
-        """Write the status. A patch of it cannot be made for one UID only, and one for a version would fail whenever
-        somebody has changed a label. So if it has hit a sandbox made again under the name, that one is looked at."""
+        """Write the status. A status patch has no UID precondition, and one on the resource version would fail whenever
+        another client changes a label. If the patch has hit a successor of the same name, enqueue that one."""
         patch = Patch(SANDBOX, sandbox.name, status, "status")
         answer = await self.writer.patch_if_there(patch, sandbox.namespace)
         if answer is not None and answer["metadata"]["uid"] != sandbox.uid:
@@ -285,7 +283,7 @@ def _record_pod(span: Span, before: PodView | None, after: PodView | None) -> No
 
 
 class _StepResult(NamedTuple):
-    """What went wrong in a step, nothing if that is empty, and how many seconds the API asked us to wait."""
+    """The error of a step, empty if there is none, and the seconds the API asked us to wait."""
 
     message: str = ""
     retry_after: float = 0.0
@@ -295,7 +293,7 @@ _STEP_DONE: Final = _StepResult()
 
 
 class _StaleCache(Exception):
-    """Something is there that the plan did not know of. It is in the cache now: plan again."""
+    """The plan missed an object that exists. The cache has it now: plan again."""
 
 
 def _reference(sandbox: SandboxView) -> ObjectReference:

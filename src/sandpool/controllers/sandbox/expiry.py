@@ -1,7 +1,7 @@
-"""The end of a sandbox: first everybody is told, then pod and Service go, and by policy the Sandbox itself.
+"""Expiry of a sandbox: first the status, then pod and Service are deleted, and by policy the Sandbox itself.
 
-The two happen in two passes. Whoever sees the pod vanish can therefore read why, and a controller that stops in
-between goes on from what it has written.
+These are two reconciles. A client that sees the pod vanish can therefore read why, and a controller that stops in
+between continues from the status.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from sandpool.api.views import PodView, SandboxStatus, SandboxView, ServiceView
 from sandpool.controllers.sandbox.status import status_patch
 from sandpool.controllers.writer import Delete
 
-#: The second pass follows at once.
+#: The second reconcile follows immediately.
 IMMEDIATELY: Final = timedelta(milliseconds=1)
-#: Not earlier than this before looking at the clock again.
+#: Shortest delay until the next check of the clock.
 _SHORTEST_WAIT: Final = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """``children`` are deleted first; one that is gone already is as good. Then either the sandbox is deleted, whatever
-    became of the children since they go with it, or the status is written if all of them could be deleted."""
+    """``children`` are deleted first; one that is gone already counts as deleted. Then either the sandbox is deleted,
+    whatever the result for the children, which go with it; or the status is written if all children could be deleted.
+    """
 
     children: tuple[Delete, ...]
     sandbox: Delete | None
@@ -49,12 +50,12 @@ def has_expired(sandbox: SandboxView, now: datetime) -> bool:
 
 
 def is_marked_expired(sandbox: SandboxView) -> bool:
-    """Whether everybody has been told."""
+    """Whether the status shows the expiry."""
     return sandbox.status.reason(READY) == SANDBOX_EXPIRED[0]
 
 
 def time_to_expiry(sandbox: SandboxView, now: datetime) -> timedelta | None:
-    """How long to wait before looking again."""
+    """Delay until the next check of the clock."""
     return None if sandbox.shutdown_time is None else max(sandbox.shutdown_time - now, _SHORTEST_WAIT)
 
 
@@ -72,7 +73,7 @@ def mark_expired(sandbox: SandboxView, status: SandboxStatus, now: str) -> Sandb
 def plan_expiry(
     sandbox: SandboxView, owned_pods: Iterable[PodView], service: ServiceView | None, now: str
 ) -> ExpiryPlan:
-    """The second pass. Volumes are kept: a retained sandbox may be given more time."""
+    """Plan the second reconcile. Volumes are kept: a retained sandbox may be given more time."""
     children = [Delete(POD, pod.name, pod.uid) for pod in owned_pods if not pod.deleting]
     if service is not None and service.controlled_by(sandbox) and not service.deleting:
         children.append(Delete(SERVICE, service.name, service.uid))

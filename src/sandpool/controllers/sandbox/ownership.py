@@ -1,7 +1,7 @@
-"""Which objects a sandbox may use: its own, and those of nobody that were meant for it.
+"""Which existing objects a sandbox may use: its own, and unowned ones that were prepared for it.
 
-The label that says so is the only thing that tells an object prepared for a sandbox from one that happens to bear the
-right name. Without it anybody who can guess a name could have a sandbox run, route to or mount something of theirs.
+Only a label distinguishes an object prepared for a sandbox from one that happens to have the right name. Without that
+label a client that guesses a name could make a sandbox run, route to or mount an object of its own.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ def tracking_labels(sandbox: SandboxView) -> dict[str, str]:
 
 
 def precondition(child: View) -> dict[str, str]:
-    """What a patch of an existing object must say besides. Its owners are written as a whole list, so who takes over an
-    object of nobody does that for the version that was nobody's: two sandboxes may have been promised the same one."""
+    """Metadata that a patch of an existing object must carry. Owner references are written as a whole list, so adopting
+    an unowned object requires the version that was unowned: two sandboxes may have been promised the same one."""
     return {"resourceVersion": child.resource_version} if child.owner is None else {}
 
 
 def refusal(what: str, child: View, sandbox: SandboxView) -> str:
-    """Why the sandbox may not use an existing object; empty if it may."""
+    """The reason why the sandbox may not use an existing object; empty if it may."""
     owner = child.owner
     if owner is not None:
         if owner.uid == sandbox.uid:

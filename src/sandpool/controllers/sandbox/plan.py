@@ -37,20 +37,20 @@ from sandpool.controllers.sandbox.status import ChildrenState, is_urgent, status
 from sandpool.controllers.sandbox.volumes import VolumesPlan, plan_volumes
 from sandpool.controllers.writer import Create
 
-#: However long somebody asks for, pods get their labels after this long: network policies select by them.
+#: Upper bound of the delay for labels of pods, since network policies select by them.
 LONGEST_WRITE_BEHIND = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingWrites:
-    """What is remembered of one sandbox between passes: since when its pod's metadata and its own status wait."""
+    """Delayed writes of one sandbox: since when the metadata of its pod and its own status are due."""
 
     pod: datetime | None = None
     status: datetime | None = None
 
 
 def remaining_delay(since: datetime | None, window: timedelta, now: datetime) -> timedelta:
-    """How long a write may still wait that has been needed ``since`` then, or only now if that is None. Zero: do it."""
+    """Remaining delay of a write that is needed since ``since``, or since now if that is None. Zero: write."""
     return max(timedelta(0), (since or now) + window - now)
 
 
@@ -60,35 +60,35 @@ def write_behind_window(asked_for: timedelta) -> timedelta:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What there is. Anything but the sandbox may be missing or somebody else's; telling is the plan's business."""
+    """Everything a reconcile reads. All but the sandbox may be missing or belong to another owner; the plan decides."""
 
     sandbox: SandboxView
-    pods: tuple[PodView, ...] = ()  # whose owner has the sandbox's UID
-    tracked_pod: PodView | None = None  # of the name sandbox.pod_name
+    pods: tuple[PodView, ...] = ()  # owned by the UID of the sandbox
+    tracked_pod: PodView | None = None  # named sandbox.pod_name
     service: ServiceView | None = None  # of the sandbox's name
     volume_claims: Mapping[str, VolumeClaimView] = field(default_factory=dict)  # by name
-    waiting: PendingWrites = field(default_factory=PendingWrites)  # as the last pass concluded
+    waiting: PendingWrites = field(default_factory=PendingWrites)  # from the last reconcile
 
 
 @dataclass(frozen=True, slots=True)
 class ChildrenPlan:
-    """The steps for a sandbox that is to live, in their order: volumes, pod, Service."""
+    """Steps for a sandbox that is to run, in order: volumes, pod, Service."""
 
     volumes: VolumesPlan
     pod: PodPlan
     service: ServicePlan | None  # None: leave it as it is
-    pod_waits: timedelta | None = None  # how long the write of the pod, left out here, may wait
+    pod_waits: timedelta | None = None  # remaining delay of the write of the pod, which is left out here
 
     @property
     def creates(self) -> bool:
-        """Whether anything is to be created."""
+        """Whether the plan creates any object."""
         service = None if self.service is None else self.service.write
         return any(isinstance(write, Create) for write in (*self.volumes.writes, self.pod.write, service))
 
 
 @dataclass(frozen=True, slots=True)
 class PerformResult:
-    """What came of the steps: the pod as the API answered, or else as it was planned, and what went wrong."""
+    """Results of the steps: the pod as the API answered, or else as planned, and the errors."""
 
     pod: PodView | None = None
     volumes_error: str = ""
@@ -101,17 +101,17 @@ class PerformResult:
 class StatusPlan:
     status_patch: Object | None = None  # of the status subresource
     event: Happening | None = None
-    errors: tuple[str, ...] = ()  # to be tried again with back-off
+    errors: tuple[str, ...] = ()  # to be retried with back-off
     retry_after: float = 0.0  # seconds the API asked us to wait before that
     requeue_after: timedelta | None = None
-    waiting: PendingWrites = field(default_factory=PendingWrites)  # to be observed by the next pass
+    waiting: PendingWrites = field(default_factory=PendingWrites)  # for the next reconcile
 
 
 def plan(observed: Observed, options: SandboxOptions, now: datetime) -> ChildrenPlan | ExpiryPlan | StatusPlan:
-    """What to write for the children. A Conclusion means that there is nothing to do for them in this pass."""
+    """The writes for the children. A StatusPlan means that this reconcile has no writes for them."""
     sandbox = observed.sandbox
     if sandbox.deleting:
-        # What it owns goes with it; that is the garbage collector's work.
+        # The garbage collector deletes what it owns.
         return StatusPlan()
     if not has_expired(sandbox, now):
         return _plan_children(observed, options, now)
@@ -124,7 +124,7 @@ def plan(observed: Observed, options: SandboxOptions, now: datetime) -> Children
 def compute_status(
     observed: Observed, children: ChildrenPlan, result: PerformResult, options: SandboxOptions, now: datetime
 ) -> StatusPlan:
-    """What follows from the steps. ``now`` is when they were done; the sandbox may have expired meanwhile."""
+    """The status after the steps. ``now`` is the time after them; the sandbox may have expired meanwhile."""
     sandbox = observed.sandbox
     state = _children_state(children, result)
     after = status(sandbox, state, timestamp(now), options.cluster_domain)
@@ -150,7 +150,7 @@ def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -
     sandbox = observed.sandbox
     volumes = plan_volumes(sandbox, observed.volume_claims)
     pod = plan_pod(sandbox, observed.pods, observed.tracked_pod)
-    # With two pods it is not known which of them a Service would lead to.
+    # With two pods it is unknown which of them a Service would lead to.
     service = None if pod.count else plan_service(sandbox, observed.service)
     if pod.write is None or not pod.deferrable:
         return ChildrenPlan(volumes, pod, service)
@@ -161,7 +161,7 @@ def _plan_children(observed: Observed, options: SandboxOptions, now: datetime) -
 
 
 def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenState:
-    """A step ends with its first failure, and its writes come before what was found to be wrong."""
+    """A step ends with its first failure, and its writes come before the errors found while planning."""
     pod, service = children.pod, children.service
     volumes_error = result.volumes_error or children.volumes.error
     pod_error = result.pod_error or pod.error
@@ -176,7 +176,7 @@ def _children_state(children: ChildrenPlan, result: PerformResult) -> ChildrenSt
 
 
 def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
-    """Told once, until the condition has said something else."""
+    """Emit the event once, until the condition has changed."""
     if not state.pod_count or sandbox.status.reason(READY) == MULTIPLE_PODS:
         return None
     return multiple_pods(multiple_pods_message(state.pod_count))
@@ -185,7 +185,7 @@ def _event(sandbox: SandboxView, state: ChildrenState) -> Happening | None:
 def _status_write(
     observed: Observed, after: SandboxStatus, options: SandboxOptions, now: datetime
 ) -> tuple[Object | None, timedelta | None]:
-    """The patch to be done now, or how long it may still wait."""
+    """The patch to write now, or its remaining delay."""
     before = observed.sandbox.status
     body = status_patch(before, after)
     if body is None or is_urgent(before, after):
@@ -199,7 +199,7 @@ def _pod_waiting_since(
 ) -> datetime | None:
     if children.pod_waits is not None:
         return observed.waiting.pod or now
-    # A pass that failed may not have come to the pod: what waited goes on waiting.
+    # A failed reconcile may not have reached the pod: its delayed write stays due.
     return observed.waiting.pod if state.errors else None
 
 

@@ -1,21 +1,22 @@
-"""The pod of a sandbox: which one it is, and whether to make, change or delete it.
+"""The pod of a sandbox: which one it is, whether to create, change or delete it, and its labels and annotations.
 
-A sandbox has one pod. It is the one whose controller reference bears the sandbox's UID, whatever else claims to be it:
-anybody can write a label, and the pod-name annotation is a hint for readers that may be out of date. If two pods are
-owned, choosing between them could destroy somebody's work, so nothing is touched.
+A sandbox has one pod: the one whose controller reference has the UID of the sandbox. Labels and the pod-name annotation
+are hints that any client can write and that may be out of date. If a sandbox owns two pods, choosing between them could
+destroy work, so the controller touches neither.
 
-Pods bear the sandbox's name unless one of another name was adopted, and readers take that for granted where there is no
-annotation. So the annotation is written only where it says something else, and taken away where what it says is wrong.
-One that repeats the sandbox's name, as members of pools are created with, is neither.
+A pod has the name of its sandbox unless one of another name was adopted, and readers assume that where there is no
+annotation. So the annotation is written only for another name, and removed where it is wrong. One that repeats the name
+of the sandbox, as members of pools are created with, is neither.
 
 The spec of an existing pod is never changed, and a pod that has ended is not replaced.
 
-The labels and annotations of a sandbox's pod, when it is made and as they change afterwards.
+Three parties write the labels and annotations of a pod:
 
-Three parties write them. The *author* of the pod template: what was copied from there is listed in two annotations of
-the pod, so that it can be taken away again when the author removes it. *We*: a few labels under our own prefixes, by
-which pods are found, selected by policies and counted; the author has no say about keys under these prefixes.
-*Everybody else*: what is neither listed nor ours is left alone.
+* The *author* of the pod template. Two annotations of the pod list the keys that were copied from there, so that a key
+  can be removed again when the author removes it.
+* *This controller*: a few labels under our own prefixes, by which pods are found, selected by policies and counted. The
+  author cannot set keys under these prefixes.
+* *Other clients*. Keys that are neither listed nor ours are left alone.
 """
 
 from __future__ import annotations
@@ -36,25 +37,25 @@ from sandpool.kube.patches import merge_diff
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """``repair`` corrects the pod-name annotation and comes first.
+    """``repair`` corrects the pod-name annotation and is written first.
 
-    Two answers mean that there is a pod we did not see, to plan again with as the tracked one: a Create that is
-    answered by 409 AlreadyExists, and finding the pod ``refresh``. That one is named by the annotation and not known
-    to us, which may be news that has not arrived, so the API itself is asked before the plan is performed; else the
-    sandbox of somebody who prepared a pod just now would get a second one."""
+    Two results mean that a pod exists which the cache did not show, and that the caller must plan again with it as the
+    tracked one: a Create answered by 409 AlreadyExists, and a successful read of the pod ``refresh``. The annotation
+    names that pod but the cache does not have it, perhaps because its watch event is late. So the caller reads it from
+    the API before it performs the plan; otherwise a sandbox whose pod was prepared just now would get a second one.
+    """
 
-    pod: PodView | None = None  # what the status is about, unless a create brings another
+    pod: PodView | None = None  # the pod that the status describes, unless a create returns another
     refresh: str = ""
     repair: Patch | None = None
     write: Create | Patch | Delete | None = None
-    deferrable: bool = False  # whether the write may wait, because neither ownership nor existence is at stake
-    count: int = 0  # how many pods are owned if that is too many, else 0
+    deferrable: bool = False  # whether the write may be delayed: it affects neither ownership nor existence
+    count: int = 0  # number of owned pods if there is more than one, else 0
     error: str = ""
 
 
 def owned_pods(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView | None) -> list[PodView]:
-    """``children`` are the pods whose owner has the sandbox's UID, as far as the cache knows; ``tracked`` may be newer
-    than that."""
+    """``children`` are the pods that the cache shows as owned by the UID of the sandbox; ``tracked`` may be newer."""
     owned = [pod for pod in children if pod.controlled_by(sandbox)]
     if tracked is not None and tracked.controlled_by(sandbox) and all(pod.uid != tracked.uid for pod in owned):
         owned.append(tracked)
@@ -73,7 +74,7 @@ def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView
         refresh = sandbox.pod_name if sandbox.pod_name != sandbox.name else ""
         return PodPlan(refresh=refresh, repair=_repair(sandbox, None), write=Create(POD, new_pod(sandbox)))
     if error := refusal("pod", pod, sandbox):
-        # A pod of nobody may become adoptable yet, and the hint is how it would be found.
+        # An unowned pod may still become adoptable, and the annotation is how it is found.
         return PodPlan(repair=_repair(sandbox, None) if pod.owner is not None else None, error=error)
     body = metadata_patch(pod, sandbox)
     return PodPlan(
@@ -87,7 +88,7 @@ def plan_pod(sandbox: SandboxView, children: Iterable[PodView], tracked: PodView
 def new_pod(sandbox: SandboxView) -> Object:
     spec = sandbox.pod_template.get("spec") or {}
     if claimed := pod_volumes(sandbox):
-        # Two volumes of one name are not allowed; the volume claim template wins, since it is what users add on top.
+        # Two volumes of one name are invalid; the volume claim template wins, since users add it on top.
         names = {volume["name"] for volume in claimed}
         kept = [volume for volume in spec.get("volumes") or () if volume.get("name") not in names]
         spec = {**spec, "volumes": [*kept, *claimed]}
@@ -97,7 +98,7 @@ def new_pod(sandbox: SandboxView) -> Object:
 def _plan_suspended(sandbox: SandboxView, pod: PodView | None, tracked: PodView | None) -> PodPlan:
     if pod is None or not pod.controlled_by(sandbox):
         return PodPlan(pod, repair=_repair(sandbox, None))
-    # While the pod is there, a hint that is right is kept.
+    # While the pod exists, a correct annotation is kept.
     misleading = tracked is None or tracked.uid != pod.uid
     return PodPlan(
         pod,
@@ -107,7 +108,7 @@ def _plan_suspended(sandbox: SandboxView, pod: PodView | None, tracked: PodView 
 
 
 def _repair(sandbox: SandboxView, pod: PodView | None) -> Patch | None:
-    """The patch that makes the annotation lead to ``pod``; without a pod, nowhere but to the sandbox's own name."""
+    """The patch that makes the annotation name ``pod``; without a pod, nothing but the name of the sandbox."""
     written = sandbox.annotations.get(labels.POD_NAME)
     name = pod.name if pod is not None else sandbox.name
     if written == name or (written is None and name == sandbox.name):
@@ -147,8 +148,8 @@ def new_metadata(sandbox: SandboxView) -> Object:
 
 
 def metadata_patch(pod: PodView, sandbox: SandboxView) -> Object | None:
-    """The merge patch that brings the metadata of an existing pod up to date; None if it is. A pod of nobody becomes
-    the sandbox's by the same patch."""
+    """The merge patch that updates the metadata of an existing pod; None if it is up to date. The same patch adopts an
+    unowned pod."""
     wanted = _wanted(sandbox)
     new_labels = _reconciled(
         pod.labels,
@@ -192,7 +193,7 @@ def _wanted(sandbox: SandboxView) -> _Wanted:
 
 def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
     """Labels that come from a pool or a claim. Policies select pods by them and pools count by them, so they are
-    believed only on a sandbox that one of those owns: a label alone anybody can write."""
+    trusted only on a sandbox that a pool or claim owns: any client can write a label."""
     owner = sandbox.owner
     extended = owner is not None and owner.group == EXTENSIONS_GROUP
     pooled = owner is not None and owner.is_a(SANDBOX_WARM_POOL)
@@ -203,8 +204,8 @@ def _extension_labels(sandbox: SandboxView) -> dict[str, str | None]:
 
 
 def _pool_annotations(sandbox: SandboxView) -> dict[str, str]:
-    """What a pool says about the pods of its members on the author's behalf, who may say otherwise. It is listed with
-    what the author said, and goes with the pool: a claimed sandbox is not to be evicted."""
+    """Annotations that a pool sets on the pods of its members; the author of the template may override them. They are
+    listed with those of the author and removed with the pool: a claimed sandbox must not be evicted."""
     evictable = sandbox.annotations.get(labels.SAFE_TO_EVICT)
     pooled = sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
     return {labels.SAFE_TO_EVICT: evictable} if pooled and evictable else {}
@@ -226,8 +227,9 @@ def _reconciled(
     reserved: Callable[[str], bool],
     keep: Collection[str] = (),
 ) -> dict[str, str]:
-    """What is there, without what was copied from the template and is no longer in it, and with what is. A reserved key
-    in the list is from a controller that let authors set it; it goes unless we keep something there ourselves."""
+    """The current keys, without those that were copied from the template and are no longer in it, and with those that
+    are. A reserved key in the list stems from a controller that let authors set it; it is removed unless in ``keep``.
+    """
     result = dict(current)
     for key in propagated.split(","):
         stale = key not in keep if reserved(key) else key not in wanted
@@ -242,6 +244,6 @@ def _listed(keys: Collection[str]) -> str:
 
 
 def _list(annotations: dict[str, str], name: str, keys: Collection[str]) -> None:
-    """Record the keys. A missing list means an empty one, so that is not written; one that was there stays, empty."""
+    """Record the keys. A missing list means an empty one and is not written; an existing list stays, empty."""
     if keys or name in annotations:
         annotations[name] = _listed(keys)

@@ -1,7 +1,7 @@
-"""The Service of a sandbox: headless, of the sandbox's name, so that the pod has a stable DNS name.
+"""The Service of a sandbox: headless and named like the sandbox, so that the pod has a stable DNS name.
 
-``spec.service`` has three states: true makes one or adopts one that was prepared, false deletes an own one, and unset
-keeps an own one without ever making one. It stays while the sandbox is suspended.
+``spec.service`` has three states: true creates a Service or adopts a prepared one, false deletes an own one, and unset
+keeps an own one without ever creating one. The Service stays while the sandbox is suspended.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TCP: Final = "TCP"
 
 @dataclass(frozen=True, slots=True)
 class ServicePlan:
-    """A Create that is answered by 409 AlreadyExists means a Service we did not see: plan again with it."""
+    """A Create answered by 409 AlreadyExists means a Service that the cache did not show: plan again with it."""
 
-    kept: bool = False  # whether the sandbox has a Service once the write has been done
+    kept: bool = False  # whether the sandbox has a Service after the write
     write: Create | Patch | Delete | None = None
     error: str = ""
 
@@ -46,8 +46,8 @@ def plan_service(sandbox: SandboxView, found: ServiceView | None) -> ServicePlan
 
 
 def service_ports(sandbox: SandboxView) -> list[Object]:
-    """The ports of the pod's containers, sorted. A port is named as the first container names it that does, unless
-    another port has the name already."""
+    """The ports of the pod's containers, sorted. The first container that names a port determines its name, unless
+    another port has that name already."""
     names: dict[tuple[int, str], str] = {}
     taken: set[str] = set()
     for port in _container_ports(sandbox):
@@ -68,7 +68,7 @@ def service_ports(sandbox: SandboxView) -> list[Object]:
 
 
 def _container_ports(sandbox: SandboxView) -> Iterator[Object]:
-    """Of containers, then of sidecars: init containers that keep running."""
+    """Ports of the containers, then of the sidecars (init containers that keep running)."""
     spec = sandbox.pod_template.get("spec") or {}
     sidecars = [each for each in spec.get("initContainers") or () if each.get("restartPolicy") == "Always"]
     for container in [*(spec.get("containers") or ()), *sidecars]:
@@ -93,7 +93,7 @@ def _new_service(sandbox: SandboxView) -> Object:
 
 
 def _unfit(found: ServiceView, sandbox: SandboxView) -> str:
-    """Why a Service of nobody cannot become the sandbox's. Its cluster IP cannot be taken away from it."""
+    """Why the sandbox cannot adopt an unowned Service. The cluster IP of a Service cannot be removed."""
     if found.owner is not None or found.cluster_ip in ("", _HEADLESS):
         return ""
     return (
@@ -122,7 +122,7 @@ def _update(found: ServiceView, sandbox: SandboxView) -> Patch | None:
 
 
 def _merged_ports(found: list[Object], wanted: list[Object]) -> list[Object]:
-    """The wanted ports. One that is there already stays as it is, with what others have added to it."""
+    """The wanted ports. An existing one stays as it is, with the fields that other clients have added."""
     there = {_essence(port): port for port in found}
     return [there.get(_essence(port), port) for port in wanted]
 

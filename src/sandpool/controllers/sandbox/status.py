@@ -1,24 +1,22 @@
-"""The status of a sandbox: what it is, and when it is written.
+"""The status of a sandbox: its conditions, and when it is written.
 
-A launch goes through half a dozen states that last milliseconds. Writing each of them would cost more requests than
-the rest of the launch together, and each would wake whoever watches, for news that is old when it arrives. So one
-status is written per launch, the one that says Ready. **Visible at once** is what somebody may act on:
+A launch goes through half a dozen states that last milliseconds. Writing each of them would cost more requests than the
+rest of the launch and would notify all watchers of states that are over. So one status is written per launch, the one
+with Ready=True. Written **at once** are changes that a client may act on:
 
-* Ready becoming True, everything that changes while it is, and its becoming False;
-* any other reason than the one of a launch under way, and its end: ReconcilerError, MultiplePods, SandboxSuspended,
+* Ready becoming True, every change while it is, and its becoming False;
+* any other reason than that of a launch under way, and its end: ReconcilerError, MultiplePods, SandboxSuspended,
   PodSucceeded, PodFailed and SandboxExpired, with every change of their messages;
 * a change of Suspended and Finished;
-* a pod that cannot be scheduled, and that it can be after all.
+* a pod that becomes unschedulable, and one that is no longer.
 
-**Visible when it lasts** (``PATIENCE``) is the rest: where a launch that is not done yet stands (Ready=False with
-reason DependenciesNotReady, PodScheduled Unknown or True, node, addresses, Service), and that a new generation was
-observed which changed nothing else. So a sandbox that is a few seconds old may have no status at all, and one that
-hangs tells where. What is held back is not lost: the next write, for whatever reason, contains it.
+Written **if they last** for ``STATUS_DELAY`` are all others: the progress of a launch (Ready=False with reason
+DependenciesNotReady, PodScheduled Unknown or True, node, addresses, Service), and a new generation that changed nothing
+else. So a sandbox that is a few seconds old may have no status at all, and a launch that hangs shows where. A delayed
+change is not lost: the next write, for whatever reason, contains it.
 
-The conditions of a sandbox: what each of them says about what was found.
-
-Suspended is always there. Finished is there once the pod has ended, PodScheduled while there is a pod or one may be.
-Ready comes last and sums up.
+The condition Suspended is always present. Finished is present once the pod has ended, PodScheduled while there is a pod
+or may be one. Ready comes last and summarises.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ from sandpool.kube.patches import merge_diff
 
 
 def status(sandbox: SandboxView, state: ChildrenState, now: str, cluster_domain: str) -> SandboxStatus:
-    """What is true. Where it is not known if there is a Service, the status keeps what it says."""
+    """The status that follows from the children. While it is unknown whether there is a Service, that part stays."""
     before = sandbox.status
     pod = state.pod
     owned = pod if pod is not None and pod.controlled_by(sandbox) else None
@@ -47,10 +45,10 @@ def status(sandbox: SandboxView, state: ChildrenState, now: str, cluster_domain:
         fqdn = service_fqdn(service, sandbox.namespace, cluster_domain) if service else ""
     return SandboxStatus(
         conditions=conditions(sandbox, state, now),
-        # Where a pod of somebody else runs is nobody's business here.
+        # The status does not show where a pod of another owner runs.
         node_name=owned.node_name if owned is not None else "",
         pod_ips=owned.ips if owned is not None else (),
-        # How to look for the pod remains true when it has gone.
+        # The selector remains true when the pod is gone.
         selector=f"{SANDBOX_NAME_HASH}={name_hash(sandbox.name)}" if pod is not None else before.selector,
         service=service,
         service_fqdn=fqdn,
@@ -58,31 +56,31 @@ def status(sandbox: SandboxView, state: ChildrenState, now: str, cluster_domain:
 
 
 def status_patch(before: SandboxStatus, after: SandboxStatus) -> Object | None:
-    """The merge patch of the status subresource, None if there is nothing to write. Conditions are replaced as a whole:
-    that is what a merge patch does to a list."""
+    """The merge patch of the status subresource, None if nothing changes. A merge patch replaces the list of conditions
+    as a whole."""
     change = merge_diff(before.to_object(), after.to_object())
     return {"status": change} if change is not None else None
 
 
 def is_urgent(before: SandboxStatus, after: SandboxStatus) -> bool:
-    """Whether a change must be visible at once."""
+    """Whether a change must be written at once."""
     if _is_launching(after):
         return not _is_launching(before) or _actionable(before) != _actionable(after)
     return _without_generations(before) != _without_generations(after)
 
 
 def _is_launching(status: SandboxStatus) -> bool:
-    """Whether the sandbox is on its way to Ready. A sandbox without a status has just set out."""
+    """Whether the sandbox is on its way to Ready. A sandbox without a status has just begun."""
     return status.reason(api.READY) in ("", api.DEPENDENCIES_NOT_READY)
 
 
 def _actionable(status: SandboxStatus) -> tuple[object, ...]:
-    """What somebody may act on during a launch."""
+    """The parts of a status that a client may act on during a launch."""
     suspended = status.condition(api.SUSPENDED)
     scheduled = status.condition(api.POD_SCHEDULED)
     stuck = scheduled is not None and scheduled["status"] == api.FALSE
     return (
-        # A sandbox of which nothing is known is not suspended.
+        # A sandbox without a status is not suspended.
         (suspended["status"], suspended["reason"]) if suspended is not None else (api.FALSE, api.NOT_SUSPENDED[0]),
         status.reason(api.FINISHED),
         scheduled["reason"] if scheduled is not None and stuck else None,
@@ -99,18 +97,18 @@ def _without_generations(status: SandboxStatus) -> tuple[object, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ChildrenState:
-    """What the steps have come to."""
+    """The children after the steps of a reconcile."""
 
     pod: PodView | None = None
     pod_error: str = ""
-    pod_count: int = 0  # the number of owned pods if that is too many, else 0
-    service: bool | None = False  # whether there is a Service; None if that is not known
-    errors: tuple[str, ...] = ()  # of all steps, that of the pod included
+    pod_count: int = 0  # number of owned pods if there is more than one, else 0
+    service: bool | None = False  # whether there is a Service; None if unknown
+    errors: tuple[str, ...] = ()  # of all steps, including the pod
 
     @property
     def pod_unknown(self) -> bool:
-        """Whether there may be a pod that we do not know of. What keeps us from looking after volumes or the Service
-        says nothing about the pod."""
+        """Whether a pod may exist that the controller does not know. Errors of the volumes or the Service do not affect
+        that."""
         return self.pod is None and bool(self.pod_error or self.pod_count)
 
 
@@ -121,7 +119,7 @@ class ConditionValue(NamedTuple):
 
 
 def conditions(sandbox: SandboxView, state: ChildrenState, now: str) -> list[Condition]:
-    """The list that the sandbox has now, brought up to date; ``now`` becomes the time of what has changed."""
+    """The conditions of the sandbox, updated; ``now`` becomes the transition time of those that change."""
     values = {
         api.SUSPENDED: suspended(sandbox, state),
         api.FINISHED: finished(sandbox, state),
@@ -166,7 +164,7 @@ def pod_scheduled(sandbox: SandboxView, state: ChildrenState) -> ConditionValue 
     if pod.scheduling is None:
         return ConditionValue(api.UNKNOWN, *api.NOT_REPORTED)
     status, reason, message = pod.scheduling
-    # A reason is optional in a pod's condition and required in ours.
+    # The reason is optional in the condition of a pod and required in ours.
     default = api.POD_SCHEDULED if status == api.TRUE else api.POD_SCHEDULING_UNKNOWN
     return ConditionValue(status, reason or default, message)
 

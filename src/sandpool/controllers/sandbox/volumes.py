@@ -1,4 +1,4 @@
-"""The PersistentVolumeClaims of a sandbox: made once from its templates, never changed, kept while it is suspended."""
+"""PersistentVolumeClaims of a sandbox: created once from its templates, never changed, kept while it is suspended."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sandpool.controllers.writer import Create, Patch
 
 @dataclass(frozen=True, slots=True)
 class VolumesPlan:
-    """Writes in the order of the templates. A failure ends the step, one found while planning as well as one of a
-    write, so that what comes after does not hide it. A Create that is answered by 409 AlreadyExists means a claim
-    we did not see: plan again with it."""
+    """Writes in the order of the templates. A failure ends the step, whether found while planning or returned by a
+    write, so that later ones do not hide it. A Create answered by 409 AlreadyExists means a claim that the cache did
+    not show: plan again with it."""
 
     writes: tuple[Create | Patch, ...] = ()
     error: str = ""
@@ -28,7 +28,7 @@ def volume_claim_names(sandbox: SandboxView) -> list[str]:
 
 
 def plan_volumes(sandbox: SandboxView, existing: Mapping[str, VolumeClaimView]) -> VolumesPlan:
-    """``existing`` has the PersistentVolumeClaims of the sandbox's namespace that bear one of the names above."""
+    """``existing`` has the PersistentVolumeClaims with one of these names in the namespace of the sandbox."""
     writes: list[Create | Patch] = []
     for template in sandbox.volume_claim_templates:
         name = volume_claim_name(_name(template), sandbox.name)
@@ -44,7 +44,7 @@ def plan_volumes(sandbox: SandboxView, existing: Mapping[str, VolumeClaimView]) 
 
 
 def pod_volumes(sandbox: SandboxView) -> list[Object]:
-    """How the pod refers to them."""
+    """The volumes of the pod that refer to the claims."""
     return [
         {"name": name, "persistentVolumeClaim": {"claimName": volume_claim_name(name, sandbox.name)}}
         for name in map(_name, sandbox.volume_claim_templates)

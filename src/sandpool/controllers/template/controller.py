@@ -1,5 +1,4 @@
-"""Keeps the NetworkPolicy of every template: looks at a template when it or its policy has changed, and performs its
-plan."""
+"""Reconciles SandboxTemplates: keeps a template's label and NetworkPolicy as its plan requires."""
 
 from __future__ import annotations
 
@@ -18,13 +17,13 @@ from sandpool.engine.cache.store import Key
 from sandpool.engine.clock import Clock
 from sandpool.engine.controller import DONE, Controller, ReconcileIncomplete, ReconcileObserver, Result
 from sandpool.engine.ratelimit import RECONCILES_PER_SECOND
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.queue import WorkQueue
 
 _SUFFIX: Final = network_policy_name("")
 
 
 class TemplateController:
-    """``controller`` is to be run once the caches are filled."""
+    """Run ``controller`` once the caches are synced."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class TemplateController:
         *,
         workers: int = 1,
         observer: ReconcileObserver | None = None,
-        queue: MeasuredQueue[Key] | None = None,
+        queue: WorkQueue[Key] | None = None,
     ) -> None:
         self.caches = caches
         self.writer = writer
@@ -47,7 +46,6 @@ class TemplateController:
             workers=workers,
             queue=queue,
             observer=observer,
-            retried=queue.retried if queue is not None else lambda: None,
             per_second=RECONCILES_PER_SECOND,
         )
         self._owner_check = OwnerLivenessCheck(SANDBOX_TEMPLATE, writer)
@@ -57,15 +55,15 @@ class TemplateController:
 
     def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
         if new is not None:
-            self._own_writes.wake(key)
+            self._own_writes.enqueue(key)
         else:
             self._owner_check.forget(key)
 
     def _policy_changed(self, key: Key, old: NetworkPolicyView | None, new: NetworkPolicyView | None) -> None:
-        """A policy concerns the template for whose policy its name is reserved, whoever made it."""
+        """Enqueue the template for which the name of the policy is reserved, whatever created the policy."""
         template = Key(key.namespace, key.name.removesuffix(_SUFFIX))
         if template != key and template in self.caches.templates:
-            self._own_writes.wake(template)
+            self._own_writes.enqueue(template)
 
     async def reconcile(self, key: Key) -> Result:
         with self._own_writes.reconciling(key):

@@ -1,8 +1,8 @@
 """The NetworkPolicy of a template's sandboxes.
 
-A sandbox runs code that nobody has read. Unless its template says otherwise it may be reached by the router only, and
-may reach the public internet only: neither the cluster, nor the network the cluster stands in, nor the metadata service
-of a cloud. That includes the DNS of the cluster, so sandboxes under this policy are given public name servers.
+A sandbox runs untrusted code. Unless its template says otherwise, only the router may reach it, and it may reach only
+the public internet: neither the cluster, nor the network the cluster is in, nor the metadata service of a cloud. That
+excludes the DNS of the cluster, so sandboxes under this policy get public name servers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sandpool.api.views import TemplateView
 ROUTER_NAMESPACE: Final = "agent-sandbox-system"
 ROUTER_LABELS: Final = {"app": "sandbox-router"}
 
-#: Private and link-local addresses, per family of which everything else is allowed.
+#: Private and link-local addresses by address family; all others are allowed.
 _PRIVATE: Final = {
     "0.0.0.0/0": ["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"],
     "::/0": ["fc00::/7", "fe80::/10"],
@@ -26,7 +26,7 @@ _PRIVATE: Final = {
 
 
 def network_policy_spec(template: TemplateView) -> Object:
-    """Both directions are restricted always: one that a template does not mention is closed."""
+    """Both directions are always restricted: one that a template does not mention is closed."""
     return {
         "podSelector": {"matchLabels": {TEMPLATE_REF_HASH: name_hash(template.name)}},
         "policyTypes": ["Ingress", "Egress"],
@@ -52,7 +52,7 @@ def _given_rules(policy: Object) -> Object:
 
 
 def _as_stored(rule: Object) -> Object:
-    """A rule as the API stores it in a NetworkPolicy, where a port without a protocol gets one. Templates have no such
-    default, and without it the policy would seem to differ forever."""
+    """A rule as the API stores it in a NetworkPolicy, where a port without a protocol gets TCP. Templates have no such
+    default, and without it the policy would seem to differ for ever."""
     ports = rule.get("ports")
     return rule if not ports else {**rule, "ports": [{"protocol": "TCP", **port} for port in ports]}

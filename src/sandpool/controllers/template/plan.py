@@ -1,8 +1,8 @@
-"""What a template needs: the label by which it is found, and its NetworkPolicy or none.
+"""Decides what a template needs: the label by which it is found, and its NetworkPolicy or none.
 
-A policy of the template's name that the template does not control was made by somebody else, who may rely on it. It is
-never touched; if one of ours is due, that is an error until somebody resolves it, since sandboxes would otherwise run
-under a policy that nobody who reads the template expects.
+A policy of the reserved name that the template does not control belongs to another client, which may rely on it. The
+controller never touches it. If a policy of the template is due, that is an error until an operator resolves it, since
+sandboxes would otherwise run under a policy that does not follow from the template.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandpool.kube.patches import merge_diff
 
 @dataclass(frozen=True, slots=True)
 class TemplatePlan:
-    """The label comes first."""
+    """Writes for a template. The label is written first."""
 
     label: Patch | None = None
     policy: Create | Patch | Delete | None = None
@@ -31,9 +31,9 @@ class TemplatePlan:
 
 
 def plan_template(template: TemplateView, found: NetworkPolicyView | None) -> TemplatePlan:
-    """``found`` is the NetworkPolicy of the name that is reserved for this template's."""
+    """``found`` is the NetworkPolicy of the name that is reserved for the template's."""
     if template.deleting:
-        # What it owns goes with it; that is the garbage collector's work.
+        # The garbage collector deletes what it owns.
         return TemplatePlan()
     label = _label(template)
     if not template.network_managed:
@@ -73,7 +73,7 @@ def _new_policy(template: TemplateView) -> Object:
 
 
 def _update(template: TemplateView, found: NetworkPolicyView) -> Patch | None:
-    """What a policy means is compared, not how it is written: the API fills in defaults."""
+    """Compare by meaning, since the API fills in defaults."""
     wanted = network_policy_spec(template)
     if semantically_equal(found.spec, wanted, shape_of(NETWORK_POLICY).properties["spec"]):
         return None

@@ -1,1 +1,1 @@
-"""The SandboxWarmPool controller: as many sandboxes ready as the pool says, of its template."""
+"""The SandboxWarmPool controller: keeps the requested number of sandboxes of a template ready."""

@@ -1,16 +1,14 @@
-"""Keeps pools as they should be: looks at one when something it depends on has changed, and performs its plan.
+"""Reconciles SandboxWarmPools: observes the members of a pool, performs the plan, writes the status.
 
-**What wakes a pool.** Its own spec, its template, and of its members what a plan reads; a status that is written here
-wakes nobody. Of what was asked of the API, each answer is in the cache before the pass ends, so a pass sees all that
-its predecessors did.
+``watches`` lists the changes that enqueue a pool. A status that is written here does not. The cache has each answer of
+the API before the reconcile ends, so a reconcile sees everything that its predecessors did.
 
-What becomes of members, and what is not known about them, is kept in the ``member_writer``.
+``member_writer`` creates and deletes members, and tracks requests whose outcome is unknown.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import replace
 from random import Random
@@ -18,15 +16,13 @@ from typing import Final
 
 from sandpool.api.events import Happening
 from sandpool.api.kinds import SANDBOX_WARM_POOL
-from sandpool.api.labels import WARM_POOL
-from sandpool.api.names import name_hash
-from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
+from sandpool.api.views import SandboxView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.options import WarmPoolOptions
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
 from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.plan import Observed, Plan, PoolState, plan
-from sandpool.controllers.warmpool.watches import DecisionSnapshot, member_fields, pool_fields, template_fields
+from sandpool.controllers.warmpool.watches import DecisionSnapshot, WarmPoolWatches
 from sandpool.controllers.writer import ApiWriter, Delete, OwnerLivenessCheck, Patch
 from sandpool.engine.background import BackgroundGate
 from sandpool.engine.cache.store import Key
@@ -35,18 +31,19 @@ from sandpool.engine.controller import DONE, Controller, Result
 from sandpool.engine.events import EventRecorder, ObjectReference
 from sandpool.engine.metrics.controller import ControllerMetrics
 from sandpool.engine.metrics.registry import MetricsRegistry
-from sandpool.engine.workqueue.metrics import MeasuredQueue
+from sandpool.engine.workqueue.metrics import QueueMetrics
+from sandpool.engine.workqueue.queue import WorkQueue
 from sandpool.kube.errors import Conflict
 
-# Seconds between two passes. A pass looks at every member, so the share of time it takes is the same for all sizes;
-# but nobody has to wait for long until something is done, and for a few members it is not worth waiting.
+# Seconds between two reconciles of a pool. A reconcile reads every member, so the share of time it takes is the same
+# for all sizes. Small pools do not pause, and the pause of large ones is short.
 _PAUSE_PER_MEMBER: Final = 0.0002
 _SMALL_POOL: Final = 100
 _LONGEST_PAUSE: Final = 1.0
 
 
 class WarmPoolController:
-    """Requests of ``writer`` wait for their turn; ``direct_writer`` is for those that have had it."""
+    """Requests of ``writer`` wait for the background gate; ``direct_writer`` is for requests that have passed it."""
 
     def __init__(
         self,
@@ -74,75 +71,34 @@ class WarmPoolController:
         self.member_writer = MemberWriter(
             caches, writer, self.direct_writer, clock, random, enable_eviction=self.options.enable_eviction
         )
-        queue: MeasuredQueue[Key] = MeasuredQueue("sandboxwarmpool", metrics, clock, group=lambda key: key.namespace)
+        queue_metrics: QueueMetrics[Key] = QueueMetrics("sandboxwarmpool", metrics, clock)
         self.controller: Controller[Key] = Controller(
-            queue.name,
+            queue_metrics.name,
             self.reconcile,
             clock,
             random,
             workers=workers,
-            queue=queue,
-            observer=ControllerMetrics(queue.name, workers, metrics),
-            retried=queue.retried,
+            queue=WorkQueue(group=lambda key: key.namespace, observer=queue_metrics),
+            observer=ControllerMetrics(queue_metrics.name, workers, metrics),
         )
         self._gate = gate if gate is not None else BackgroundGate(clock)
         self._states: dict[str, PoolState] = {}  # by the UID of the pool
         self._owner_check = OwnerLivenessCheck(SANDBOX_WARM_POOL, writer)
-        # How many members pools have lost since it was known that they are there. These may have been collected with
-        # the pool, of whose end we have not heard yet.
-        self._lost_members: Counter[Key] = Counter()
-        # Pools by the label of their members, to find the pool of a sandbox that has no owner.
-        self._pools_by_label: dict[tuple[str, str], Key] = {}
-        caches.pools.subscribe(self._pool_changed, on_change_of=pool_fields)
-        caches.pools.subscribe(self._status_changed, on_change_of=lambda pool: pool.status)
-        caches.templates.subscribe(self._template_changed, on_change_of=template_fields)
-        caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=member_fields)
+        self._watches = WarmPoolWatches(caches, self.controller, self.member_writer)
+        self._watches.subscribe()
+        caches.pools.subscribe(self._pool_replaced, on_change_of=lambda pool: pool.uid)
 
-    # --- what wakes a pool -------------------------------------------------------------------------------------------
-
-    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        label = key.namespace, name_hash(key.name)
-        if new is None:
-            self._pools_by_label.pop(label, None)
-        else:
-            self._pools_by_label[label] = key
+    def _pool_replaced(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        """Drop what is remembered of a pool that is gone."""
         if old is not None and (new is None or new.uid != old.uid):
             self.member_writer.forget(old.uid)
             self._states.pop(old.uid, None)
-        self.controller.enqueue(key)
 
-    def _status_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
-        """It is ours; but one that comes between two passes is one we do not know of, because the answer was lost or a
-        predecessor wrote it with its last breath."""
-        if old is not None and new is not None:
-            self.controller.notice(key)
-
-    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
-        for pool in self.caches.template_pools(key.namespace, key.name):
-            self.controller.enqueue(key_of(pool))
-
-    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
-        for view in (old, new):
-            if view is None:
-                continue
-            if view.owner is None:
-                pool = self._pools_by_label.get((view.namespace, view.labels.get(WARM_POOL, "")))
-            elif view.owner.is_a(SANDBOX_WARM_POOL):
-                pool = Key(view.namespace, view.owner.name)
-                if new is None:
-                    self._lost_members[pool] += 1
-                if new is None or new.deleting:
-                    self.member_writer.observe_deletion(view.owner.uid, view.uid)
-            else:
-                pool = None
-            if pool is not None:
-                self.controller.enqueue(pool)
-
-    # --- one pass ----------------------------------------------------------------------------------------------------
+    # --- reconcile ---------------------------------------------------------------------------------------------------
 
     async def reconcile(self, key: Key) -> Result:
-        # A pass looks at every member. What happens to them until it is the pool's turn is looked at once.
-        await self._gate.turn()
+        # A reconcile reads every member. Changes of them that arrive before the gate opens are handled together.
+        await self._gate.wait()
         pool = await self._live_pool(key)
         if pool is None:
             return DONE
@@ -167,29 +123,30 @@ class WarmPoolController:
         return Result(todo.requeue, cooldown=_pause_between_reconciles(len(sandboxes)))
 
     async def _live_pool(self, key: Key) -> WarmPoolView | None:
-        """The pool, if it is there. If it has lost members, the API is asked, and again if it loses more meanwhile."""
-        while (pool := self.caches.pools.get(key)) is not None and (losses := self._lost_members[key]):
+        """The pool, if it exists. If it has lost members, it is read from the API, and again if it loses more
+        meanwhile."""
+        while (pool := self.caches.pools.get(key)) is not None and (losses := self._watches.lost_members[key]):
             if not await self._owner_check.exists(pool):
                 return None
-            if self._lost_members[key] == losses:
-                del self._lost_members[key]
+            if self._watches.lost_members[key] == losses:
+                del self._watches.lost_members[key]
         if pool is None:
-            del self._lost_members[key]
+            del self._watches.lost_members[key]
         return pool
 
     def _sandboxes(self, pool: WarmPoolView) -> dict[str, SandboxView]:
-        """Those the pool owns, and those with its label, by UID."""
+        """The sandboxes that the pool owns and those with its label, by UID."""
         found = {sandbox.uid: sandbox for sandbox in self.caches.owned_sandboxes(pool.uid)}
         found |= {sandbox.uid: sandbox for sandbox in self.caches.pool_sandboxes(pool.namespace, pool.name)}
         return found
 
     async def _perform(self, snapshot: DecisionSnapshot, todo: Plan) -> None:
-        """Everything is tried; the first failure is raised at the end, so that the pass is made again."""
+        """Perform the whole plan. The first failure is raised at the end, so that the reconcile is retried."""
         pool, revision = snapshot.pool, snapshot.revision
         failures: list[BaseException] = []
         failures += await _attempt(*(self._patch(pool, patch) for patch in todo.patches))
         failures += await _attempt(*(self._discard(snapshot, delete) for delete in todo.discard))
-        # Before the deletions, which are outstanding from then on: creations are only expected if nothing is.
+        # Before the deletions: creations are only expected while no deletion is outstanding.
         if todo.create and revision is not None:
             await self._create(pool, revision, todo.create)
         failures += await _attempt(*(self._delete(snapshot, delete) for delete in todo.delete))
@@ -227,10 +184,10 @@ class WarmPoolController:
     # --- members -----------------------------------------------------------------------------------------------------
 
     async def _create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> None:
-        """A failure is remembered, and the plan says when to try again; it does not fail the pass."""
+        """Create members. A failure does not fail the reconcile; the plan decides when to retry."""
         attempt = await self.member_writer.create(pool, revision, count)
         state = self._states.get(pool.uid)
-        if state is not None:  # else the pool has gone meanwhile
+        if state is not None:  # else the pool is gone
             self._states[pool.uid] = state.attempted(attempt, self.clock.now())
         if attempt.error:
             self.controller.enqueue(key_of(pool))
@@ -239,7 +196,7 @@ class WarmPoolController:
         await self._delete_confirmed(snapshot, delete, self.member_writer.delete)
 
     async def _discard(self, snapshot: DecisionSnapshot, delete: Delete) -> None:
-        """Delete what is not a member, so that the books do not have it."""
+        """Delete an orphan. Orphans are no members, so no deletion is expected."""
         await self._delete_confirmed(
             snapshot, delete, lambda pool, confirmed: self.direct_writer.delete(confirmed, pool.namespace)
         )
@@ -247,8 +204,8 @@ class WarmPoolController:
     async def _delete_confirmed(
         self, snapshot: DecisionSnapshot, delete: Delete, by: Callable[[WarmPoolView, Delete], Awaitable[None]]
     ) -> None:
-        """Delete a sandbox when it is the request's turn, if that is still right then."""
-        await self._gate.turn()
+        """Delete a sandbox after its request has passed the gate, if the decision still holds then."""
+        await self._gate.wait()
         confirmed = snapshot.confirmed(delete)
         if confirmed is None:
             return
@@ -258,7 +215,7 @@ class WarmPoolController:
             await self._replan(snapshot.pool, delete.name, delete.uid)
 
     async def _replan(self, pool: WarmPoolView, name: str, uid: str = "") -> None:
-        """The API refused: the sandbox is not as it was seen, it is claimed or has changed so that nobody wakes."""
+        """Read a sandbox again after a conflict: it was claimed, or has changed in a field that enqueues no pool."""
         await self.member_writer.refresh_member(pool, name, uid)
         self.controller.enqueue(key_of(pool))
 
@@ -268,6 +225,6 @@ def _pause_between_reconciles(members: int) -> float:
 
 
 async def _attempt(*work: Coroutine[object, object, None]) -> list[BaseException]:
-    """Do it all at once; what failed."""
+    """Run all concurrently and return the failures."""
     results = await asyncio.gather(*work, return_exceptions=True)
     return [result for result in results if isinstance(result, BaseException)]

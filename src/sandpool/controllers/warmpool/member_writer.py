@@ -1,13 +1,12 @@
-"""Creates and deletes members of pools, and keeps the books of what was asked for and not answered.
+"""Creates and deletes members of pools, and tracks requests whose outcome is unknown.
 
-**What is not known is not repeated.** If the answer to a create or delete is lost, nobody knows whether it happened.
-The expectation stays, and the next pass begins by asking the API about exactly these objects, whose names were made up
-here. Until that is answered nothing is created or deleted for the pool. If there is no such member, the request may
-still be under way, and become one when nobody expects it any more: so the next member to be made is given that name,
-and whichever request comes second is refused.
+**Unknown outcomes are not repeated.** If the answer to a create or delete is lost, the expectation stays, and the next
+reconcile begins by reading exactly these objects, whose names were chosen here. Until that is answered, nothing is
+created or deleted for the pool. If there is no such member, the request may still be under way. So the next member that
+is created gets that name, and whichever request comes second is refused.
 
-**A member that was claimed is not deleted.** Every delete carries the UID and the resource version of the member as it
-was seen to be nobody's; a claim that was faster has changed it, the API refuses, and the member is the claim's.
+**A claimed member is not deleted.** Every delete carries the UID and the resource version of the member as it was seen
+unclaimed. A claim that was faster has changed it, so the API refuses the delete and the claim keeps the member.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from sandpool.kube.errors import AlreadyExists, ApiError, NotFound
 
 
 class MemberWriter:
-    """Everything is kept by the UID of the pool. Requests of ``writer`` wait for their turn; whoever has a member
-    deleted has waited for it, so that is asked for ``direct_writer``."""
+    """All state is kept by the UID of the pool. Requests of ``writer`` wait for the background gate. A delete has
+    passed the gate already and uses ``direct_writer``."""
 
     def __init__(
         self,
@@ -52,16 +51,16 @@ class MemberWriter:
         self.random = random
         self.enable_eviction = enable_eviction
         self.expectations: Expectations[str] = Expectations(clock)
-        # Names and UIDs of members whose creation (then without UID) or deletion was asked for and not answered. As
-        # long as there are any, the expectations of the pool are not satisfied.
+        # Names and UIDs of members whose creation (without UID) or deletion was not answered. While there are any, the
+        # expectations of the pool are not met.
         self._ambiguous: dict[str, dict[str, str]] = {}
-        # Names of members whose creation was not answered, and that did not exist when the API was asked.
+        # Names of members whose creation was not answered and that did not exist when the API was read.
         self._unused_names: dict[str, list[str]] = {}
-        # When members were made that have not been seen ready since, by their UID.
+        # Creation times of members that have not been seen ready since, by UID.
         self._created_at: dict[str, dict[str, datetime]] = {}
 
     def expectations_met(self, pool: WarmPoolView) -> bool:
-        """Whether everything that was asked for has been seen to happen."""
+        """Whether all expected creations and deletions have been observed."""
         return self.expectations.satisfied(pool.uid)
 
     def pending_deletions(self, pool: WarmPoolView) -> Set[str]:
@@ -71,13 +70,13 @@ class MemberWriter:
         self.expectations.settle_deletion(pool_uid, member_uid)
 
     def forget(self, pool_uid: str) -> None:
-        """The pool is gone."""
+        """Drop the state of a pool that is gone."""
         self.expectations.forget(pool_uid)
         for kept in (self._ambiguous, self._unused_names, self._created_at):
             kept.pop(pool_uid, None)
 
     def created_at(self, pool: WarmPoolView, sandboxes: Iterable[SandboxView]) -> Mapping[str, datetime]:
-        """When those of the sandboxes were made, by our clock, that we have made and that are not ready yet."""
+        """Creation times, by our clock, of those sandboxes that this process created and that are not ready yet."""
         known = self._created_at.get(pool.uid)
         if not known:
             return {}
@@ -88,7 +87,8 @@ class MemberWriter:
     # --- creating ----------------------------------------------------------------------------------------------------
 
     async def create(self, pool: WarmPoolView, revision: TemplateRevision, count: int) -> CreationOutcome:
-        """Create members in batches, none after one with a failure. Nothing is tried while the books are open."""
+        """Create members in batches, none after a batch with a failure. Creates nothing while expectations are
+        outstanding."""
         if not self.expectations.try_expect(pool.uid, count):
             return CreationOutcome(0)
         succeeded = attempted = 0
@@ -107,7 +107,7 @@ class MemberWriter:
         return CreationOutcome(succeeded, str(failure) or type(failure).__name__, asked or 0.0, self.random.random())
 
     async def _create_one(self, pool: WarmPoolView, revision: TemplateRevision) -> Exception | None:
-        """What went wrong, if anything did."""
+        """Create one member. Returns the failure, if any."""
         unused = self._unused_names.get(pool.uid)
         earlier = unused.pop() if unused else ""
         name = earlier or self._new_name(pool)
@@ -115,7 +115,7 @@ class MemberWriter:
         try:
             answer = await self.writer.create(Create(SANDBOX, member), pool.namespace)
         except AlreadyExists as error:
-            # The cache knows whose it is. That of an earlier request is as good as one of this.
+            # The cache shows the owner. A member of an earlier request is as good as one of this.
             self.expectations.settle_creations(pool.uid)
             found = self.caches.sandboxes.get(Key(pool.namespace, name))
             return None if earlier and found is not None and found.controlled_by(pool) else error
@@ -125,14 +125,14 @@ class MemberWriter:
             else:
                 self.expectations.settle_creations(pool.uid)
             return error
-        # The cache has it now. It is settled here and not by its event, which may show it in other hands already.
+        # Not left to the watch event, which may show the member claimed already.
         self.expectations.settle_creations(pool.uid)
         self._created_at.setdefault(pool.uid, {})[answer["metadata"]["uid"]] = self.clock.now()
         return None
 
     def _new_name(self, pool: WarmPoolView) -> str:
-        """One that no sandbox has, as far as is known: in a pool of 100,000 one name in 150 is taken, and to be refused
-        looks like a failure."""
+        """A name that no known sandbox has. In a pool of 100,000 one random name in 150 is taken, and a refusal would
+        count as a failure."""
         while True:
             name = generate_name(f"{pool.name}-", self.random)
             if Key(pool.namespace, name) not in self.caches.sandboxes:
@@ -152,13 +152,13 @@ class MemberWriter:
             raise
         self.expectations.settle_deletion(pool.uid, delete.uid)
 
-    # --- what is not known -------------------------------------------------------------------------------------------
+    # --- unknown outcomes ---------------------------------------------------------------------------------------------
 
     def _mark_ambiguous(self, pool: WarmPoolView, name: str, uid: str) -> None:
         self._ambiguous.setdefault(pool.uid, {})[name] = uid
 
     async def resolve_ambiguous(self, pool: WarmPoolView) -> None:
-        """Ask the API what became of requests that were not answered; raises if it still does not answer."""
+        """Read the objects of requests without an answer from the API. Raises if it still does not answer."""
         ambiguous = self._ambiguous.get(pool.uid)
         while ambiguous:
             name, uid = next(iter(ambiguous.items()))
@@ -173,7 +173,7 @@ class MemberWriter:
         self._ambiguous.pop(pool.uid, None)
 
     async def refresh_member(self, pool: WarmPoolView, name: str, uid: str = "") -> bool:
-        """Take a sandbox into the cache as the API has it now, and whether it has one."""
+        """Read a sandbox from the API into the cache. Returns whether it exists."""
         try:
             self.caches.sandboxes.record_write(await self.writer.client.get(SANDBOX, name, pool.namespace))
         except NotFound:

@@ -1,17 +1,10 @@
-"""Who belongs to a pool.
+"""Members of a pool: ownership, adoption of orphans, comparison with the template, and new members.
 
-A pool owns its members by controller reference; the label is only how they are found. A sandbox that was claimed has
-another owner from that moment on and is none of the pool's business any more, whatever its labels say. A sandbox with
-the pool's label and no owner at all is an orphan, left behind by a former pool of the same name.
-
-The Sandbox a pool creates.
-
-What becomes of sandboxes that carry the pool's label and belong to nobody.
-
-Those the template would make today are taken in as far as there is room, and the rest is deleted: nobody else would
-ever look after them. Without a template there is nothing to compare them with, and they are left alone.
-
-Which members are no longer what their template describes.
+A pool owns its members by controller reference; the label only serves to find them. A sandbox that was claimed has
+another owner from that moment on, and the pool ignores it whatever its labels are. A sandbox with the label of the pool
+and no owner is an orphan, left behind by a former pool of the same name. Orphans that match the template are adopted as
+far as there is room, and the others are deleted, since no other controller looks after them. Without a template there
+is nothing to compare them with, and they are left alone.
 """
 
 from __future__ import annotations
@@ -42,14 +35,16 @@ from sandpool.controllers.writer import Delete, Patch
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    owned: tuple[SandboxView, ...]  # of this pool, and not on their way out
+    """The sandboxes of a pool, sorted by what they are."""
+
+    owned: tuple[SandboxView, ...]  # owned by the pool and not terminating
     orphans: tuple[SandboxView, ...]
-    # Of this pool and on their way out. They still take up room: their pods still run.
+    # Owned by the pool and terminating. They still take up room, since their pods still run.
     terminating: int
 
 
 def sort_members(pool: WarmPoolView, sandboxes: Iterable[SandboxView], pending_deletions: Set[str]) -> Members:
-    """``pending_deletions`` are the UIDs of those that we deleted and that the cache still shows alive."""
+    """``pending_deletions`` are UIDs of members that we deleted and that the cache still shows."""
     label = name_hash(pool.name)
     owned: list[SandboxView] = []
     orphans: list[SandboxView] = []
@@ -68,15 +63,16 @@ def sort_members(pool: WarmPoolView, sandboxes: Iterable[SandboxView], pending_d
 
 
 def repair(sandbox: SandboxView, pool: WarmPoolView) -> Patch | None:
-    """What a member's labels need, None if they are as they should be: members that were made by others may lack them,
-    and without the pool's label no claim would ever find the sandbox. Not if a claim has taken it in the meantime."""
+    """The patch for missing labels of a member, None if there are none. Members of other implementations may lack them,
+    and without the label of the pool no claim would find the sandbox. The patch fails if a claim has adopted it
+    meanwhile."""
     wanted = {WARM_POOL: name_hash(pool.name), LAUNCH_TYPE: LAUNCH_WARM}
     missing = {key: value for key, value in wanted.items() if sandbox.labels.get(key) != value}
     return _patch(sandbox, {"labels": missing}) if missing else None
 
 
 def adoption(sandbox: SandboxView, pool: WarmPoolView) -> Patch:
-    """Make an orphan a member, unless a claim, or anybody else, was faster."""
+    """The patch that makes an orphan a member. It fails if a claim, or another client, was faster."""
     metadata: Object = {"ownerReferences": adopted_by(sandbox, SANDBOX_WARM_POOL, pool)}
     if sandbox.labels.get(LAUNCH_TYPE) != LAUNCH_WARM:
         metadata["labels"] = {LAUNCH_TYPE: LAUNCH_WARM}
@@ -84,12 +80,12 @@ def adoption(sandbox: SandboxView, pool: WarmPoolView) -> Patch:
 
 
 def deletion(sandbox: SandboxView) -> Delete:
-    """Take a sandbox out of the pool, if it still is as it was seen: a claim may have taken it in the meantime."""
+    """Delete a member, if it is unchanged: a claim may have adopted it meanwhile."""
     return Delete(SANDBOX, sandbox.name, sandbox.uid, sandbox.resource_version)
 
 
 def _patch(sandbox: SandboxView, metadata: Object) -> Patch:
-    """Of the sandbox as it was seen, else the API refuses."""
+    """A patch with the version of the sandbox as precondition."""
     precondition = {"uid": sandbox.uid, "resourceVersion": sandbox.resource_version}
     return Patch(SANDBOX, sandbox.name, {"metadata": {**precondition, **metadata}})
 
@@ -98,11 +94,11 @@ _EVICTABLE: Final = {SAFE_TO_EVICT: "true"}
 
 
 def new_member(pool: WarmPoolView, revision: TemplateRevision, name: str, *, enable_eviction: bool) -> Object:
-    """A member with a name made up by the caller (``names.generate_name`` with the prefix ``<pool>-``).
+    """A new member with a name chosen by the caller (``names.generate_name`` with the prefix ``<pool>-``).
 
-    ``enable_eviction`` lets the cluster autoscaler remove the pod, which nobody uses yet, unless the template says
-    anything about that itself. It is said in the metadata of the Sandbox, from where it reaches the pod as long as a
-    pool owns it: what a claim has to take back is then no change of the spec.
+    ``enable_eviction`` lets the cluster autoscaler remove the pod, which is unused, unless the template sets that
+    annotation itself. It is set in the metadata of the Sandbox, which passes it on to the pod while a pool owns the
+    sandbox. So the claim that removes it does not change the spec.
     """
     own = {
         WARM_POOL: name_hash(pool.name),
@@ -135,8 +131,8 @@ def plan_orphans(
     terminating: int,
     expectations_met: bool,
 ) -> Orphans:
-    """``missing``: how many more members there should be. As many as are terminating have to wait for that; and all
-    have to wait until it is certain how many there are (``expectations_met``)."""
+    """``missing`` is the number of members that are to be added. As many of them as are terminating must wait for that;
+    and all must wait until the number of members is certain (``expectations_met``)."""
     if comparison is None:
         return Orphans()
     fitting: list[SandboxView] = []
@@ -152,16 +148,18 @@ def plan_orphans(
 
 
 class RevisionComparison:
-    """Compares sandboxes with one blueprint, each former blueprint once.
+    """Compares sandboxes with one revision of the template, once per former revision.
 
-    An own member carries the hash of what it was made from, and we wrote it. Equal hashes mean the same; different ones
-    mean nothing yet, because a label of the pod template changes the hash and is no reason to replace anybody. So they
-    are compared by meaning, and the members that carry the same former hash need no comparison of their own.
+    A member carries the hash of the revision it was created from. Equal hashes mean equal specs. Different hashes
+    decide nothing, because a label of the pod template changes the hash and is no reason to replace a member. So they
+    are compared by meaning, and members with the same former hash share one comparison.
     """
 
     def __init__(self, revision: TemplateRevision) -> None:
         self.revision = revision
-        self._verdicts: dict[str, bool] = {revision.hash: False}  # by the hash a sandbox was made from
+        self._verdicts: dict[str, bool] = {
+            revision.hash: False
+        }  # by the hash of the revision a sandbox was created from
 
     def is_outdated(self, sandbox: SandboxView) -> bool:
         """Whether a member should be replaced."""
@@ -176,8 +174,8 @@ class RevisionComparison:
         return verdict
 
     def is_foreign(self, orphan: SandboxView) -> bool:
-        """Whether an orphan is not what the template would make. Anybody may have written its labels, so its hash is
-        not believed."""
+        """Whether an orphan differs from the template. Any client may have written its labels, so its hash is not
+        trusted."""
         return self._of_another_template(orphan) or not self.revision.matches(orphan)
 
     def _of_another_template(self, sandbox: SandboxView) -> bool:

@@ -1,12 +1,8 @@
-"""One pass over a pool: from what is seen to what should be written.
+"""Decides what a pool needs: from the observed members to the writes of one reconcile.
 
-The steps, each in a file of its own: who the members are, which of them are stale, which are stuck, which orphans to
-take in, then to give some up or to create some, and what to say about all that. What a plan deletes still takes up room
-in the same pass; replacements come when it is gone.
-
-Which members to give up and how many to create, by the pool's strategy.
-
-What is remembered of a pool from one pass to the next, and forgotten with the pool.
+The steps: sort the members, find outdated and stuck ones, choose orphans to adopt, delete or create members, compute
+the status. Members that a plan deletes still take up room in the same reconcile; replacements follow when they are
+gone.
 """
 
 from __future__ import annotations
@@ -45,39 +41,41 @@ from sandpool.controllers.warmpool.scaling import (
 from sandpool.controllers.warmpool.status import MemberCounts, StatusInputs, next_status, status_patch
 from sandpool.controllers.writer import Delete, Patch
 
-# Members of many pools that were created together run out of grace together. Their pools wake up apart, each later by
-# up to this share of its wait.
+# Members of many pools that were created together exceed their grace period together. Their pools are enqueued apart,
+# each later by up to this share of its delay.
 _JITTER: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What a pass looks at."""
+    """Everything a reconcile reads."""
 
     pool: WarmPoolView
-    sandboxes: Iterable[SandboxView]  # those the pool owns and those with its label
-    revision: TemplateRevision | None  # None: there is no such template
+    sandboxes: Iterable[SandboxView]  # owned by the pool or with its label
+    revision: TemplateRevision | None  # None: the template does not exist
     pod_of: Callable[[SandboxView], PodView | None]
     now: datetime
-    pending_deletions: Set[str] = frozenset()  # UIDs of members that we deleted and have not seen go
-    expectations_met: bool = True  # nothing we created or deleted has yet to be seen
-    jitter: float = 0.0  # a random number from 0 to 1
-    created_at: Mapping[str, datetime] = field(default_factory=dict)  # when this process made members, by UID
+    pending_deletions: Set[str] = frozenset()  # UIDs of members that we deleted and that are still visible
+    expectations_met: bool = True  # all expected creations and deletions have been observed
+    jitter: float = 0.0  # random number from 0 to 1
+    created_at: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # creation times of members of this process, by UID
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to write. Creations are expected before deletions are: both were decided on one view of the pool, and once
-    a deletion is outstanding the books allow no creation."""
+    """The writes of a reconcile. Creations are expected before deletions: both were decided on one view of the pool,
+    and while a deletion is outstanding no creation can be expected."""
 
     state: PoolState
-    patches: tuple[Patch, ...] = ()  # of members: labels put right, orphans adopted
-    discard: tuple[Delete, ...] = ()  # of orphans, which nobody keeps books of
-    delete: tuple[Delete, ...] = ()  # of members; each is expected before it is asked for
-    create: int = 0  # members, each a ``new_member`` with a name of its own, in batches of ``slow_start`` sizes
+    patches: tuple[Patch, ...] = ()  # of members: repaired labels, adopted orphans
+    discard: tuple[Delete, ...] = ()  # of orphans, whose deletion is not expected
+    delete: tuple[Delete, ...] = ()  # of members; each deletion is expected before its request
+    create: int = 0  # number of members, created in batches of ``slow_start`` sizes
     status: Patch | None = None
     events: tuple[Happening, ...] = ()
-    requeue: float | None = None  # seconds after which to look again if nothing happens before
+    requeue: float | None = None  # seconds until the next reconcile if no event comes before
 
 
 def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan:
@@ -143,7 +141,7 @@ def plan(observed: Observed, options: WarmPoolOptions, state: PoolState) -> Plan
 
 
 def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulable: int) -> MemberCounts:
-    """``outdated`` None: there is no template, so nobody is of the current one."""
+    """``outdated`` None: there is no template, so no member is current."""
     current = [] if outdated is None else [member for member in active if member.uid not in outdated]
     return MemberCounts(
         members=len(active),
@@ -157,7 +155,7 @@ def _count(active: Sequence[SandboxView], outdated: Set[str] | None, unschedulab
 def _update_state(
     state: PoolState, observed: Observed, options: WarmPoolOptions, counts: MemberCounts, stuck: Sequence[SandboxView]
 ) -> PoolState:
-    """The memory with what this pass sees, before anything is decided."""
+    """The state with the observations of this reconcile, before any decision."""
     pool = observed.pool
     delay_policy = RefillDelay.of(options.replenish_delay, pool.replicas)
     hold = state.refill_state.hold.observe(counts.members, pool.replicas, observed.now, delay_policy)
@@ -169,7 +167,7 @@ def _update_state(
     progress = state.progress.observe(target, good=good, desired=pool.replicas, stuck=len(stuck))
     refill_state = state.refill_state
     if state.progress.target not in ("", target):
-        # Whatever kept creation from succeeding may have been the template.
+        # The former template may have been the reason why creations failed.
         refill_state = replace(refill_state, breaker=CreationBreaker())
     return replace(state, progress=progress, refill_state=refill_state)
 
@@ -177,8 +175,8 @@ def _update_state(
 def _status(
     observed: Observed, options: WarmPoolOptions, state: PoolState, counts: MemberCounts
 ) -> tuple[Patch | None, float | None]:
-    """The patch of the status, or how long to wait with it: a burst of claims changes the counts many times a second,
-    and nobody reads them that often."""
+    """The patch of the status, or how long to delay it: a burst of claims changes the counts many times a second, and
+    no client reads them that often."""
     pool = observed.pool
     inputs = StatusInputs(
         replaces=_is_replacing(pool),
@@ -201,7 +199,7 @@ def _status(
 def _events(
     pool: WarmPoolView, counts: MemberCounts, state: PoolState, options: WarmPoolOptions
 ) -> tuple[Happening, ...]:
-    """The pool is held up by members that find no node, or no longer is; said once each time."""
+    """Events when unschedulable members begin or cease to hold up the pool, once each."""
     if (counts.unschedulable > 0) is state.has_warned:
         return ()
     if state.has_warned:
@@ -211,12 +209,14 @@ def _events(
 
 
 def _is_replacing(pool: WarmPoolView) -> bool:
-    """Whether outdated members are replaced; otherwise they are as good as any."""
+    """Whether outdated members are replaced; otherwise they are as good as current ones."""
     return pool.strategy in (RECREATE, ROLLING_UPDATE)
 
 
 @dataclass(frozen=True, slots=True)
 class Resize:
+    """Members to delete and to create."""
+
     refill_state: RefillState
     delete: tuple[SandboxView, ...]
     create: int
@@ -235,7 +235,10 @@ def resize(
     now: datetime,
     options: WarmPoolOptions,
 ) -> Resize:
-    """``members`` are those that are there to stay, ``outdated`` the UIDs among them that are of a former template."""
+    """Choose the members to delete and how many to create, by the strategy of the pool.
+
+    ``members`` are those that stay otherwise, ``outdated`` the UIDs among them of a former template.
+    """
     population = len(members) + terminating
     old = [member for member in members if member.uid in outdated]
     if pool.strategy == ROLLING_UPDATE and old:
@@ -257,22 +260,24 @@ def resize(
         return Resize(refilled.refill_state, (), refilled.create, refilled.wait)
     if not expectations_met:
         return Resize(refill_state, (), 0, options.expectations_recheck_interval)
-    # Nobody claimed these, so their going is no reason to wait with the refill.
+    # These were not claimed, so they do not delay the refill.
     hold = refilled.refill_state.hold.changed(-len(removed))
     return Resize(replace(refilled.refill_state, hold=hold), removed, refilled.create, refilled.wait)
 
 
 @dataclass(frozen=True, slots=True)
 class PoolState:
+    """State of a pool that is kept from one reconcile to the next and dropped with the pool."""
+
     refill_state: RefillState = field(default_factory=RefillState)
     progress: Progress = field(default_factory=Progress)
-    has_warned: bool = False  # about members that are unschedulable
+    has_warned: bool = False  # about unschedulable members
     status_written: datetime | None = None
 
     @classmethod
     def restored(cls, pool: WarmPoolView) -> PoolState:
-        """The memory of a process that sees the pool for the first time. What its predecessor had to say is in the
-        pool's status, and is not said again."""
+        """The state of a process that sees the pool for the first time. Events that its predecessor emitted show in the
+        status of the pool and are not repeated."""
         condition = find_condition(pool.status.conditions, PROGRESSING)
         has_warned = condition is not None and condition["reason"] == UNSCHEDULABLE
         return cls(progress=Progress.restored(pool.status), has_warned=has_warned)

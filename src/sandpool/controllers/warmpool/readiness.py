@@ -1,22 +1,20 @@
-"""Which members are taking too long to become ready, and what to do about it.
+"""Which members take too long to become ready, and whether the pool makes progress.
 
-A member gets a grace period. After that it is replaced, unless its pod found no node to run on: a replacement would
-find none either, and replacing it again and again would only bother the scheduler, so it is kept and reported.
+A member has a grace period. After it the member is replaced, unless its pod is unschedulable: a replacement would be
+too, and replacing it repeatedly would only load the scheduler. Such a member is kept and reported.
 
-The grace period starts when the member was created or, if that was later, when its pod found a node: one that waited
-for that for hours is not given up the moment it can start. If the member was ready before, it starts when it ceased to
-be: a whole pool that loses its network for a moment is left alone. A member whose pod has ended is not waited for; it
-never comes back.
+The grace period starts at the creation of the member or, if later, when its pod was scheduled: a pod that waited for a
+node for hours is not given up the moment it can start. If the member was ready before, it starts when it ceased to be:
+a whole pool that loses its network for a moment is left alone. A member whose pod has ended gets no grace, since it
+never recovers.
 
-When a member was created is what the API's clock says, and the rest is what ours says. If the two differ by more than
-the grace period, every new member would be late from the start and be replaced at once, on and on. So a member made by
-this process is not older than it remembers.
+The creation time is from the clock of the API, all others from ours. If the two differ by more than the grace period,
+every new member would be late from the start and be replaced at once, for ever. So the creation time that this process
+remembers for its own members wins if it is later.
 
-Whether a pool is getting where it should: what lets automation tell a failed template from a slow one.
-
-There is no deadline of its own. The evidence is a member of the current template that did not become ready within its
-grace period; the pool has stalled then, and stays so although that member is replaced, until more members are good than
-before, or all are, or the template changes.
+``Progress`` lets automation distinguish a failing template from a slow one. It has no deadline of its own. The pool has
+stalled when a member of the current template did not become ready within its grace period. It stays stalled although
+that member is replaced, until more members are good than before, or all are, or the template changes.
 """
 
 from __future__ import annotations
@@ -40,16 +38,18 @@ from sandpool.api.conditions import (
 )
 from sandpool.api.views import PodView, SandboxView, WarmPoolStatus, parse_time
 
-# A wake-up at the very end of the grace period might find it not quite over.
+# A reconcile at the very end of the grace period might find it not quite over.
 _WAKE_MARGIN: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    kept: tuple[SandboxView, ...]  # ready, or still within grace, or unschedulable
+    """Members sorted by readiness."""
+
+    kept: tuple[SandboxView, ...]  # ready, within grace, or unschedulable
     stuck: tuple[SandboxView, ...]  # to be replaced
-    unschedulable: int  # of those that are kept
-    wake: float | None  # seconds until the next member runs out of grace
+    unschedulable: int  # among the kept ones
+    wake: float | None  # seconds until the next member exceeds its grace period
 
 
 def assess_readiness(
@@ -59,7 +59,7 @@ def assess_readiness(
     grace: float,
     created_at: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Readiness:
-    """``created_at`` is when this process made members, by UID."""
+    """``created_at`` has the creation times, by UID, of members that this process created."""
     kept: list[SandboxView] = []
     stuck: list[SandboxView] = []
     unschedulable = 0
@@ -104,7 +104,7 @@ def _is_unschedulable(pod: PodView | None) -> bool:
 
 
 def _has_found_a_node(member: SandboxView, pod: PodView | None) -> bool:
-    """Whether that happened only now, so that the member's status does not say yet since when it has one."""
+    """Whether the pod was scheduled only now, so that the status of the member does not show since when yet."""
     if pod is None or pod.deleting:
         return False
     scheduled = member.status.condition(POD_SCHEDULED)
@@ -113,19 +113,21 @@ def _has_found_a_node(member: SandboxView, pod: PodView | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    target: str = ""  # the hash of the blueprint; empty if none was seen yet
-    good: int = 0  # how many members were as they should be
+    """Progress of a pool towards its template."""
+
+    target: str = ""  # hash of the template revision; empty if none was seen yet
+    good: int = 0  # number of good members
     has_stalled: bool = False
 
     @classmethod
     def restored(cls, status: WarmPoolStatus) -> Progress:
-        """What a predecessor of this process left in the pool's status."""
+        """The state that a predecessor of this process left in the status of the pool."""
         condition = find_condition(status.conditions, PROGRESSING)
         has_stalled = condition is not None and condition["reason"] == PROGRESS_DEADLINE_EXCEEDED
         return cls(has_stalled=has_stalled)
 
     def observe(self, target: str, *, good: int, desired: int, stuck: int) -> Progress:
-        """``stuck``: members of the current template that ran out of grace."""
+        """``stuck`` is the number of members of the current template that exceeded their grace period."""
         if good >= desired or (target == self.target and good > self.good):
             has_stalled = False
         else:

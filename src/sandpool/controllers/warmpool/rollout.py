@@ -1,15 +1,15 @@
-"""RollingUpdate: replacing the members of a former template step by step.
+"""RollingUpdate: replaces the members of a former template step by step.
 
 Two bounds hold at every step, whatever claims do meanwhile:
 
-* There are never more than ``replicas + maxSurge`` members, those on their way out included. The surge is for making
-  current members while outdated ones are still there, and for nothing else.
-* The rollout never takes a ready member away if fewer than ``replicas - maxUnavailable`` ready ones would be left, nor
-  an unready one if fewer than that would be left that are ready or may become so without the new template. A template
-  that never becomes ready therefore stops the rollout by itself: current members do not become ready, so no further
-  outdated one may go.
+* There are never more than ``replicas + maxSurge`` members, including terminating ones. The surge serves to create
+  current members while outdated ones still exist, and nothing else.
+* The rollout never deletes a ready member if fewer than ``replicas - maxUnavailable`` ready ones would be left, nor an
+  unready one if fewer than that would be left that are ready or may become so without the new template. A template that
+  never becomes ready therefore stops the rollout: current members do not become ready, so no further outdated one may
+  be deleted.
 
-Outdated members that are not ready go first. They are of no use to claims and make room for current ones.
+Unready outdated members are deleted first. They are of no use to claims and make room for current ones.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class RolloutBounds:
             round_up=False,
         )
         if not surge and not unavailable:
-            unavailable = 1  # else nothing could ever be replaced
+            unavailable = 1  # otherwise nothing could ever be replaced
         return cls(surge, min(unavailable, pool.replicas))
 
 
 def amount(value: int | str, total: int, *, round_up: bool) -> int:
-    """A number of members that is given as one, or as a percentage of all."""
+    """A number of members, given as a number or as a percentage of all."""
     if isinstance(value, int):
         return max(0, value)
     percent = int(value.removesuffix("%"))
@@ -55,27 +55,29 @@ def amount(value: int | str, total: int, *, round_up: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
+    """The next step of a rollout."""
+
     delete: tuple[SandboxView, ...]
-    ceiling: int  # how many members there may be, those on their way out included
+    ceiling: int  # highest number of members, including terminating ones
 
 
 def step(
     desired: int, bounds: RolloutBounds, outdated: Iterable[SandboxView], current: Iterable[SandboxView], *, limit: int
 ) -> Rollout:
-    """The next step. ``limit`` bounds how many members one step deletes."""
+    """The next step. ``limit`` bounds the deletions of one step."""
     outdated = tuple(outdated)
     current = tuple(current)
     needed = desired - bounds.unavailable
     current_ready = sum(member.ready for member in current)
-    # Those that are not ready count on both sides: they might recover, so they are among what is kept for claims; and
-    # they are the first to go, so a ready one goes only if enough ready ones are left.
+    # Unready members count on both sides. They might recover, so they are among the members kept for claims. And they
+    # are deleted first, so a ready one is deleted only if enough ready ones are left.
     expendable = max(0, len(outdated) + current_ready - needed)
     removed = least_useful(outdated, min(expendable, limit))
     remaining = len(outdated) - len(removed)
     ceiling = desired + bounds.surge if remaining else desired
     gone = {member.uid for member in removed}
     kept = [member for member in (*outdated, *current) if member.uid not in gone]
-    # Only after the pool was made smaller. Outdated ones are kept no longer than current ones that are as ready.
+    # Only after the pool was scaled down. Outdated members are deleted before current ones of the same readiness.
     excess = min(len(kept) - ceiling, limit - len(removed))
     uids = {member.uid for member in outdated}
     removed += least_useful(kept, excess, lambda member: member.uid in uids)

@@ -1,37 +1,24 @@
-"""How many members to create now.
+"""How many members to create now, and which to delete if there are too many.
 
-As many as are missing, unless something speaks for waiting: a burst of claims is going on (hold), the last attempts
-failed (breaker), what was asked for before has not shown up yet (expectations), it would be too fast (bucket).
-Members on their way out count as present. A replacement comes when they are gone, so that there are never more pods
-than the pool was allowed.
+A refill creates the missing members unless one of these delays it:
 
-Which members to give up when there are too many.
+* **A burst of claims** (``RefillDelay``). Creating replacements while claims are served makes both compete for the API,
+  and on one machine for its processors. With a replenish delay, claimed members are replaced only once none was claimed
+  for that long. The first filling of a pool is never delayed. A configured delay is kept even if claims come so
+  steadily that the pool is never refilled. One derived from the size of the pool is not: when few members are left, it
+  counts from the first claim and not from the last. Small pools have none, since the next claim may need the member
+  that is being replaced.
+* **Failed creations** (``CreationBreaker``). Creation may fail for lasting reasons: a quota, a template the API
+  rejects, an admission policy. A pause follows every failed attempt, each twice as long as the one before. After a few
+  failures in a row the breaker is open: a condition of the pool shows it, and each further attempt is a single sandbox.
+  One success closes it. In a namespace that is being deleted nothing can be created, so the breaker opens at once and
+  for the longest pause. Pools often fail together, so part of every pause is random. A pause that the API asks for is
+  kept in full.
+* **Unmet expectations**: creations or deletions that have not been observed yet.
+* **The rate limit** (``TokenBucket``). It holds the tokens of one second, at least one, and starts full.
 
-Letting a burst of claims pass before the pool is refilled.
-
-Creating replacements while claims are being served makes both compete for the API, and on one machine for its
-processors. With a replenish delay, members that are taken are replaced only once none was taken for that long. The
-first filling of a pool is never delayed.
-
-A delay that is given is kept, also if claims come so steadily that the pool is never refilled. One that follows from
-the size of the pool is not: when little is left of it, the delay counts from the first member that was taken and not
-from the last. Small pools have none, for the next claim may well be for what is just being replaced.
-
-Not creating on and on while every creation fails.
-
-Creation may fail for reasons that stay: a quota, a template the API rejects, an admission policy. Every failed attempt
-is followed by a pause, each twice as long as the one before. After a few in a row the breaker is open: the pool says so
-in a condition, and each further attempt is a single sandbox. One success closes it.
-
-In a namespace that is being deleted nothing can be made any more, so the breaker opens at once and for the longest
-pause. Who deletes the namespace deletes the pool, too; one of the same name in a new namespace begins anew.
-
-What fails for one pool often fails for many at the same moment. So a part of every pause is left to chance, and they
-come back apart. A pause the API has asked for is kept in full.
-
-How fast a pool may be refilled: a token bucket.
-
-It holds one second's worth, at least one token, and starts full. Nothing is kept for a pool without a limit.
+Terminating members count as present. Their replacements come when they are gone, so that there are never more pods than
+the pool allows.
 """
 
 from __future__ import annotations
@@ -44,7 +31,7 @@ from typing import Final
 
 from sandpool.api.views import SandboxView
 from sandpool.controllers.options import WarmPoolOptions
-from sandpool.engine.controller import TERMINATING
+from sandpool.kube.errors import TERMINATING
 
 _LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -58,30 +45,32 @@ def least_useful(
     excess: int,
     is_outdated: Callable[[SandboxView], bool] = none_is_outdated,
 ) -> list[SandboxView]:
-    """The ``excess`` members that would be missed least: those that are not ready before those that are, outdated ones
-    before current ones, and the newest first, which had the least time to get warm."""
+    """The ``excess`` members that would be missed least: unready before ready ones, outdated before current ones, and
+    the newest first, which had the least time to get warm."""
     if excess <= 0:
         return []
     newest_first = sorted(members, key=lambda member: member.creation_timestamp or _LONG_AGO, reverse=True)
     return sorted(newest_first, key=lambda member: (member.ready, not is_outdated(member)))[:excess]
 
 
-# Seconds by size: so many for each member, pools up to a certain size aside, and no more than that.
+# Derived delay in seconds: per member beyond a small pool, up to a maximum.
 _EACH: Final = 0.02
 _SMALL: Final = 5
 _LONGEST: Final = 2.0
-# Little is left when less than this share is.
+# Few members are left below this share.
 _RESERVE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class RefillDelay:
-    delay: float  # seconds without a claim after which a pool is refilled; 0: at once
-    reserve: int = 0  # with fewer members than that, it is refilled so long after the first claim
+    """Delay of a refill after a claim."""
+
+    delay: float  # seconds without a claim before a refill; 0: no delay
+    reserve: int = 0  # below this number of members the delay counts from the first claim
 
     @classmethod
     def of(cls, delay: float | None, replicas: int) -> RefillDelay:
-        """``delay`` None: as the size of the pool suggests."""
+        """``delay`` None derives it from the size of the pool."""
         if delay is not None:
             return cls(delay)
         return cls(min(_LONGEST, _EACH * max(0, replicas - _SMALL)), int(replicas * _RESERVE))
@@ -89,12 +78,14 @@ class RefillDelay:
 
 @dataclass(frozen=True, slots=True)
 class RefillHold:
-    members: int | None = None  # how many there were when last looked; None: not looked yet
+    """State of the refill delay of one pool."""
+
+    members: int | None = None  # number of members at the last reconcile; None: none yet
     until: datetime | None = None  # no refill before that
-    since: datetime | None = None  # of the first drop after which nothing was created
+    since: datetime | None = None  # first drop since the last creation
 
     def observe(self, active: int, desired: int, now: datetime, delay_policy: RefillDelay) -> RefillHold:
-        """Look at the members. Each drop starts the delay anew; a full pool ends it."""
+        """Update with the current number of members. Each drop restarts the delay; a full pool ends it."""
         if delay_policy.delay <= 0:
             return RefillHold()
         if active >= desired:
@@ -109,11 +100,11 @@ class RefillHold:
         return RefillHold(active, until, since)
 
     def remaining(self, now: datetime) -> float:
-        """Seconds to wait before refilling; 0 if there is nothing to wait for."""
+        """Seconds until a refill may start; 0 if it may now."""
         return 0.0 if self.until is None else max(0.0, (self.until - now).total_seconds())
 
     def changed(self, by: int) -> RefillHold:
-        """Members the pool itself added, or took away on purpose: that they are more or fewer next time is no news."""
+        """Account for members that the pool itself added or deleted, so that they do not count as claims."""
         if self.members is None:
             return self
         return replace(self, members=max(0, self.members + by), since=None if by > 0 else self.since)
@@ -124,26 +115,28 @@ FIRST_PAUSE: Final = 1.0
 LONGEST_PAUSE: Final = 300.0
 
 
-# The share of a pause that is left to chance.
+# Random share of a pause.
 _JITTER: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class CreationOutcome:
-    """What came of creating members."""
+    """Result of creating members."""
 
     succeeded: int
-    error: str = ""  # what the first failure said; empty if there was none
+    error: str = ""  # message of the first failure; empty if there was none
     retry_after: float = 0.0  # seconds the API asked us to wait
-    jitter: float = 0.0  # a random number from 0 to 1
+    jitter: float = 0.0  # random number from 0 to 1
 
 
 @dataclass(frozen=True, slots=True)
 class CreationBreaker:
-    failures: int = 0  # attempts in a row that created nothing, or ended with a failure
+    """State of the breaker of one pool."""
+
+    failures: int = 0  # consecutive attempts that created nothing or ended with a failure
     until: datetime | None = None  # no attempt before that
-    error: str = ""  # what the last failure said
-    retry_after: float = 0.0  # seconds the API asked us to wait then
+    error: str = ""  # message of the last failure
+    retry_after: float = 0.0  # seconds the API asked us to wait after it
 
     @property
     def is_open(self) -> bool:
@@ -151,14 +144,14 @@ class CreationBreaker:
 
     @property
     def pause(self) -> float:
-        """How long creation rests after the last failure, at most."""
+        """Longest pause after the last failure."""
         return max(_pause_after(self.failures, self.error), self.retry_after)
 
     def remaining(self, now: datetime) -> float:
         """Seconds until the next attempt; 0 if it may be made now."""
         if self.until is None:
             return 0.0
-        # A wall clock that was set back must not turn a pause into an age.
+        # A wall clock that was set back must not prolong a pause.
         return min(self.pause, max(0.0, (self.until - now).total_seconds()))
 
     def attempted(self, attempt: CreationOutcome, now: datetime) -> CreationBreaker:
@@ -172,42 +165,46 @@ class CreationBreaker:
 def _pause_after(failures: int, error: str) -> float:
     if TERMINATING in error:
         return LONGEST_PAUSE
-    # Beyond 2^64 every pause is the longest, and much beyond it a float overflows.
+    # Beyond 2^64 every pause is the longest, and far beyond it a float overflows.
     return min(FIRST_PAUSE * 2.0 ** min(failures - 1, 64), LONGEST_PAUSE) if failures else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBucket:
+    """Tokens at a moment. A pool without a limit has no bucket."""
+
     tokens: float
-    at: datetime  # when there were so many
+    at: datetime  # time of that count
 
 
 @dataclass(frozen=True, slots=True)
 class TokenGrant:
+    """Result of ``take``."""
+
     count: int
     bucket: TokenBucket | None
-    wait: float | None = None  # seconds until one more may be asked for; only if nothing was granted
+    wait: float | None = None  # seconds until the next token; only if none was granted
 
 
 def take(bucket: TokenBucket | None, wanted: int, rate: float, now: datetime) -> TokenGrant:
-    """As many of those wanted as the bucket allows, ``rate`` being per second and 0 meaning no limit."""
+    """Grant as many as the bucket allows. ``rate`` is per second; 0 means no limit."""
     if rate <= 0:
         return TokenGrant(wanted, None)
     tokens = capacity = max(1.0, rate)
     if bucket is not None:
-        # Wall clocks may be set back; tokens do not shrink because of that.
+        # A wall clock that was set back does not reduce the tokens.
         elapsed = max(0.0, (now - bucket.at).total_seconds())
         tokens = min(capacity, bucket.tokens + rate * elapsed)
     count = math.floor(min(float(wanted), tokens))
     if count:
         return TokenGrant(count, TokenBucket(tokens - count, now))
-    # Rounded up, lest the wake-up find the bucket a hair short of a token.
+    # Rounded up, so that the next reconcile does not come a moment too early.
     return TokenGrant(0, TokenBucket(tokens, now), math.ceil((1 - tokens) / rate * 1000) / 1000)
 
 
 @dataclass(frozen=True, slots=True)
 class RefillState:
-    """What is remembered from one refill to the next. It starts empty with the process, and no harm is done."""
+    """State that is kept from one refill to the next. It starts empty with the process, which does no harm."""
 
     hold: RefillHold = field(default_factory=RefillHold)
     breaker: CreationBreaker = field(default_factory=CreationBreaker)
@@ -220,15 +217,17 @@ class RefillState:
 
 @dataclass(frozen=True, slots=True)
 class Refill:
+    """How many members to create now."""
+
     create: int
     refill_state: RefillState
-    wait: float | None = None  # seconds after which to look again; None: an event will tell
+    wait: float | None = None  # seconds until the next reconcile; None: a watch event will enqueue the pool
 
 
 def refill(
     missing: int, *, expectations_met: bool, refill_state: RefillState, now: datetime, options: WarmPoolOptions
 ) -> Refill:
-    """``expectations_met``: everything that was asked for so far has been seen to happen."""
+    """``expectations_met``: all expected creations and deletions have been observed."""
     if missing <= 0:
         return Refill(0, refill_state)
     if not expectations_met:
@@ -241,8 +240,8 @@ def refill(
 
 
 def slow_start(count: int) -> Iterator[int]:
-    """The sizes of the batches in which ``count`` requests are sent: 1, 2, 4 and so on, each batch at once and none
-    after one with a failure. If they fail, they do so for the same reason, and few requests find that out."""
+    """Batch sizes for ``count`` requests: 1, 2, 4 and so on. A batch is sent concurrently, and none after one with a
+    failure. Failures usually have the same reason, so few requests suffice to find it."""
     size = 1
     while count > 0:
         yield min(size, count)

@@ -1,4 +1,4 @@
-"""What a pool's status says."""
+"""The status of a pool: counts of members and the conditions Progressing and Available."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ assert _WIRE_NAMES.keys() == {field.name for field in fields(WarmPoolStatus)}
 
 @dataclass(frozen=True, slots=True)
 class MemberCounts:
-    """The members, counted."""
+    """Counts of members."""
 
     members: int = 0
     ready: int = 0
-    current: int = 0  # of the template as it is now
+    current: int = 0  # of the current template
     current_ready: int = 0
     unschedulable: int = 0
 
@@ -45,14 +45,14 @@ class MemberCounts:
 
 @dataclass(frozen=True, slots=True)
 class StatusInputs:
-    """What else a pool's conditions tell about."""
+    """Further inputs of the conditions."""
 
-    replaces: bool  # outdated members are replaced, not handed out until they are gone
+    replaces: bool  # outdated members are replaced, instead of handed out until they are gone
     has_template: bool
     breaker: CreationBreaker
     has_stalled: bool
     grace: float  # seconds a member has to become ready
-    needed: int  # ready members without which the pool is not available
+    needed: int  # ready members below which the pool is not available
 
 
 class _ConditionValue(NamedTuple):
@@ -62,6 +62,7 @@ class _ConditionValue(NamedTuple):
 
 
 def next_status(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs, now: datetime) -> WarmPoolStatus:
+    """The status that follows from the counts."""
     status = WarmPoolStatus(
         replicas=counts.members,
         ready_replicas=counts.ready,
@@ -87,8 +88,8 @@ def next_status(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs, 
 
 
 def status_patch(old: WarmPoolStatus, new: WarmPoolStatus) -> Object | None:
-    """The merge patch that makes the one the other, None if there is nothing to do. What is zero is taken out, as the
-    API has always shown a zero."""
+    """The merge patch from one status to the other, None if nothing changes. Zero values are removed, since the API has
+    always shown a missing count as zero."""
     changes = {wire: getattr(new, name) or None for name, wire in _WIRE_NAMES.items() if _differs(name, old, new)}
     return {"status": changes} if changes else None
 
@@ -98,7 +99,7 @@ def _differs(name: str, old: WarmPoolStatus, new: WarmPoolStatus) -> bool:
 
 
 def _progressing(pool: WarmPoolView, counts: MemberCounts, inputs: StatusInputs) -> _ConditionValue:
-    """The first that applies. False are those that do not pass by waiting."""
+    """The first reason that applies. Status False marks those that waiting does not resolve."""
     grace = go_duration(inputs.grace)
     breaker = inputs.breaker
     if not inputs.has_template:

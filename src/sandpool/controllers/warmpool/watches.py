@@ -1,24 +1,30 @@
-"""What a plan reads. A change of it wakes the pool, and makes void what was decided before.
+"""Enqueues a pool when its spec, its template, or a field of a member that a plan reads changes.
 
-What a pass decides is not done at once: its requests wait for their turn. A member that was not claimed then may be
-claimed now, a former template may be the current one again. And a member changes in ways that no plan reads, whenever
-its status is written; so the version that a delete names to be refused if it comes too late would be an old one, and
-the delete refused for nothing. That is why a delete is looked at again when its turn has come: ``confirmed`` is the
-delete of the member as it is now, or nothing if the plan might be another one. Then the same change has woken the pool.
+The same fields tell whether a decision still holds. The requests of a plan wait for the background gate. By then a
+member may have been claimed, or a former template may be the current one again. A member also changes in fields that no
+plan reads, whenever its status is written; a delete with the resource version of the plan would be refused for nothing.
+So each delete is confirmed after it has passed the gate: ``DecisionSnapshot.confirmed`` returns the delete of the
+member as it is now, or None if the plan might be another one. In that case the same change has enqueued the pool.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sandpool.api.conditions import FINISHED
+from sandpool.api.kinds import SANDBOX_WARM_POOL
+from sandpool.api.labels import WARM_POOL
+from sandpool.api.names import name_hash
 from sandpool.api.views import SandboxView, TemplateView, WarmPoolView
 from sandpool.controllers.informers import Caches, key_of
 from sandpool.controllers.revision import TemplateRevision, TemplateRevisions
+from sandpool.controllers.warmpool.member_writer import MemberWriter
 from sandpool.controllers.warmpool.members import deletion
 from sandpool.controllers.writer import Delete
 from sandpool.engine.cache.store import Key
+from sandpool.engine.controller import Controller
 
 
 def pool_fields(pool: WarmPoolView) -> tuple[object, ...]:
@@ -30,7 +36,7 @@ def template_fields(template: TemplateView) -> tuple[object, ...]:
 
 
 def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
-    """What a plan reads of a member, its resource version aside: that changes with everything."""
+    """Fields of a member that a plan reads, except the resource version, which changes with everything."""
     return (
         sandbox.uid,
         sandbox.owner,
@@ -42,9 +48,64 @@ def member_fields(sandbox: SandboxView) -> tuple[object, ...]:
     )
 
 
+class WarmPoolWatches:
+    """Handlers of changes. ``subscribe`` connects them to the caches."""
+
+    def __init__(self, caches: Caches, controller: Controller[Key], member_writer: MemberWriter) -> None:
+        self.caches = caches
+        self.controller = controller
+        self.member_writer = member_writer
+        # Members that pools have lost since a live read confirmed the pool. The garbage collector may have deleted
+        # them with the pool, whose deletion the watch has not reported yet.
+        self.lost_members: Counter[Key] = Counter()
+        # Pools by the label of their members, to find the pool of a sandbox without an owner.
+        self._pools_by_label: dict[tuple[str, str], Key] = {}
+
+    def subscribe(self) -> None:
+        self.caches.pools.subscribe(self._pool_changed, on_change_of=pool_fields)
+        self.caches.pools.subscribe(self._status_changed, on_change_of=lambda pool: pool.status)
+        self.caches.templates.subscribe(self._template_changed, on_change_of=template_fields)
+        self.caches.sandboxes.subscribe(self._sandbox_changed, on_change_of=member_fields)
+
+    def _pool_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        label = key.namespace, name_hash(key.name)
+        if new is None:
+            self._pools_by_label.pop(label, None)
+        else:
+            self._pools_by_label[label] = key
+        self.controller.enqueue(key)
+
+    def _status_changed(self, key: Key, old: WarmPoolView | None, new: WarmPoolView | None) -> None:
+        """The status is our own. One that arrives between two reconciles is unknown to this process: its answer was
+        lost, or a predecessor wrote it while it stopped."""
+        if old is not None and new is not None:
+            self.controller.notice(key)
+
+    def _template_changed(self, key: Key, old: TemplateView | None, new: TemplateView | None) -> None:
+        for pool in self.caches.template_pools(key.namespace, key.name):
+            self.controller.enqueue(key_of(pool))
+
+    def _sandbox_changed(self, key: Key, old: SandboxView | None, new: SandboxView | None) -> None:
+        for view in (old, new):
+            if view is None:
+                continue
+            if view.owner is None:
+                pool = self._pools_by_label.get((view.namespace, view.labels.get(WARM_POOL, "")))
+            elif view.owner.is_a(SANDBOX_WARM_POOL):
+                pool = Key(view.namespace, view.owner.name)
+                if new is None:
+                    self.lost_members[pool] += 1
+                if new is None or new.deleting:
+                    self.member_writer.observe_deletion(view.owner.uid, view.uid)
+            else:
+                pool = None
+            if pool is not None:
+                self.controller.enqueue(pool)
+
+
 @dataclass(frozen=True, slots=True)
 class DecisionSnapshot:
-    """On what a pass has decided, to be compared with how things are when something is done about it."""
+    """The state on which a reconcile has decided, to be compared with the state at the time of a write."""
 
     caches: Caches
     revisions: TemplateRevisions
@@ -53,7 +114,7 @@ class DecisionSnapshot:
     sandboxes: Mapping[str, SandboxView]  # by UID
 
     def confirmed(self, delete: Delete) -> Delete | None:
-        """The same for the sandbox as it is now; None if anything has changed that the decision may depend on."""
+        """The delete of the sandbox as it is now; None if anything has changed that the decision may depend on."""
         pool = self.caches.pools.get(key_of(self.pool))
         if pool is None or pool_fields(pool) != pool_fields(self.pool):
             return None

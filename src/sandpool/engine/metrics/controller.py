@@ -1,4 +1,4 @@
-"""How many reconciles a controller makes, how they end and how long they take, under the names everybody knows."""
+"""Metrics of a controller under the names, labels and buckets of controller-runtime."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from typing import Final
 from sandpool.api.metrics import Metric
 from sandpool.engine.metrics.registry import MetricsRegistry, Samples
 
-# How a reconcile ends.
+# The values of the label ``result``. REQUEUE exists only for dashboards that select it: no reconcile ends with it.
 SUCCESS: Final = "success"
+REQUEUE: Final = "requeue"
 REQUEUE_AFTER: Final = "requeue_after"
 ERROR: Final = "error"
+_RESULTS: Final = (SUCCESS, REQUEUE, REQUEUE_AFTER, ERROR)
 
-# Of controller-runtime; dashboards and alerts of many projects are built on them.
+# Kinds of errors that have a counter of their own, beside the one of all errors.
+PANIC: Final = "panic"
+TIMEOUT: Final = "timeout"
+TERMINAL: Final = "terminal"
+
 _LABELS: Final = ("controller",)
 _SECONDS: Final = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0),
@@ -20,47 +26,66 @@ _SECONDS: Final = (
 )
 
 RECONCILES: Final = Metric(
-    "controller_runtime_reconcile_total", "counter", ("controller", "result"), "Reconciles, by how they ended."
+    "controller_runtime_reconcile_total", "counter", ("controller", "result"), "Reconciles, by result."
 )
 RECONCILE_ERRORS: Final = Metric(
     "controller_runtime_reconcile_errors_total", "counter", _LABELS, "Reconciles that failed."
 )
+TERMINAL_ERRORS: Final = Metric(
+    "controller_runtime_terminal_reconcile_errors_total",
+    "counter",
+    _LABELS,
+    "Reconciles that failed and are not retried.",
+)
+PANICS: Final = Metric(
+    "controller_runtime_reconcile_panics_total", "counter", _LABELS, "Reconciles that failed because of a bug."
+)
+TIMEOUTS: Final = Metric(
+    "controller_runtime_reconcile_timeouts_total", "counter", _LABELS, "Reconciles that failed because of a timeout."
+)
 RECONCILE_TIME: Final = Metric(
-    "controller_runtime_reconcile_time_seconds", "histogram", _LABELS, "How long reconciles took.", _SECONDS
+    "controller_runtime_reconcile_time_seconds", "histogram", _LABELS, "Duration of reconciles.", _SECONDS
 )
 WORKERS: Final = Metric(
-    "controller_runtime_max_concurrent_reconciles", "gauge", _LABELS, "How many keys may be reconciled at once."
+    "controller_runtime_max_concurrent_reconciles", "gauge", _LABELS, "Keys that may be reconciled at the same time."
 )
-ACTIVE_WORKERS: Final = Metric(
-    "controller_runtime_active_workers", "gauge", _LABELS, "How many keys are being reconciled."
-)
+ACTIVE_WORKERS: Final = Metric("controller_runtime_active_workers", "gauge", _LABELS, "Keys that are being reconciled.")
 
 
 class ControllerMetrics:
-    """Of one controller. Call ``began`` and ``ended`` around every reconcile."""
+    """Observes the reconciles of one controller: pass it to the controller as ``observer``."""
 
     def __init__(self, controller: str, workers: int, metrics: MetricsRegistry) -> None:
         self.controller = controller
         self.workers = workers
         self._active = 0
         self._reconciles, self._errors = metrics.counter(RECONCILES), metrics.counter(RECONCILE_ERRORS)
+        self._by_kind = {
+            PANIC: metrics.counter(PANICS),
+            TIMEOUT: metrics.counter(TIMEOUTS),
+            TERMINAL: metrics.counter(TERMINAL_ERRORS),
+        }
         self._time = metrics.histogram(RECONCILE_TIME)
-        # Series that exist from the start, so that a first error is seen as an increase.
-        for result in (SUCCESS, REQUEUE_AFTER, ERROR):
+        # Create all series at the start, so that a first error is seen as an increase.
+        for result in _RESULTS:
             self._reconciles.add(controller, result, amount=0)
-        self._errors.add(controller, amount=0)
+        for counter in (self._errors, *self._by_kind.values()):
+            counter.add(controller, amount=0)
         metrics.collect(WORKERS, lambda: {(controller,): workers})
         metrics.collect(ACTIVE_WORKERS, self._active_workers)
 
     def began(self) -> None:
         self._active += 1
 
-    def ended(self, result: str, seconds: float) -> None:
+    def ended(self, result: str, seconds: float, error_kind: str = "") -> None:
+        """Count a reconcile. ``error_kind`` is PANIC, TIMEOUT, TERMINAL, or empty for other errors."""
         self._active -= 1
         self._reconciles.add(self.controller, result)
         self._time.observe(seconds, self.controller)
         if result == ERROR:
             self._errors.add(self.controller)
+            if error_kind:
+                self._by_kind[error_kind].add(self.controller)
 
     def _active_workers(self) -> Samples:
         return {(self.controller,): self._active}

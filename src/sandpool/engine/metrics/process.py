@@ -16,6 +16,9 @@ from sandpool.engine.metrics.registry import MetricsRegistry
 LEADING: Final = Metric(
     "leader_election_master_status", "gauge", ("name",), "1 while this process holds the lease, 0 otherwise."
 )
+SLOW_PATHS: Final = Metric(
+    "leader_election_slowpath_total", "counter", ("name",), "Renewals of the lease that had to read it first."
+)
 # A watch that died without a word looks like a quiet one, except for this.
 SECONDS_SINCE_NEWS: Final = Metric(
     "sandpool_reflector_seconds_since_news",
@@ -44,6 +47,7 @@ def export_build_info(metrics: MetricsRegistry, *, commit: str = "unknown", date
 
 def export_leadership(metrics: MetricsRegistry, election: LeaderElector) -> None:
     metrics.collect(LEADING, lambda: {(election.name,): float(election.held)})
+    metrics.collect(SLOW_PATHS, lambda: {(election.name,): election.slow_paths})
 
 
 def export_watch_age(metrics: MetricsRegistry, resource: str, age: Callable[[], float]) -> None:

@@ -23,11 +23,9 @@ from sandpool.node.images.store import is_mounted
 _log = logging.getLogger(__name__)
 
 # The imports of ``sandpool.sandboxd`` that are not part of Python, and those of its gRPC daemon.
-_PACKAGES: Final = ("sandpool.sandboxd", "httptools", "multipart")
+_PACKAGES: Final = ("sandpool.sandboxd", "multipart")
 _GRPC: Final = ("grpc", "typing_extensions")
 _NOT_COPIED: Final = shutil.ignore_patterns("__pycache__", "*.pyi", "*.pyx", "*.pxd", "*.c", "*.h", "vendor")
-# The imports of these modules are not needed, and would delay the start of every sandbox.
-_EMPTIED: Final = ("httptools/__init__.py", "httptools/parser/__init__.py")
 
 # Prefixes of directories that a process is installing (followed by its PID) and of those being removed.
 _INCOMING: Final = "incoming-"
@@ -56,8 +54,6 @@ def install_toolchain(directory: Path, *, grpc: bool = False) -> Path:
     (incoming / "sandboxd.py").write_text(_START.format(module="daemon" if grpc else "__main__"))
     for package in (*_PACKAGES, *(_GRPC if grpc else ())):
         _copy(package, incoming)
-    for name in _EMPTIED:
-        (incoming / name).write_text("")
     compileall.compile_dir(incoming, quiet=2, stripdir=str(incoming))
     target = directory / _digest(incoming)
     if target.exists():

@@ -29,11 +29,10 @@ class SimulatedTransport:
         self.faults = faults
         self.trace = trace
         self.owner = owner
+        self.stores_metadata_with_status: bool | None = None  # None: as ``transport`` does
         self.sent: Callable[[Request], None] = lambda request: None  # called when a write is in flight
         self.before: Callable[[str, Request], None] = lambda writer, request: None  # called before a write is sent
-        self.after: Callable[[str, Request], None] = lambda writer, request: (
-            None
-        )  # called when the outcome of a write is decided
+        self.after: Callable[[str, Request], None] = lambda writer, request: None  # called when the outcome is known
         self.under_way: dict[asyncio.Task[Any], Request] = {}  # writes that are neither committed nor lost yet
         self.writes = 0  # sent so far
         self.is_closed = False  # the process is gone: it sends and receives nothing

@@ -227,6 +227,8 @@ class Simulation:
         transport = SimulatedTransport(
             self.server.client(name="controllers").transport, self.faults, self.trace, "controllers"
         )
+        # Every second process writes metadata and status in one commit, the others as behind kube-apiserver.
+        transport.stores_metadata_with_status = number % 2 == 1
         crash = self._crashes.pop(0) if self._crashes else None
         self.trace.note("world", f"controllers {number} start, to crash at {crash}")
         process = ControllerProcess(number, transport, self.clock, self.random, crash, self._on_crash, self._fail)

@@ -17,7 +17,7 @@ from sandpool.controllers.claim.assignment.candidates import (
     current,
     is_adoptable,
     refusal,
-    requests,
+    requests_of,
 )
 from sandpool.controllers.revision import TemplateRevision
 from sandpool.testing.objects import pod_template
@@ -143,16 +143,16 @@ def test_what_was_made_of_another_template_is_not_current_though_it_means_the_sa
 
 def test_r8_under_recreate_only_the_current_template_will_do() -> None:
     now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="Recreate"))
-    assert [request.compatibility for request in requests(CLAIM, pool, now)] == [current(now)]
-    assert requests(CLAIM, pool, None) == ()
+    assert [request.compatibility for request in requests_of(CLAIM, pool, now)] == [current(now)]
+    assert requests_of(CLAIM, pool, None) == ()
 
 
 def test_during_a_rolling_update_the_current_template_is_preferred() -> None:
     now, pool = revision(), WarmPoolView.from_object(warm_pool(strategy="RollingUpdate"))
-    assert [request.compatibility for request in requests(CLAIM, pool, now)] == [current(now), None]
+    assert [request.compatibility for request in requests_of(CLAIM, pool, now)] == [current(now), None]
 
 
 @pytest.mark.parametrize("strategy", ["", "OnReplenish", "Whatever"])
 def test_otherwise_any_will_do(strategy: str) -> None:
-    (request,) = requests(CLAIM, WarmPoolView.from_object(warm_pool(strategy=strategy)), revision())
+    (request,) = requests_of(CLAIM, WarmPoolView.from_object(warm_pool(strategy=strategy)), revision())
     assert request == (("default", "claim"), ("default", "pool"), None)

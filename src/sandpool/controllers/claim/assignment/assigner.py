@@ -1,29 +1,29 @@
-"""Which claim gets which sandbox: decided in memory, at once, for one claim only.
+"""Assigns sandboxes to claims in memory, at once, each to one claim only.
 
-**Why in memory.** To look for a free sandbox in a list of all of them is O(sandboxes) for every claim, and everybody
-who looks at the same time finds the same one; the API then tells all but one so, and they look again. Here a sandbox
-that becomes ready is put in a free list by the watch, and a claim that takes it has it alone from that instant. The
-write that follows (the owner of the Sandbox, with its resourceVersion) is the commit point and still the only thing
-that counts: after a restart, or if somebody else writes Sandboxes, what is here may be wrong, and is found out then.
+**Why in memory.** Searching a list of all sandboxes costs O(sandboxes) per claim, and concurrent claims find the same
+one; the API then refuses all but one, and they search again. Here the watch puts a sandbox that becomes ready into a
+free list, and a claim that takes it has it alone from that moment. The adoption write (owner and resourceVersion of the
+Sandbox) remains the commit point. After a restart, or if another writer changes Sandboxes, the state here may be wrong;
+the adoption then fails, and the state is corrected.
 
-**What it promises.** A sandbox is with one claim at most, and a claim has one sandbox at most: a claim that asks again
-gets the same one. Nothing is lost: a sandbox that was offered is free, on its way, leased or taken until it is
-forgotten. Claims that wait are served in the order in which they came, and nobody overtakes them: a sandbox is never
-free while a claim waits that could have it. There is no capacity at which anything is dropped.
+**Invariants.** A sandbox is leased to at most one claim, and a claim has at most one lease: a claim that asks again
+gets the same one. Nothing is lost: a candidate is free, not ready, leased or taken until it is forgotten. Waiting
+claims are served in order of arrival: no sandbox is free while a claim waits that accepts it. There is no capacity
+limit.
 
-**What it costs.** ``take``, ``update``, ``forget`` and the end of a lease are O(1) in sandboxes, nodes and
-waiting claims; see ``free_list`` and ``wait_queue``. An entry takes about 300 bytes.
+**Cost.** ``take``, ``update``, ``forget`` and the end of a lease are O(1) in sandboxes, nodes and waiting claims; see
+``free_list`` and ``wait_queue``. An entry takes about 300 bytes.
 
-**How a sandbox moves.** ``update`` sets the stage it has reached: PENDING without an address, STARTING with one, READY.
-Only READY ones are handed out, unless the caller passes ``starting=True``. A lease ends in one of three
-ways: ``done`` when the Sandbox has been written, ``give_back`` when it has not, ``forget`` when the sandbox turns out
-to be gone or another's. After ``done`` the entry stays, as taken, until the watch has shown the new owner and the
-sandbox is forgotten: an event from before the write, arriving late, would otherwise offer it a second time.
+**Life of a candidate.** ``update`` sets its stage: PENDING without an address, STARTING with one, READY. Only READY
+ones are leased, unless the caller passes ``starting=True``. A lease ends in one of three ways: ``done`` after the
+adoption was written, ``give_back`` if it was not, ``forget`` if the sandbox is gone or has another owner. After
+``done`` the entry stays, as taken, until the watch shows the new owner: an event from before the write, arriving late,
+would otherwise make it a candidate again.
 
-**What was rejected.** Handing claims over to a background task that binds them: then the claim's own pass has to
-recognise half-done work. Waking all who wait when something becomes ready: then the quickest wins, not the first, so
-the sandbox is promised to the first, who then takes it. Timers instead of waking: they are the latency of a burst. A
-queue with everything in it, ready or not, as others have it: every claim of a burst walks over what is not ready.
+**Rejected alternatives.** A background task that adopts for claims: the claim's reconcile would have to recognise
+half-done work. Enqueueing all waiting claims when a sandbox becomes ready: the quickest would win, so the sandbox is
+leased to the first. Timers instead of events: they become the latency of a burst. One queue with all sandboxes, ready
+or not: every claim of a burst walks over those that are not ready.
 
 Not thread-safe; it lives in one event loop and never awaits.
 """
@@ -42,18 +42,18 @@ from sandpool.controllers.claim.assignment.wait_queue import SandboxRequest, Wai
 
 
 class Stage(Enum):
-    PENDING = auto()  # made, but nobody can reach it yet
+    PENDING = auto()  # created, without an address
     STARTING = auto()  # has an address, is not ready
     READY = auto()
 
 
 class Candidate(NamedTuple):
-    """What the assigner knows of a sandbox that its pool would give away."""
+    """A pooled sandbox that a claim may adopt."""
 
     sandbox: Key
     uid: str
     pool: Key
-    compatibility: str  # sandboxes with the same are as good as each other
+    compatibility: str  # sandboxes with the same value are equivalent
     node: str  # "" if not known
     stage: Stage
 
@@ -61,15 +61,18 @@ class Candidate(NamedTuple):
 @dataclass(slots=True)
 class _Entry:
     candidate: Candidate
-    # Who has it. None: it is where its stage puts it, in a stock or counted as coming.
+    # None: the entry is in the free list of its stage, or counted as not ready.
     lease: Lease | None = None
-    # Its lease was done; it is in no stock and never will be again.
+    # Its lease was done; it is in no free list any more.
     is_taken: bool = False
 
 
 class Lease:
-    """A sandbox that is for one claim alone. The first of ``done``, ``give_back`` and the assigner's ``forget`` ends
-    it, what follows does nothing; leaving its ``with`` block ends it by ``give_back``."""
+    """Exclusive use of a sandbox by one claim.
+
+    The first of ``done``, ``give_back`` and the assigner's ``forget`` ends it, later calls do nothing. Leaving its
+    ``with`` block ends it by ``give_back``.
+    """
 
     __slots__ = ("_assigner", "_waiter", "claim", "sandbox")
 
@@ -78,7 +81,7 @@ class Lease:
         self.sandbox = sandbox
         # None once the lease has ended.
         self._assigner: Assigner | None = assigner
-        # The place in line the claim gave up for this, until it has taken the lease.
+        # The claim's place in the wait queue, until the claim has taken the lease.
         self._waiter = waiter
 
     @property
@@ -86,12 +89,12 @@ class Lease:
         return self._assigner is None
 
     def done(self) -> None:
-        """The Sandbox is the claim's: it was written."""
+        """The adoption was written."""
         if self._assigner is not None:
             self._assigner._done(self)
 
     def give_back(self) -> None:
-        """The Sandbox is still the pool's. It is the next one to be handed out on its node."""
+        """Return the sandbox, which the pool still owns. It is the next one of its node."""
         if self._assigner is not None:
             self._assigner._give_back(self)
 
@@ -105,16 +108,16 @@ class Lease:
 
 
 class Assigner:
-    """``wake`` is called with a claim that waits when there is a sandbox for it to take."""
+    """``enqueue`` is called with a waiting claim when it has been leased a sandbox."""
 
-    def __init__(self, wake: Callable[[Key], None]) -> None:
-        self.wake = wake
-        # Every sandbox that was offered and not forgotten.
+    def __init__(self, enqueue: Callable[[Key], None]) -> None:
+        self.enqueue = enqueue
+        # All candidates that are not forgotten.
         self._entries: dict[Key, _Entry] = {}
-        # The entries without lease that are not taken, by stage; COMING ones are only counted.
+        # Entries without lease that are not taken, by stage; PENDING ones are only counted.
         self._ready = FreeLists()
         self._starting = FreeLists()
-        # How many entries without lease are not ready, per pool and compatibility; under None those of the whole pool.
+        # Number of entries without lease that are not ready, per pool and compatibility; None is the whole pool.
         self._unready: Counter[tuple[Key, str | None]] = Counter()
         # Leases that have not ended, by claim. Each is the lease of the entry of its sandbox.
         self._leases: dict[Key, Lease] = {}
@@ -122,13 +125,13 @@ class Assigner:
         self._waiting = WaitQueue()
 
     def __len__(self) -> int:
-        """How many sandboxes there are, taken ones included until they are forgotten."""
+        """Number of entries, including taken ones until they are forgotten."""
         return len(self._entries)
 
-    # --- what the watch tells ----------------------------------------------------------------------------------------
+    # --- events of the watch -----------------------------------------------------------------------------------------
 
     def update(self, candidate: Candidate) -> None:
-        """A pool has this sandbox, and this is what is known of it now."""
+        """Add or update a candidate."""
         entry = self._entries.get(candidate.sandbox)
         if entry is not None and entry.candidate.uid != candidate.uid:
             self.forget(candidate.sandbox)
@@ -145,7 +148,7 @@ class Assigner:
                 entry.candidate = candidate
 
     def forget(self, sandbox: Key) -> None:
-        """The sandbox is gone, or not a pool's any more. Nothing happens if it is not known."""
+        """Remove a sandbox that is gone or has left its pool; a no-op if it is unknown."""
         entry = self._entries.pop(sandbox, None)
         if entry is None:
             return
@@ -156,12 +159,12 @@ class Assigner:
         waiter = entry.lease._waiter
         self._end(entry.lease)
         if waiter is not None:
-            # It was promised and has not been fetched: the claim is back in its place.
+            # The claim has not taken this lease yet: it returns to its place in the queue.
             self._waiting.rejoin(waiter)
             self._serve_first(waiter.request)
 
     def deprioritize(self, node: str) -> None:
-        """Hand out what is on this node when there is nothing else, until it is to be trusted again."""
+        """Lease sandboxes of this node only if there are no others, until ``restore``."""
         self._ready.deprioritize(node)
         self._starting.deprioritize(node)
 
@@ -169,15 +172,17 @@ class Assigner:
         self._ready.restore(node)
         self._starting.restore(node)
 
-    # --- what claims ask ---------------------------------------------------------------------------------------------
+    # --- requests of claims ------------------------------------------------------------------------------------------
 
     def take(self, *requests: SandboxRequest, starting: bool = False) -> Lease | None:
-        """A sandbox for a claim, of whose wishes the best comes first: the one it has already or was promised, if that
-        fulfils any of them, or a free one; with ``starting`` also one that has an address and is not ready yet, if no
-        other is there. None if there is none.
+        """Lease a sandbox to a claim, for the first of its requests that can be met; None if there is none.
 
-        What it has is not exchanged for something better. It may have been written to the API without our knowing; and
-        what was promised to it would be promised to the next in line, who would do the same, and so on in circles."""
+        A claim that has a lease keeps it if the sandbox meets any of the requests. ``starting`` also accepts a sandbox
+        that has an address and is not ready yet, if there is no ready one.
+
+        A lease is not exchanged for a better one. Its adoption may have been written without an answer; and a returned
+        sandbox would be leased to the next claim in line, which would do the same, and so on in circles.
+        """
         claim = requests[0].claim
         lease = self._leases.get(claim)
         if lease is not None:
@@ -203,26 +208,25 @@ class Assigner:
         return sandbox
 
     def is_worth_waiting(self, request: SandboxRequest) -> bool:
-        """Whether a sandbox is on its way that is not spoken for by those who wait already."""
+        """Whether more sandboxes are starting than claims wait for."""
         coming = self._unready[request.pool, request.compatibility]
         others = 0 if request.claim in self._waiting else self._waiting.waiting(request.pool, request.compatibility)
         return coming > others
 
     def wait(self, request: SandboxRequest) -> None:
-        """The claim, for which ``take`` found nothing, gets the next sandbox that is ready, after those before it. One
-        that has a lease has nothing to wait for."""
+        """Queue a claim for which ``take`` found nothing. A claim with a lease does not wait."""
         if request.claim not in self._leases:
             self._waiting.join(request)
             self._serve_first(request)
 
     def withdraw(self, claim: Key) -> None:
-        """The claim waits no more and wants no sandbox: it is gone, or has one that is not from here."""
+        """Remove the claim from the queue and return its lease: it is gone, or has a sandbox."""
         self._waiting.leave(claim)
         lease = self._leases.get(claim)
         if lease is not None:
             lease.give_back()
 
-    # --- how leases begin and end ------------------------------------------------------------------------------------
+    # --- leases ------------------------------------------------------------------------------------------------------
 
     def _lease(self, entry: _Entry, claim: Key, waiter: Waiter | None) -> Lease:
         lease = Lease(self, claim, entry.candidate.sandbox, waiter)
@@ -245,7 +249,7 @@ class Assigner:
         entry.lease = None
         self._put(entry, first=True)
 
-    # --- where entries without lease are -----------------------------------------------------------------------------
+    # --- entries without lease ---------------------------------------------------------------------------------------
 
     def _put(self, entry: _Entry, *, first: bool = False) -> None:
         candidate = entry.candidate
@@ -253,7 +257,7 @@ class Assigner:
             waiter = self._waiting.serve(candidate.pool, candidate.compatibility)
             if waiter is not None:
                 self._lease(entry, waiter.request.claim, waiter)
-                self.wake(waiter.request.claim)
+                self.enqueue(waiter.request.claim)
             else:
                 self._ready.push(
                     candidate.pool, candidate.compatibility, candidate.node, candidate.sandbox, first=first
@@ -279,7 +283,7 @@ class Assigner:
                 del self._unready[at]
 
     def _serve_first(self, request: SandboxRequest) -> None:
-        """Keeps the promise that nothing is free that somebody waits for, where somebody has begun to wait."""
+        """Restore the invariant that no acceptable sandbox is free, after a claim has begun to wait."""
         sandbox = self._ready.pop(request.pool, request.compatibility)
         if sandbox is not None:
             self._put(self._entries[sandbox], first=True)

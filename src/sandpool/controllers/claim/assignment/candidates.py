@@ -1,6 +1,6 @@
-"""Sandboxes a pool would give away: which they are, who may have them, and which are as good as each other.
+"""Candidates: which pooled sandboxes a claim may adopt, and which of them are equivalent.
 
-Only what cannot be put on by somebody else counts: labels alone do not make a sandbox a pool's, its owner does.
+Labels alone do not make a sandbox a member of a pool, because any writer can set them; its controller owner does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sandpool.controllers.revision import TemplateRevision
 
 
 def is_pooled(sandbox: SandboxView) -> bool:
-    """Whether a pool owns it. The version in the owner reference does not matter, it may be an old one."""
+    """Whether a pool owns the sandbox. The API version in the owner reference may be an old one."""
     return sandbox.owner is not None and sandbox.owner.is_a(SANDBOX_WARM_POOL)
 
 
@@ -29,7 +29,7 @@ def is_adoptable(sandbox: SandboxView) -> bool:
 
 
 def refusal(sandbox: SandboxView, claim: ClaimView) -> str:
-    """Why a claim may not have a sandbox; empty if it may."""
+    """Why a claim may not adopt a sandbox; empty if it may."""
     if sandbox.namespace != claim.namespace:
         return f'sandbox is in namespace "{sandbox.namespace}", not "{claim.namespace}"'
     if sandbox.deleting:
@@ -44,10 +44,10 @@ def refusal(sandbox: SandboxView, claim: ClaimView) -> str:
 def candidate_of(
     sandbox: SandboxView, pool: WarmPoolView | None, revision: TemplateRevision | None
 ) -> Candidate | None:
-    """What the assigner is told of a sandbox; None if it is to be forgotten.
+    """The candidate of a sandbox; None if claims cannot adopt it.
 
-    ``pool`` and its ``revision`` are what is known of the sandbox's pool now; when either changes, so may the offers
-    of all its members. A sandbox that names as its owner a pool of the right name and another UID is not that pool's.
+    ``pool`` and its ``revision`` are the cached ones; when either changes, so may the candidates of all its members. A
+    sandbox whose owner reference has the pool's name and another UID is not a member.
     """
     if not is_adoptable(sandbox) or sandbox.owner is None:
         return None
@@ -70,8 +70,11 @@ def stage_of(sandbox: SandboxView) -> Stage:
 
 
 def compatibility(sandbox: SandboxView, revision: TemplateRevision | None) -> str:
-    """Equal for sandboxes made from the same template and blueprint. One whose hash differs although it means the same,
-    because only metadata of the template changed or another implementation made it, is as good as a current one."""
+    """A value that is equal for sandboxes of the same template and revision.
+
+    A sandbox with another hash but the same meaning counts as current: only metadata of the template changed, or
+    another implementation created it.
+    """
     made_from = _kind(sandbox.labels.get(labels.TEMPLATE_REF_HASH, ""), sandbox.labels.get(labels.TEMPLATE_HASH, ""))
     if revision is None or made_from == current(revision):
         return made_from
@@ -80,7 +83,7 @@ def compatibility(sandbox: SandboxView, revision: TemplateRevision | None) -> st
 
 
 def current(revision: TemplateRevision) -> str:
-    """The compatibility of what the template makes now."""
+    """The compatibility of sandboxes that the template creates now."""
     return _kind(revision.ref_hash, revision.hash)
 
 
@@ -88,11 +91,11 @@ def _kind(ref_hash: str, blueprint_hash: str) -> str:
     return f"{ref_hash}/{blueprint_hash}"
 
 
-def requests(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
-    """What to ask the assigner for, the best first; who waits, waits for the last one.
+def requests_of(claim: ClaimView, pool: WarmPoolView, revision: TemplateRevision | None) -> tuple[SandboxRequest, ...]:
+    """The claim's requests to the assigner, best first; it waits with the last one.
 
-    Under Recreate nothing but the current template will do, so if the template cannot be read there is nothing to ask
-    for. During a rolling update an old sandbox is better than none. Otherwise what is oldest is used up first.
+    Under Recreate only the current template is acceptable, so without a readable template there is no request. During a
+    rolling update an old sandbox is better than none. Otherwise the oldest revision is used up first.
     """
     key, of = (claim.namespace, claim.name), (claim.namespace, claim.warm_pool)
     exact = () if revision is None else (SandboxRequest(key, of, current(revision)),)

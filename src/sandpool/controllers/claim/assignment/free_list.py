@@ -1,14 +1,14 @@
-"""Sandboxes nobody has yet, per pool, compatibility and node, so that one can be had without looking for it.
+"""Free lists: unassigned sandboxes per pool, compatibility and node.
 
-A free list serves the node with the most free sandboxes, and nodes with equally many in turns: what is taken spreads
-over the nodes, and what is left does, too. On a node the sandbox that has been free longest goes first. Nodes that are
-to be avoided are served when there are no others.
+A free list serves the node with the most free sandboxes, and nodes with equally many in turn. So both the assigned and
+the remaining sandboxes spread over the nodes. On a node the sandbox that has been free longest goes first.
+Deprioritized nodes are served when there are no others.
 
 Push, pop and remove are O(1) in sandboxes and in nodes. The fullest node is found the way an LFU cache finds its
-victim: nodes stand in ranks by how many they have, a push or pop moves a node one rank, so the highest rank can only
-move by one as well. A heap would be O(log nodes) and cannot remove; counting on every pop, which is what others do, is
-O(sandboxes). What is emptied from its front is an ``OrderedDict``, because a plain dict walks over the holes. A node
-that begins or ceases to be avoided moves with all its sandboxes at once, from one set of ranks to another.
+victim: nodes are in ranks by number of free sandboxes, a push or pop moves a node by one rank, so the highest rank also
+moves by one at most. A heap would be O(log nodes) and cannot remove; counting at every pop is O(sandboxes). Containers
+that are emptied from the front are ``OrderedDict``, because a plain dict walks over its holes. A node that becomes or
+ceases to be deprioritized moves with all its sandboxes at once, from one set of ranks to the other.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class _Ranks:
     __slots__ = ("_most", "_ranks")
 
     def __init__(self) -> None:
-        # Of the nodes of a rank the one that is served next is first. No rank is empty.
+        # Within a rank the node that is served next is first. No rank is empty.
         self._ranks: dict[int, OrderedDict[str, None]] = {}
-        # The highest rank there is; 0 if there are no nodes.
+        # The highest rank; 0 without nodes.
         self._most = 0
 
     def __bool__(self) -> bool:
@@ -40,7 +40,7 @@ class _Ranks:
         return next(iter(self._ranks[self._most]))
 
     def step(self, node: str, before: int, after: int) -> None:
-        """A node has one more or one less than before."""
+        """Move a node that has one sandbox more or less than before."""
         if before:
             rank = self._ranks[before]
             del rank[node]
@@ -65,7 +65,7 @@ class _Ranks:
 
 
 class FreeList:
-    """The free sandboxes of one pool that are as good as each other. Nodes in ``deprioritized`` are served last; the
+    """Equivalent free sandboxes of one pool. Nodes in ``deprioritized`` are served last; the
     owner of that set calls ``deprioritize`` or ``restore``."""
 
     __slots__ = ("_deprioritized", "_nodes", "_preferred", "deprioritized")
@@ -87,7 +87,7 @@ class FreeList:
         return bool(self._preferred)
 
     def push(self, sandbox: Key, node: str, *, first: bool = False) -> None:
-        """The sandbox goes last on its node, or ``first`` if it was only away for a moment. It must not be in yet."""
+        """Add a sandbox last on its node, or ``first`` if its lease was returned. It must not be in the list."""
         line = self._nodes.get(node)
         if line is None:
             line = self._nodes[node] = OrderedDict()
@@ -109,13 +109,13 @@ class FreeList:
         self._shrunk(node, line)
 
     def deprioritize(self, node: str) -> None:
-        """The node has just been put in ``deprioritized``."""
+        """Follow the addition of a node to ``deprioritized``."""
         if line := self._nodes.get(node):
             self._preferred.remove(node, len(line))
             self._deprioritized.add(node, len(line))
 
     def restore(self, node: str) -> None:
-        """The node has just been taken out of ``deprioritized``."""
+        """Follow the removal of a node from ``deprioritized``."""
         if line := self._nodes.get(node):
             self._deprioritized.remove(node, len(line))
             self._preferred.add(node, len(line))
@@ -138,7 +138,7 @@ class FreeLists:
     def __init__(self) -> None:
         # By pool and by compatibility, the oldest first. Neither a pool nor a list is empty.
         self._pools: dict[Key, OrderedDict[str, FreeList]] = {}
-        # The nodes that are served last, by all lists.
+        # Nodes that all lists serve last.
         self._deprioritized: set[str] = set()
 
     def push(self, pool: Key, compatibility: str, node: str, sandbox: Key, *, first: bool = False) -> None:
@@ -170,7 +170,7 @@ class FreeLists:
         self._tidy(pool, compatibility, free)
 
     def deprioritize(self, node: str) -> None:
-        """Serve the node last from now on. Costs O(pools), and happens when something is wrong with a node."""
+        """Serve the node last from now on. Costs O(pools); it happens only when a node has a problem."""
         if node not in self._deprioritized:
             self._deprioritized.add(node)
             for free in self._lists():

@@ -1,14 +1,14 @@
-"""Which nodes sandboxes are handed out from last: those that are on their way out, and those where sandboxes break.
+"""Node health: nodes whose sandboxes are assigned last.
 
-**On their way out** are nodes that are cordoned, not ready or about to be removed; the API says so. Where we may not
-read nodes, nothing is known about any of them, and all are treated alike.
+**Unfit nodes** are cordoned, not ready or about to be removed, as the API says. Without permission to read nodes, all
+count as fit.
 
-**Where sandboxes break.** A node whose sandboxes lose their readiness one after the other would be handed out from
-first, since nobody stays on it for long. So failures are remembered, per node. Each counts 1 at first and half as much
-with every ``HALF_LIFE``. A node is suspect when they add up to ``SUSPECT``, and until they have faded to ``CLEARED``:
-one failure is an accident, and a node does not go in and out of favour with each. A sandbox that fails again and again
-counts once. Only the order changes: if all nodes are suspect, because what broke is something they share, all of them
-are served as before. Nothing is deleted, and no claim is refused.
+**Suspect nodes.** A node whose sandboxes lose readiness one after the other would be served first, because it keeps the
+most free sandboxes. So failures are recorded per node. Each counts 1 at first and half as much after every
+``HALF_LIFE``. A node is suspect when the sum reaches ``SUSPECT``, until it has faded to ``CLEARED``: one failure is an
+accident, and a node does not change state with each. A sandbox that fails repeatedly counts once. Only the order of
+assignment changes: if all nodes are suspect, because the cause is shared, all are served as before. Nothing is deleted,
+and no claim is rejected.
 
 Callers invoke ``expire_records`` before they choose a sandbox, because records fade without an event. It costs O(1)
 unless a record is due, and then O(nodes with failures).
@@ -29,18 +29,18 @@ from sandpool.engine.clock import Clock
 HALF_LIFE: Final = 300.0  # seconds
 SUSPECT: Final = 3.0
 CLEARED: Final = 1.0
-# However much has gone wrong, a node gets another chance after some 15 minutes.
+# Cap on the sum: a node is restored after about 15 minutes without failures.
 _WORST: Final = 8.0
-# What has faded to this is as good as never happened.
+# A sum that has faded to this is dropped.
 _FORGOTTEN: Final = 0.5
 
-# Why a sandbox that was ready is not: its pod is there and does not work, or is gone or has failed. Other reasons are
-# somebody's wish, or trouble with the API.
+# Reasons of a failed sandbox: its pod does not work, is gone or has failed. Other reasons are requested by a user, or
+# are failures of the API.
 _BROKEN: Final = frozenset({DEPENDENCIES_NOT_READY, POD_FAILED[0]})
 
 
 def has_failed(old: SandboxView, new: SandboxView) -> bool:
-    """Whether a sandbox of a pool or a claim was ready and has ceased to be, without anybody having wished for it."""
+    """Whether a sandbox of a pool or a claim lost readiness without a request to stop it."""
     owner = new.owner
     return (
         old.ready
@@ -55,13 +55,13 @@ def has_failed(old: SandboxView, new: SandboxView) -> bool:
 
 @dataclass(slots=True)
 class _Record:
-    """What has gone wrong on a node."""
+    """Failures on a node."""
 
     score: float = 0.0  # as of ``at``
     at: float = 0.0
-    sandboxes: set[str] = field(default_factory=set)  # UIDs of those that were counted
+    sandboxes: set[str] = field(default_factory=set)  # UIDs of the sandboxes that were counted
     is_suspect: bool = False
-    until: float = 0.0  # when it is forgotten
+    until: float = 0.0  # when the record is dropped
 
     def add(self, sandbox_uid: str, now: float) -> None:
         self.sandboxes.add(sandbox_uid)
@@ -72,20 +72,20 @@ class _Record:
 
 
 class NodeHealth:
-    """``deprioritize`` and ``restore`` are called with a node when it begins and ceases to be one of those."""
+    """Calls ``deprioritize`` and ``restore`` with a node when it becomes and ceases to be unfit or suspect."""
 
     def __init__(self, clock: Clock, deprioritize: Callable[[str], object], restore: Callable[[str], object]) -> None:
         self.clock = clock
         self.deprioritize = deprioritize
         self.restore = restore
         self._unfit: set[str] = set()
-        # Of nodes where something went wrong that has not been forgotten.
+        # Of nodes with recent failures.
         self._records: dict[str, _Record] = {}
-        # Not later than the first of them is.
+        # When the first record is due, or earlier.
         self._next_review = math.inf
 
     def __len__(self) -> int:
-        """How many nodes there is anything to remember about."""
+        """Number of nodes with any record."""
         return len(self._unfit | self._records.keys())
 
     def is_deprioritized(self, node: str) -> bool:
@@ -93,36 +93,36 @@ class NodeHealth:
         return node in self._unfit or (record is not None and record.is_suspect)
 
     def set_fit(self, node: str, *, fit: bool) -> None:
-        """What the API says of a node; one that is gone is fit, for nothing is on it."""
+        """Record what the API says of a node. A deleted node is fit: it has no sandboxes."""
         was_avoided = self.is_deprioritized(node)
         if fit:
             self._unfit.discard(node)
         else:
             self._unfit.add(node)
-        self._tell(node, was_avoided)
+        self._notify(node, was_avoided)
 
     def record_failure(self, node: str, sandbox_uid: str) -> None:
-        """A sandbox on the node has failed."""
+        """Record the failure of a sandbox on the node."""
         self.expire_records()
         was_avoided = self.is_deprioritized(node)
         record = self._records.setdefault(node, _Record())
         if sandbox_uid not in record.sandboxes:
             record.add(sandbox_uid, self.clock.monotonic())
             self._next_review = min(self._next_review, record.until)
-            self._tell(node, was_avoided)
+            self._notify(node, was_avoided)
 
     def expire_records(self) -> None:
-        """Forget what has faded."""
+        """Drop the records that have faded."""
         now = self.clock.monotonic()
         if now < self._next_review:
             return
         for node in [node for node, record in self._records.items() if record.until <= now]:
             was_avoided = self.is_deprioritized(node)
             del self._records[node]
-            self._tell(node, was_avoided)
+            self._notify(node, was_avoided)
         self._next_review = min((record.until for record in self._records.values()), default=math.inf)
 
-    def _tell(self, node: str, was_avoided: bool) -> None:
+    def _notify(self, node: str, was_avoided: bool) -> None:
         is_deprioritized = self.is_deprioritized(node)
         if is_deprioritized != was_avoided:
             (self.deprioritize if is_deprioritized else self.restore)(node)

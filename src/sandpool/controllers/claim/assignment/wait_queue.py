@@ -1,7 +1,7 @@
-"""Claims that wait for the next ready sandbox of their pool, in the order in which they came.
+"""Queue of claims that wait for the next ready sandbox of their pool, in order of arrival.
 
-A claim may want a sandbox of one compatibility or any. A sandbox that becomes ready goes to whoever came first of those
-it is good for: the heads of two lines are compared, so joining, leaving and serving cost O(1) however many wait.
+A claim asks for one compatibility or for any. A sandbox that becomes ready goes to the claim that came first among
+those that accept it. The heads of two lines are compared, so joining, leaving and serving cost O(1) in waiting claims.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sandpool.controllers.claim.assignment.free_list import Key
 
 
 class SandboxRequest(NamedTuple):
-    """What a claim wants: a sandbox of its pool, of one compatibility or, if that is None, of any."""
+    """A claim's request for a sandbox of its pool; ``compatibility`` None accepts any."""
 
     claim: Key
     pool: Key
@@ -32,11 +32,11 @@ class WaitQueue:
     __slots__ = ("_arrived", "_lines", "_waiters")
 
     def __init__(self) -> None:
-        # Claims that wait. Each stands in the line of what it wishes, and in no other.
+        # Waiting claims. Each is in the line of its request and in no other.
         self._waiters: dict[Key, Waiter] = {}
-        # By pool and compatibility, ascending in the number drawn. No line is empty.
+        # By pool and compatibility, in ascending order of arrival numbers. No line is empty.
         self._lines: dict[tuple[Key, str | None], OrderedDict[Key, int]] = {}
-        # The number drawn last.
+        # The last arrival number.
         self._arrived = 0
 
     def __contains__(self, claim: Key) -> bool:
@@ -46,7 +46,7 @@ class WaitQueue:
         return len(self._waiters)
 
     def join(self, request: SandboxRequest) -> None:
-        """The claim waits from now on, last in line; one that waits for the same thing already keeps its place."""
+        """Append the claim to its line. A claim that waits with the same request keeps its place."""
         waiter = self._waiters.get(request.claim)
         if waiter is not None and waiter.request == request:
             return
@@ -55,13 +55,13 @@ class WaitQueue:
         self._stand(Waiter(request, self._arrived))
 
     def rejoin(self, waiter: Waiter) -> None:
-        """Who was served in vain is back where it stood. Rare enough to sort the line, which is nearly sorted."""
+        """Put a claim back in its old place after its sandbox was lost. Sorts the line; this is rare."""
         self._stand(waiter)
         at = waiter.request.pool, waiter.request.compatibility
         self._lines[at] = OrderedDict(sorted(self._lines[at].items(), key=lambda item: item[1]))
 
     def leave(self, claim: Key) -> None:
-        """The claim waits no more; nothing happens if it did not."""
+        """Remove the claim; a no-op if it does not wait."""
         waiter = self._waiters.pop(claim, None)
         if waiter is None:
             return
@@ -72,7 +72,7 @@ class WaitQueue:
             del self._lines[at]
 
     def serve(self, pool: Key, compatibility: str) -> Waiter | None:
-        """Takes out the claim that has waited longest for a sandbox like this one."""
+        """Remove and return the claim that has waited longest for such a sandbox."""
         heads = []
         for wanted in (compatibility, None):
             line = self._lines.get((pool, wanted))
@@ -87,7 +87,7 @@ class WaitQueue:
         return waiter
 
     def waiting(self, pool: Key, compatibility: str | None) -> int:
-        """How many claims wish exactly this."""
+        """Number of claims that wait with exactly this request."""
         return len(self._lines.get((pool, compatibility), ()))
 
     def _stand(self, waiter: Waiter) -> None:

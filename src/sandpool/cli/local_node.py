@@ -1,4 +1,4 @@
-"""This machine as the node of ``sandpool up``."""
+"""Runs this machine as the node of ``sandpool up``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 
 from sandpool.cli.identities import NODE
-from sandpool.cli.marks import Mark
+from sandpool.cli.node_instance import NodeInstance
 from sandpool.cli.nodes import Choice, Running
 from sandpool.cli.serving import node_directory
 from sandpool.node.assembly import Node, NodeOptions
@@ -21,19 +21,19 @@ from sandpool.server.api_server import ApiServer
 
 @asynccontextmanager
 async def this_machine(server: ApiServer, directory: Path, choice: Choice) -> AsyncIterator[Running]:
-    """Runs pods for the length of the block."""
+    """Run the node for the length of the block."""
     node = Node(server.client(NODE, name="node"), server.clock, Random(), _settings(directory, choice))
     await node.start()
-    server.door = node.pod_access
+    server.pod_access = node.pod_access
     try:
         yield Running([node.wait], _said_of(node))
     finally:
-        server.door = None
+        server.pod_access = None
         await node.stop(keep=choice.keep)
 
 
 def _settings(directory: Path, choice: Choice) -> NodeOptions:
-    mark = Mark.of(directory)
+    mark = NodeInstance.of(directory)
     return NodeOptions(
         node_directory(directory),
         RegistrationOptions(platform.node().lower(), pods=choice.max_pods),
@@ -50,7 +50,7 @@ def _said_of(node: Node) -> str:
     runtimes, name = node.agent.parts.runtimes, node.agent.name
     if not runtimes.available:
         why = "; ".join(f"{runtime}: {reason}" for runtime, reason in sorted(tried(runtimes.unavailable).items()))
-        return f"node {name} cannot run pods: {why} (--simulated-nodes 1 shows what would happen, running nothing)"
+        return f"node {name} cannot run pods: {why} (use --simulated-nodes 1 to try the API without running anything)"
     weak = "".join(f"; {message}" for message in node.network.weaknesses.values())
     unsafe = "".join(f"; {message}" for message in runtimes.weaknesses.values())
     how = "without isolation" if runtimes.default == PROCESS else f"confined by {runtimes.default}"

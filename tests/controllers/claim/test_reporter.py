@@ -12,10 +12,11 @@ from sandpool.api.events import claim_expired
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView
 from sandpool.controllers.claim import errors
-from sandpool.controllers.claim.decisions import Observed
 from sandpool.controllers.claim.errors import ClaimError
-from sandpool.controllers.claim.settling import compute_status, finish
-from sandpool.controllers.claim.status import ClaimStatus
+from sandpool.controllers.claim.metrics import is_first_ready, startup_samples
+from sandpool.controllers.claim.plan import Observed
+from sandpool.controllers.claim.reporter import finish
+from sandpool.controllers.claim.status import ClaimStatus, StatusUpdate, compute_status
 from tests.support.claim_objects import claim, pool_member, ready_status, warm_pool
 from tests.support.sandbox_objects import sandbox
 
@@ -49,12 +50,28 @@ def box(status: Object | None = None, name: str = "pool-abcde", launch: str = "w
     )
 
 
+def update_of(
+    scene: Observed, sandbox: SandboxView | None, error: ClaimError | None = None, *, expired: bool = False
+) -> StatusUpdate:
+    return compute_status(scene.claim, scene.now, sandbox, error, expired=expired)
+
+
+def finished(scene: Observed, sandbox: SandboxView | None, **options: Any) -> Object | None:
+    return finish(scene, update_of(scene, sandbox).status, sandbox, NOON, **options)
+
+
+def measured(scene: Observed, sandbox: SandboxView) -> list[float]:
+    if not is_first_ready(scene.claim, update_of(scene, sandbox).status):
+        return []
+    return [sample.value for sample in startup_samples(scene.claim, sandbox, NOON, scene.first_observed)]
+
+
 def reason(status: ClaimStatus) -> str:
     return next(str(each["reason"]) for each in status.conditions if each["type"] == "Ready")
 
 
 def test_a_claim_that_is_ready_is_written_once_and_looked_at_when_something_happens() -> None:
-    update = compute_status(observed(), box())
+    update = update_of(observed(), box())
     assert update.status.ready
     assert update.patch is not None
     assert (update.patch.name, update.patch.subresource) == ("claim", "status")
@@ -63,7 +80,7 @@ def test_a_claim_that_is_ready_is_written_once_and_looked_at_when_something_happ
 
 def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:30Z"}})
-    assert compute_status(observed(ends), box()).requeue_after == 30
+    assert update_of(observed(ends), box()).requeue_after == 30
 
 
 @pytest.mark.parametrize(
@@ -81,10 +98,10 @@ def test_a_claim_that_ends_is_looked_at_when_it_does() -> None:
     ids=lambda value: value.reason if isinstance(value, ClaimError) else "",
 )
 def test_when_a_problem_is_tried_again(error: ClaimError, seconds: float | None, is_failure: bool) -> None:
-    update = compute_status(observed(), None, error)
+    update = update_of(observed(), None, error)
     assert (update.requeue_after, update.is_failure) == (seconds, is_failure)
     ends = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00.1Z"}})
-    assert compute_status(observed(ends), None, error).requeue_after == pytest.approx(0.1)
+    assert update_of(observed(ends), None, error).requeue_after == pytest.approx(0.1)
 
 
 def test_e43_expiry_is_written_and_nothing_else() -> None:
@@ -93,7 +110,7 @@ def test_e43_expiry_is_written_and_nothing_else() -> None:
         "sandbox": {"name": "s"},
     }
     expired = claim(spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}}, status=bound)
-    update = compute_status(observed(expired), None, expired=True)
+    update = update_of(observed(expired), None, expired=True)
     assert update.patch is not None
     assert update.patch.body["status"].keys() == {"conditions"}
     assert (reason(update.status), update.status.sandbox_name) == ("ClaimExpired", "s")
@@ -102,7 +119,7 @@ def test_e43_expiry_is_written_and_nothing_else() -> None:
 
 def test_e43_a_pod_that_ended_with_no_time_to_live_expires_its_claim_at_once_in_two_passes() -> None:
     brief = claim(spec={"lifecycle": {"ttlSecondsAfterFinished": 0}})
-    update = compute_status(observed(brief), box({"conditions": [FINISHED]}))
+    update = update_of(observed(brief), box({"conditions": [FINISHED]}))
     assert [each["type"] for each in update.status.conditions] == ["Finished", "Ready"]
     assert (reason(update.status), update.status.sandbox_name) == ("ClaimExpired", "pool-abcde")
     assert (update.requeue_after, update.event) == (0.001, claim_expired())
@@ -113,7 +130,7 @@ def test_r48_expiry_is_told_once() -> None:
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [MARKED], "sandbox": {"name": "pool-abcde", "podIPs": ["10.0.0.1"]}},
     )
-    update = compute_status(observed(expired), box(), expired=True)
+    update = update_of(observed(expired), box(), expired=True)
     assert (update.patch, update.event, update.requeue_after) == (None, None, None)
 
 
@@ -122,7 +139,7 @@ def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
         spec={"lifecycle": {"shutdownTime": "2026-11-01T12:00:00Z"}},
         status={"conditions": [FINISHED, MARKED], "sandbox": {"name": "pool-abcde"}},
     )
-    update = compute_status(observed(expired), None, expired=True)
+    update = update_of(observed(expired), None, expired=True)
     assert update.patch is not None
     assert update.patch.body["status"] == {"sandbox": None}
 
@@ -132,10 +149,9 @@ def test_an_expired_claim_names_its_sandbox_until_that_is_gone() -> None:
 
 def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
     scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}")
-    ended = finish(scene, compute_status(scene, box()).status, box())
-    assert ended.patch is not None
-    assert ended.patch.subresource is None
-    assert ended.patch.body == {
+    ended = finished(scene, box())
+    assert ended is not None
+    assert ended == {
         "metadata": {
             "uid": "sandboxclaim-claim",
             "annotations": {
@@ -146,49 +162,49 @@ def test_everything_is_noted_in_one_patch_when_the_claim_is_ready() -> None:
             },
         }
     }
-    assert [sample.value for sample in ended.samples] == [1000]
+    assert measured(scene, box()) == [1000]
 
 
 def test_e49_without_observability_annotations_the_claim_is_measured_all_the_same() -> None:
     scene = observed(first_observed=NOON - timedelta(seconds=1), trace_context="{}", annotate_observability=False)
-    ended = finish(scene, compute_status(scene, box()).status, box())
-    assert ended.patch is not None
-    assert ended.patch.body["metadata"]["annotations"].keys() == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}
-    assert [sample.value for sample in ended.samples] == [1000]
+    ended = finished(scene, box())
+    assert ended is not None
+    assert ended["metadata"]["annotations"].keys() == {labels.SANDBOX_NAME, labels.CLAIM_FIRST_READY_AT}
+    assert measured(scene, box()) == [1000]
 
 
 def test_nothing_is_noted_before() -> None:
     scene = observed(first_observed=NOON, trace_context="{}")
-    ended = finish(scene, compute_status(scene, box({})).status, box({}))
-    assert (ended.patch, ended.samples) == (None, ())
+    ended = finished(scene, box({}))
+    assert (ended, measured(scene, box({}))) == (None, [])
 
 
 def test_a_reference_that_leads_nowhere_is_taken_away_at_once() -> None:
     scene = observed(claim(metadata={"annotations": {labels.SANDBOX_NAME: "gone"}}))
     cold = box({}, "claim", "cold")
-    ended = finish(scene, compute_status(scene, cold).status, cold, is_reference_stale=True)
-    assert ended.patch is not None
-    assert ended.patch.body == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
+    ended = finished(scene, cold, is_reference_stale=True)
+    assert ended is not None
+    assert ended == {"metadata": {"uid": "sandboxclaim-claim", "annotations": {labels.SANDBOX_NAME: None}}}
 
 
 def test_a_cold_sandbox_is_not_noted_as_assigned() -> None:
     scene = observed()
     cold = box(name="claim", launch="cold")
-    ended = finish(scene, compute_status(scene, cold).status, cold)
-    assert ended.patch is not None
-    assert ended.patch.body["metadata"]["annotations"].keys() == {labels.CLAIM_FIRST_READY_AT}
+    ended = finished(scene, cold)
+    assert ended is not None
+    assert ended["metadata"]["annotations"].keys() == {labels.CLAIM_FIRST_READY_AT}
 
 
 def test_r40_a_second_look_at_a_ready_claim_has_nothing_to_note_or_to_tell() -> None:
     noted = {labels.SANDBOX_NAME: "pool-abcde", labels.CLAIM_FIRST_READY_AT: "2026-11-01T12:00:00Z"}
     scene = observed(claim(metadata={"annotations": noted}))
-    ended = finish(scene, compute_status(scene, box()).status, box())
-    assert (ended.patch, ended.samples) == (None, ())
+    ended = finished(scene, box())
+    assert (ended, measured(scene, box())) == (None, [])
 
 
 def test_a_pool_member_that_is_not_ready_leaves_the_claim_waiting_with_its_name() -> None:
     booting = SandboxView.from_object(
         pool_member(pool=warm_pool(), status=ready_status(status="False", reason="DependenciesNotReady"))
     )
-    update = compute_status(observed(), booting)
+    update = update_of(observed(), booting)
     assert (update.status.sandbox_name, reason(update.status)) == ("pool-abcde", "DependenciesNotReady")

@@ -1,7 +1,7 @@
-"""Flags of the controllers' Go implementation that have nothing to act on here.
+"""Flags of the Go implementation of the controllers that have no effect here.
 
-They are understood, so that a manifest written for it works here, and each that is given is named in the log with the
-reason why it does nothing.
+They are accepted, so that manifests of the Go implementation work unchanged. Each given flag is logged with the reason
+why it has no effect.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ WITHOUT_EFFECT: Final = {
 }
 
 
-def foreign_flags(command: F) -> F:
-    """Accept them. The command sees nothing of them."""
+def accept_go_flags(command: F) -> F:
+    """Accept these flags without passing them to the command."""
     for name in WITHOUT_EFFECT:
         command = click.option(
             name, is_flag=False, flag_value="true", hidden=True, expose_value=False, callback=_given
@@ -53,7 +53,7 @@ def foreign_flags(command: F) -> F:
 
 
 def warn() -> None:
-    """Name those that were given to the command that is running."""
+    """Log a warning for each such flag on the current command line."""
     for name in click.get_current_context().meta.get(__name__, ()):
         _log.warning("%s has no effect: %s", name, WITHOUT_EFFECT[name])
 

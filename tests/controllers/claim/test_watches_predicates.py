@@ -8,7 +8,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, SandboxView, WarmPoolView
-from sandpool.controllers.claim.predicates import needs_pool, needs_template, pool_spec, sandbox_state
+from sandpool.controllers.claim.watches import needs_pool, needs_template, pool_spec, sandbox_state
 from tests.support.claim_objects import claim, ready_status, warm_pool
 from tests.support.sandbox_objects import sandbox
 

@@ -1,4 +1,4 @@
-"""A command that cleans up after itself also when it is interrupted: by Ctrl-C or SIGTERM."""
+"""Lets a command clean up when SIGINT or SIGTERM interrupts it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ T = TypeVar("T")
 
 
 def interruptible(work: Callable[[T], Awaitable[None]]) -> Callable[[T], Awaitable[None]]:
-    """``work`` that ends by ``click.Abort`` when somebody interrupts it, after everything it does on leaving. A second
-    interruption cuts that short."""
+    """Wrap ``work`` so that a signal cancels it: its clean-up runs, then ``click.Abort`` is raised.
+
+    A second signal cancels the clean-up too.
+    """
 
     async def attended(argument: T) -> None:
         task = asyncio.current_task()

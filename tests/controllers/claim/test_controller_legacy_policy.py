@@ -9,7 +9,7 @@ import pytest
 from sandpool.api.kinds import NETWORK_POLICY
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, NetworkPolicyView
-from sandpool.controllers.claim.legacy import policy_to_delete
+from sandpool.controllers.claim.controller import legacy_policy_deletion
 from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request
@@ -30,12 +30,12 @@ def policy(owner: Object | None = None, **metadata: Any) -> NetworkPolicyView:
 
 def test_the_claims_own_goes() -> None:
     mine = ClaimView.from_object(claim())
-    assert policy_to_delete(mine, policy(claim())) == Delete(NETWORK_POLICY, NAME, f"networkpolicy-{NAME}")
+    assert legacy_policy_deletion(mine, policy(claim())) == Delete(NETWORK_POLICY, NAME, f"networkpolicy-{NAME}")
 
 
 @pytest.mark.parametrize("found", [None, policy(), policy(claim("other")), policy(claim(), **GOING)])
 def test_everything_else_stays(found: NetworkPolicyView | None) -> None:
-    assert policy_to_delete(ClaimView.from_object(claim()), found) is None
+    assert legacy_policy_deletion(ClaimView.from_object(claim()), found) is None
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

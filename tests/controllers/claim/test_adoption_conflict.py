@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.conflict import gave_up, is_adopted
+from sandpool.controllers.claim.adoption import adoption_contended, is_adopted
 from sandpool.controllers.claim.errors import ClaimError, Retry, Status
 from tests.support.claim_objects import claim, pool_member, warm_pool
 from tests.support.sandbox_objects import sandbox
@@ -54,7 +54,7 @@ def test_what_cannot_be_adopted_any_more_is_lost() -> None:
 
 
 def test_e39_what_was_written_by_others_all_the_time_is_not_let_go() -> None:
-    error = gave_up(CLAIM, "pool-abcde")
+    error = adoption_contended(CLAIM, "pool-abcde")
     assert error.message == (
         "adoption write conflict: adopting sandbox pool-abcde for claim claim (conflicting concurrent write)" + TAIL
     )

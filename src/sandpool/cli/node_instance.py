@@ -1,4 +1,4 @@
-"""What tells the nodes of one machine apart: a mark made of the name of the directory each has its data in."""
+"""Identifiers that keep several nodes on one machine apart, derived from their data directories."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final
 
 from sandpool.node.pods.host_users import FIRST
 
-# Users that are kept for the pods of one data directory.
+# Size of the host uid range that the pods of one data directory use.
 _USERS_EACH: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """``instance`` is for the names of cgroups and interfaces, ``first_host_user`` where its pods' users begin."""
+class NodeInstance:
+    """Suffix of the names of cgroups and interfaces, and the first host uid of the pods."""
 
     instance: str
     first_host_user: int
 
     @classmethod
-    def of(cls, directory: Path) -> Mark:
+    def of(cls, directory: Path) -> NodeInstance:
         digest = hashlib.sha256(os.path.realpath(directory).encode()).hexdigest()
         return cls(f"-{digest[:6]}", FIRST + int(digest[:3], 16) * _USERS_EACH)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from sandpool.api.resource import Object
-from sandpool.controllers.claim.env import inject
 from sandpool.controllers.claim.errors import ClaimError, Retry
+from sandpool.controllers.claim.provisioning import inject_env
 
 
 def pod(*containers: Object, init: list[Object] | None = None) -> Object:
@@ -25,13 +25,13 @@ def variable(name: str, value: str = "new", container: str = "") -> Object:
 
 def refused(spec: Object, env: list[Object], policy: str) -> ClaimError:
     with pytest.raises(ClaimError) as caught:
-        inject(spec, env, policy)
+        inject_env(spec, env, policy)
     return caught.value
 
 
 def test_no_variables_change_nothing() -> None:
     spec = pod(container("main"))
-    assert inject(spec, [], "Disallowed") is spec
+    assert inject_env(spec, [], "Disallowed") is spec
 
 
 @pytest.mark.parametrize("policy", ["Disallowed", "", "Whatever"])
@@ -46,20 +46,20 @@ def test_e47_disallowed_is_rejected_and_not_retried(policy: str) -> None:
 def test_without_container_the_first_one_gets_them_after_its_own() -> None:
     spec = pod(container("main", env=[variable("A", "1")]), container("side"))
     env = [variable("B"), variable("C", container="main"), variable("D", container="side")]
-    changed = inject(spec, env, "Allowed")
+    changed = inject_env(spec, env, "Allowed")
     assert [[each["name"] for each in one["env"]] for one in changed["containers"]] == [["A", "C", "B"], ["D"]]
     assert changed["dnsPolicy"] == "None"
     assert spec["containers"][0]["env"] == [variable("A", "1")]
 
 
 def test_what_is_injected_has_name_and_value_and_no_more() -> None:
-    changed = inject(pod(container("main")), [variable("A", container="main")], "Allowed")
+    changed = inject_env(pod(container("main")), [variable("A", container="main")], "Allowed")
     assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}]
 
 
 def test_init_containers_get_theirs() -> None:
     spec = pod(container("main"), init=[container("setup"), container("other")])
-    changed = inject(spec, [variable("A", container="setup")], "Allowed")
+    changed = inject_env(spec, [variable("A", container="setup")], "Allowed")
     assert changed["initContainers"] == [container("setup", env=[variable("A")]), container("other")]
     assert "env" not in changed["containers"][0]
 
@@ -80,7 +80,7 @@ def test_e47_an_override_under_allowed_is_an_error_that_is_retried() -> None:
 
 def test_overrides_replace_the_variable_whole_and_in_place() -> None:
     secret = {"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
-    changed = inject(pod(container("main", env=[secret, variable("B", "old")])), [variable("A")], "Overrides")
+    changed = inject_env(pod(container("main", env=[secret, variable("B", "old")])), [variable("A")], "Overrides")
     assert changed["containers"][0]["env"] == [{"name": "A", "value": "new"}, variable("B", "old")]
 
 
@@ -94,9 +94,9 @@ def test_e47_env_from_under_allowed_is_rejected_where_variables_are_injected(whe
         'environment variable injection rejected: container "target" uses EnvFrom sources; Allowed policy cannot '
         "safely prevent overriding EnvFrom-provided variables"
     )
-    assert inject(spec, [variable("A", container="target")], "Overrides")
+    assert inject_env(spec, [variable("A", container="target")], "Overrides")
 
 
 def test_e47_env_from_of_containers_that_get_nothing_does_not_matter() -> None:
     spec = pod(container("main"), container("side", envFrom=[{"secretRef": {"name": "s"}}]))
-    assert inject(spec, [variable("A")], "Allowed")["containers"][1] is spec["containers"][1]
+    assert inject_env(spec, [variable("A")], "Allowed")["containers"][1] is spec["containers"][1]

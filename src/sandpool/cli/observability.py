@@ -1,4 +1,4 @@
-"""How a command that runs for long tells what it does: its log, and traces."""
+"""Logging and tracing options of the long-running commands."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from sandpool.engine.tracing import Tracing, open_tracing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What traces call us, unless OTEL_SERVICE_NAME says otherwise.
+# Service name of traces; OTEL_SERVICE_NAME overrides it.
 SERVICE: Final = "agent-sandbox-controller"
 LEVELS: Final = ("debug", "info", "warning", "error")
 
 
 def log_options(form: str) -> Callable[[F], F]:
-    """``--log-format``, ``form`` unless given, and ``--log-level``: the arguments of ``configure_logging``."""
+    """Add ``--log-format`` with the default ``form`` and ``--log-level``, the arguments of ``configure_logging``."""
 
     def decorate(command: F) -> F:
         level = click.option(
-            "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="What is worth a line."
+            "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Minimum severity to log."
         )
         format = click.option(
             "--log-format",
             type=click.Choice(FORMATS),
             default=form,
             show_default=True,
-            help="Form of the log, on standard error.",
+            help="Format of the log on standard error.",
         )
         return format(level(command))
 
@@ -44,22 +44,22 @@ def begin(log_format: str, log_level: str) -> None:
 
 
 def pass_option(command: F) -> F:
-    """``--pass-log``: the argument of ``passes``."""
+    """Add ``--pass-log``, the argument of ``passes``."""
     return click.option(
         "--pass-log",
         type=click.Path(path_type=Path, dir_okay=False, allow_dash=True),
-        help="Record every pass over an object here, as JSON lines for `sandpool trace`; -: standard output.",
+        help="File for one JSON object per reconcile, read by `sandpool trace`; - is standard output.",
     )(command)
 
 
 def passes(path: Path | None) -> JsonlWriter | None:
-    """Raises ``OSError`` if it cannot be written."""
+    """Open the reconcile log. Raises ``OSError`` if it cannot be written."""
     return JsonlWriter(path) if path is not None else None
 
 
 def trace_option(command: F) -> F:
-    """``--enable-tracing``: the argument of ``traces``."""
-    return switch("--enable-tracing", False, "Send traces to OTEL_EXPORTER_OTLP_ENDPOINT.")(command)
+    """Add ``--enable-tracing``, the argument of ``traces``."""
+    return switch("--enable-tracing", False, "Export OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT.")(command)
 
 
 def traces(enabled: bool) -> Tracing | None:

@@ -12,7 +12,7 @@ from sandpool.api import labels
 from sandpool.api.events import CLAIM_CONTROLLER, WARNING, Happening, surplus_deleted
 from sandpool.api.kinds import EVENT, SANDBOX
 from sandpool.api.views import ClaimView, SandboxView
-from sandpool.controllers.claim.duplicates import duplicate_deletions, duplicates, primary_sandbox
+from sandpool.controllers.claim.ownership import duplicate_deletions, duplicates, primary_sandbox
 from sandpool.controllers.writer import Delete
 from sandpool.kube.errors import NotFound
 from sandpool.kube.transport import Request

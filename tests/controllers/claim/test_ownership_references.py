@@ -4,7 +4,7 @@ from typing import Any
 
 from sandpool.api import labels
 from sandpool.api.views import ClaimView
-from sandpool.controllers.claim.references import assigned_name, referenced_names
+from sandpool.controllers.claim.ownership import assigned_name, referenced_names
 from tests.support.claim_objects import claim
 
 ASSIGNED = {"annotations": {labels.SANDBOX_NAME: "pool-abcde"}}

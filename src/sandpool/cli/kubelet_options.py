@@ -1,4 +1,4 @@
-"""The options of a node's own API, named as those of a kubelet are."""
+"""Options of the node's kubelet API, named like those of a kubelet."""
 
 from __future__ import annotations
 
@@ -21,26 +21,32 @@ _OPTIONS: Final = (
     click.option(
         "--kubelet-address",
         default="",
-        show_default="all of this machine",
-        help="Where exec, attach, port-forward and logs are served to the API server.",
+        show_default="all addresses",
+        help="Listen address of the kubelet API (exec, attach, port-forward, logs).",
     ),
-    click.option("--kubelet-port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes any."),
+    click.option(
+        "--kubelet-port",
+        type=click.IntRange(0, 65535),
+        default=PORT,
+        show_default=True,
+        help="Port of the kubelet API; 0 picks a free one.",
+    ),
     click.option(
         "--node-ip",
         default="",
-        show_default="the one from which this machine reaches the API",
-        help="The address that the API server is told.",
+        show_default="the local address of the route to the API",
+        help="Address that the Node object advertises.",
     ),
     click.option(
-        "--client-ca-file", type=_FILE, help="Who signs clients' certificates. [default: what the API server says]"
+        "--client-ca-file", type=_FILE, help="CA of client certificates. [default: the one the API server publishes]"
     ),
-    click.option("--tls-cert-file", type=_FILE, help="The certificate to show. [default: one of its own making]"),
-    click.option("--tls-private-key-file", type=_FILE, help="Its key."),
+    click.option("--tls-cert-file", type=_FILE, help="Serving certificate. [default: self-signed]"),
+    click.option("--tls-private-key-file", type=_FILE, help="Key of the serving certificate."),
 )
 
 
 def kubelet_options(command: F) -> F:
-    """The options that ``settings`` is made from."""
+    """Add the options that ``settings`` takes."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
@@ -55,9 +61,9 @@ def settings(
     tls_cert_file: Path | None,
     tls_private_key_file: Path | None,
 ) -> KubeletOptions:
-    """From the values of the options. The API server is expected to be where it is reached."""
+    """Return the kubelet options for the given option values."""
     if (tls_cert_file is None) != (tls_private_key_file is None):
-        raise click.UsageError("--tls-cert-file and --tls-private-key-file belong together: give both or neither")
+        raise click.UsageError("--tls-cert-file and --tls-private-key-file must be given together")
     identity = Identity(tls_cert_file, tls_private_key_file) if tls_cert_file and tls_private_key_file else None
     found_at = node_ip or (_way(connection, kubelet_address) if kubelet_address in EVERYWHERE else kubelet_address)
     return KubeletOptions(kubelet_address, kubelet_port, found_at, client_ca_file, identity)
@@ -68,10 +74,10 @@ def _way(connection: Connection, listening: str) -> str:
     try:
         return local_address_toward(api.hostname or "", api.port or 443, listening)
     except OSError as error:
-        what = f"from which address this machine reaches {api.hostname} cannot be found out"
-        raise click.ClickException(f"{what}: {error}; --node-ip says it") from None
+        what = f"cannot determine the local address of the route to {api.hostname}"
+        raise click.ClickException(f"{what}: {error}; set --node-ip") from None
 
 
 def greeting(node: Node) -> str:
     endpoint = node.agent.endpoint
-    return "" if endpoint is None else f"; its own API is at port {endpoint.port} of {endpoint.address}"
+    return "" if endpoint is None else f"; kubelet API at {endpoint.address}:{endpoint.port}"

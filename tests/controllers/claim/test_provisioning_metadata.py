@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.labels import SAFE_TO_EVICT
 from sandpool.controllers import options
-from sandpool.controllers.claim import metadata
+from sandpool.controllers.claim import provisioning
 from sandpool.controllers.claim.errors import ClaimError, Retry
 
 DOMAINS = options.DEFAULT_LABEL_DOMAINS
@@ -14,7 +14,7 @@ DOMAINS = options.DEFAULT_LABEL_DOMAINS
 
 def refusal(labels: dict[str, str] | None = None, annotations: dict[str, str] | None = None) -> str:
     with pytest.raises(ClaimError) as caught:
-        metadata.check(labels or {}, annotations or {}, DOMAINS)
+        provisioning.check_metadata(labels or {}, annotations or {}, DOMAINS)
     assert caught.value.reason == "InvalidMetadata"
     assert caught.value.retry is Retry.NEVER
     return caught.value.message
@@ -25,7 +25,7 @@ def refusal(labels: dict[str, str] | None = None, annotations: dict[str, str] | 
     [{}, {"sandbox.users.io/a": "b"}, {"team.sandbox.users.io/a": "b"}, {"sandbox.users.io/a": ""}],
 )
 def test_labels_of_allowed_domains_and_their_subdomains_are_allowed(labels: dict[str, str]) -> None:
-    metadata.check(labels, {}, DOMAINS)
+    provisioning.check_metadata(labels, {}, DOMAINS)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_other_labels_are_refused(labels: dict[str, str], message: str) -> None:
 
 @pytest.mark.parametrize("key", ["note", "example.com/note", "mykubernetes.io/x", SAFE_TO_EVICT])
 def test_annotations_are_free(key: str) -> None:
-    metadata.check({}, {key: "anything at all"}, DOMAINS)
+    provisioning.check_metadata({}, {key: "anything at all"}, DOMAINS)
 
 
 @pytest.mark.parametrize(
@@ -107,17 +107,17 @@ def test_the_first_by_key_is_the_one_that_is_told() -> None:
     ],
 )
 def test_domains_are_read_from_a_file(text: str, domains: tuple[str, ...]) -> None:
-    assert metadata.parse_label_domains(text) == domains
+    assert provisioning.parse_label_domains(text) == domains
 
 
 def test_e52_the_same_value_twice_is_no_conflict() -> None:
-    assert metadata.merge({"a": "1"}, {"a": "1", "b": "2"}, "label") == {"a": "1", "b": "2"}
+    assert provisioning.merge_metadata({"a": "1"}, {"a": "1", "b": "2"}, "label") == {"a": "1", "b": "2"}
 
 
 @pytest.mark.parametrize("what", ["label", "annotation"])
 def test_e52_another_value_is(what: str) -> None:
     with pytest.raises(ClaimError) as caught:
-        metadata.merge({"a": "1"}, {"a": "2"}, what)
+        provisioning.merge_metadata({"a": "1"}, {"a": "2"}, what)
     assert caught.value.reason == "ReconcilerError"
     assert caught.value.retry is Retry.BACKOFF
     assert caught.value.message == (

@@ -9,7 +9,7 @@ import pytest
 from sandpool.api import labels
 from sandpool.api.resource import Object
 from sandpool.api.views import ClaimView, parse_time
-from sandpool.controllers.claim.annotations import annotation_patch, precise
+from sandpool.controllers.claim.reporter import annotation_patch, precise
 from tests.support.claim_objects import claim
 
 NOON = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 
 from sandpool.api.resource import Object
 from sandpool.controllers.claim.errors import ClaimError, Retry
-from sandpool.controllers.claim.volumes import merge
+from sandpool.controllers.claim.provisioning import merge_volume_claims
 
 
 def volume(name: str, size: str = "1Gi") -> Object:
@@ -15,22 +15,28 @@ def volume(name: str, size: str = "1Gi") -> Object:
 
 def refused(template: list[Object], claim: list[Object], policy: str) -> str:
     with pytest.raises(ClaimError) as caught:
-        merge(template, claim, policy)
+        merge_volume_claims(template, claim, policy)
     assert (caught.value.reason, caught.value.retry) == ("VolumeClaimTemplatesError", Retry.NEVER)
     return caught.value.message
 
 
 def test_without_any_of_the_claim_the_templates_are_used_whatever_the_policy() -> None:
-    assert merge([volume("a")], [], "Disallowed") == [volume("a")]
-    assert merge([], [], "") == []
+    assert merge_volume_claims([volume("a")], [], "Disallowed") == [volume("a")]
+    assert merge_volume_claims([], [], "") == []
 
 
 def test_allowed_appends() -> None:
-    assert merge([volume("a")], [volume("c"), volume("b")], "Allowed") == [volume("a"), volume("c"), volume("b")]
+    assert merge_volume_claims([volume("a")], [volume("c"), volume("b")], "Allowed") == [
+        volume("a"),
+        volume("c"),
+        volume("b"),
+    ]
 
 
 def test_overrides_replaces_in_place_and_appends_in_the_claims_order() -> None:
-    merged = merge([volume("a"), volume("b")], [volume("d"), volume("a", "9Gi"), volume("c")], "Overrides")
+    merged = merge_volume_claims(
+        [volume("a"), volume("b")], [volume("d"), volume("a", "9Gi"), volume("c")], "Overrides"
+    )
     assert merged == [volume("a", "9Gi"), volume("b"), volume("d"), volume("c")]
 
 
