@@ -376,7 +376,9 @@ async def test_e22_a_member_that_hangs_is_replaced_after_its_grace_period(world:
 async def test_in_a_namespace_that_is_being_deleted_it_is_tried_once_and_said_once(world: World) -> None:
     def refuse(request: Request) -> ApiError | None:
         why = f"unable to create new content in namespace {world.namespace} because it is being terminated"
-        return Forbidden(f"sandboxes is forbidden: {why}") if request.method == "POST" else None
+        cause = {"reason": "NamespaceTerminating", "message": f"namespace {world.namespace} is being terminated"}
+        refusal = Forbidden(f"sandboxes is forbidden: {why}", details={"causes": [cause]})
+        return refusal if request.method == "POST" else None
 
     await world.template()
     await world.pool(3)

@@ -230,7 +230,7 @@ async def test_a_namespace_that_goes_is_waited_for_without_a_word(
         try:
             check_create({"status": {"phase": "Terminating"}}, "team", POD, key)
         except Forbidden as error:
-            raise ReconcileIncomplete(str(error)) if wrapped else error from None
+            raise ReconcileIncomplete(str(error), terminating_namespace="team") if wrapped else error from None
         return DONE
 
     passes = Passes(refused)

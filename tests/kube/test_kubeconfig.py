@@ -116,7 +116,7 @@ async def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
         ("current-context: nope", "Context 'nope' not found"),
         (yaml.safe_dump({**config(), "clusters": []}), "names the cluster or user 'main'"),
         (yaml.safe_dump({**config(), "users": None}), "names the cluster or user 'main'"),
-        (yaml.safe_dump(config({"server": "example.com"})), "is not the address of a server"),
+        (yaml.safe_dump(config({"server": "example.com"})), "is not a server address"),
         (yaml.safe_dump(config({"server": "http://a.example.com"}, {"token": "t"})), "unencrypted"),
         (yaml.safe_dump(config({"certificate-authority": "missing.crt"})), "cannot be used: .*No such file"),
         (yaml.safe_dump(config({"certificate-authority-data": "!"})), "cannot be used: .*base64"),

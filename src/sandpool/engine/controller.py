@@ -59,12 +59,16 @@ class ReconcileIncomplete(Exception):
     """A reconcile could not finish, and the status of the object reports why.
 
     It is retried with back-off, and not before ``retry_after`` seconds if the API asked for that. It is an expected
-    failure, so the log has no traceback.
+    failure, so the log has no traceback. ``terminating_namespace`` is the namespace whose deletion made the API reject
+    a create, if that was the reason.
     """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, terminating_namespace: str | None = None
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.terminating_namespace = terminating_namespace
 
 
 # Expected failures. Anything else is a bug: it is logged with a traceback and counted as a panic.
@@ -233,7 +237,11 @@ class Controller(Generic[K]):
     def _failed(self, key: K, error: BaseException) -> str:
         """Log a failure and arrange for the retry. Returns the kind of error."""
         self.failures += 1
-        if (namespace := terminating_namespace(error)) is not None:
+        if isinstance(error, ReconcileIncomplete):
+            namespace = error.terminating_namespace
+        else:
+            namespace = terminating_namespace(error)
+        if namespace is not None:
             self._log_terminating(namespace, key)
             self._requeue(key, _TERMINATING_DELAY)
             return ""

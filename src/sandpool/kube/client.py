@@ -1,7 +1,7 @@
-"""The client every part of the system talks through: get, list, watch, create, patch, delete, and nothing more.
+"""The API client of all components: get, list, watch, create, patch and delete.
 
-There is no update: a whole object is never sent back, so a writer that sees only part of an object loses nothing and
-two writers collide only where they mean to. Whoever truly needs another request sends it through ``transport``.
+There is no update. A writer never sends a whole object back, so it cannot drop fields that it does not know, and two
+writers conflict only on the fields that both set. Other requests can be sent through ``transport``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class JsonPatch:
 
 @dataclass(frozen=True, slots=True)
 class StrategicPatch:
-    """A merge patch that merges lists by key; only built-in kinds have it."""
+    """A merge patch that merges lists by key. Only built-in kinds support it."""
 
     content_type: ClassVar[str] = STRATEGIC_MERGE_PATCH
     body: Object
@@ -49,7 +49,7 @@ class StrategicPatch:
 
 @dataclass(frozen=True, slots=True)
 class ApplyPatch:
-    """Server-side apply: the fields this manager wants, with apiVersion and kind. Creates what does not exist."""
+    """Server-side apply: the fields this manager owns, with apiVersion and kind. Creates a missing object."""
 
     content_type: ClassVar[str] = APPLY_PATCH
     body: Object
@@ -62,7 +62,7 @@ class Client:
     """Typed requests on any transport.
 
     ``namespace`` may be None for cluster-scoped types and, in ``list`` and ``watch``, for all namespaces. Every method
-    raises ``ApiError`` when the server says no, ``ConnectionError`` or ``TimeoutError`` when it says nothing.
+    raises ``ApiError`` for an error response, ``ConnectionError`` or ``TimeoutError`` if there is no response.
     """
 
     def __init__(self, transport: Transport, *, field_manager: str = "sandpool") -> None:
@@ -95,8 +95,8 @@ class Client:
         resource_version: str | None = None,
         resource_version_match: str | None = None,
     ) -> Object:
-        """The List object: ``items``, and in its metadata the resourceVersion to watch from and, when ``limit`` cut
-        it short, the ``continue`` token for the rest."""
+        """Return the List object. Its metadata has the resourceVersion to watch from and, if ``limit`` truncated the
+        list, the ``continue`` token of the next page."""
         query = _query(
             labelSelector=label_selector,
             fieldSelector=field_selector,
@@ -120,10 +120,10 @@ class Client:
         send_initial_events: bool = False,
         timeout_seconds: int | None = None,
     ) -> AsyncIterator[WatchEvent]:
-        """Events as they happen. The server ends the stream from time to time: watch again from the last
-        resourceVersion seen. ``Expired`` means that is too old: list again."""
+        """Stream watch events. The server ends the stream from time to time; resume from the last resourceVersion.
+        ``Expired`` means that the resourceVersion is too old: list again."""
         if send_initial_events and resource_version_match is None:
-            resource_version_match = "NotOlderThan"  # the only value the API accepts with it
+            resource_version_match = "NotOlderThan"  # the only value the API accepts with sendInitialEvents
         query = _query(
             watch=True,
             labelSelector=label_selector,
@@ -148,8 +148,8 @@ class Client:
         field_manager: str | None = None,
         field_validation: str | None = None,
     ) -> Object:
-        """Create ``object``, in its own namespace unless another is given. ``name`` and ``subresource`` are for
-        subresources that are created, such as a token of a service account."""
+        """Create ``object`` in ``namespace``, by default its own. ``name`` and ``subresource`` address subresources
+        that are created, such as the token of a service account."""
         if namespace is None:
             namespace = object.get("metadata", {}).get("namespace")
         query = _query(
@@ -173,10 +173,10 @@ class Client:
         field_validation: str | None = None,
         with_metadata: bool = False,
     ) -> Object:
-        """Change what the patch names and nothing else. A ``metadata.resourceVersion`` in the patch makes it apply
-        only to that version of the object, ``Conflict`` otherwise. ``force`` takes fields from other appliers.
-        ``with_metadata``: a patch of the status may change labels and annotations, too, in the same commit. Only if
-        ``stores_metadata_with_status``; other servers ignore the metadata."""
+        """Patch an object. With a ``metadata.resourceVersion`` in the patch, any other version raises ``Conflict``.
+        ``force`` takes over fields that other managers applied. ``with_metadata`` lets a patch of the status change
+        labels and annotations in the same write; set it only if ``stores_metadata_with_status``, because other
+        servers ignore the metadata."""
         query = _query(
             dryRun="All" if dry_run else None,
             fieldManager=field_manager or self.field_manager,
@@ -198,8 +198,8 @@ class Client:
         resource_version: str | None = None,
         dry_run: bool = False,
     ) -> Object:
-        """Delete, only the object with this ``uid`` or at this ``resource_version`` if given. The answer is the
-        object while finalizers or its grace period keep it, and a Status once it is gone."""
+        """Delete an object; ``uid`` and ``resource_version`` are preconditions. Returns the object while finalizers or
+        its grace period keep it, else a Status."""
         preconditions = _present(uid=uid, resourceVersion=resource_version)
         options = _present(
             propagationPolicy=propagation_policy,
@@ -214,12 +214,12 @@ class Client:
         await self.transport.close()
 
     async def _send(self, request: Request) -> Object:
-        answer: Object = await self.transport.request(request)
-        return answer
+        response: Object = await self.transport.request(request)
+        return response
 
 
 def _path(type: ResourceType, namespace: str | None, name: str, subresource: str | None = None) -> str:
-    """The path of one object. An empty name would silently mean the whole collection, which DELETE would empty."""
+    """The path of one object. Rejects an empty name: it addresses the collection, which DELETE would empty."""
     if name in ("", ".", ".."):
         raise ValueError(f"{name!r} is not the name of an object")
     if type.namespaced and not namespace:
@@ -232,7 +232,7 @@ def _present(**options: Any) -> dict[str, Any]:
 
 
 def _query(**parameters: str | int | bool | None) -> dict[str, str]:
-    """Query parameters as the API spells them; what is None, false or empty is left out."""
+    """Query parameters for the API. Omits None, false and empty values."""
     return {
         name: "true" if value is True else str(value)
         for name, value in parameters.items()

@@ -1,4 +1,4 @@
-"""Where an API server is and how to talk to it."""
+"""Address, TLS settings and credentials of an API server."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from sandpool.kube.credentials import ANONYMOUS, Credentials
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """Everything an HTTP transport needs to know. Made by hand, or from a kubeconfig by ``kube.kubeconfig``."""
+    """Parameters of an HTTP transport. ``kube.kubeconfig`` builds one from a kubeconfig."""
 
-    server: str  # "https://127.0.0.1:6443"; a path in it is kept in front of every request's
+    server: str  # "https://127.0.0.1:6443"; a path is prepended to the path of every request
     tls: ssl.SSLContext | None = None  # None: the system's certificate authorities
     credentials: Credentials = ANONYMOUS
     namespace: str = "default"
     proxy: str | None = None
-    tls_server_name: str | None = None  # the name the server's certificate must have, if not the host's
+    tls_server_name: str | None = None  # expected name in the server's certificate; default: the host
 
     def __post_init__(self) -> None:
         url = urlsplit(self.server)
         if url.scheme not in ("http", "https") or not url.hostname:
-            raise ValueError(f"{self.server!r} is not the address of a server: expected https://HOST:PORT")
+            raise ValueError(f"{self.server!r} is not a server address: expected https://HOST:PORT")
         if url.scheme == "http" and self.credentials is not ANONYMOUS and not is_loopback(url.hostname):
-            raise ValueError(f"credentials would travel unencrypted to {self.server}: use https")
+            raise ValueError(f"credentials would be sent unencrypted to {self.server}: use https")
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a host name or address can only mean this machine."""
+    """Whether a host name or address always refers to this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,11 +1,12 @@
-"""Kept-alive connections to one server, and one request at a time over each.
+"""Connection pool: keep-alive HTTP/1.1 connections to one server, each with one request in flight at a time.
 
-A controller spends its life sending small requests and reading small answers. A client library made for everything
-takes several times as long for that as encoding, decoding and encryption together, so here is what is needed and no
-more: HTTP/1.1, a body with a length or in chunks, gzip. Watches and proxies are left to the library (``kube.http``).
+A controller sends many small requests and reads small responses. A general HTTP client library needs several times the
+CPU time of encoding, decoding and TLS together. This module implements only what the API needs: HTTP/1.1, bodies with
+a length or in chunks, gzip. Watches and proxies use aiohttp (``kube.http``).
 
-A request that was sent and not answered may have been carried out. It is sent again only if repeating it does no harm,
-and the connection was an old one that turned out to be closed already: servers close those when they like.
+A server may have executed a request that it did not answer. The pool resends a request only if its method is
+idempotent and a reused connection was closed before the first byte of the response: servers close idle connections at
+any time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, NamedTuple, Protocol, cast
 
 import httptools
 
-#: Seconds after which a connection that nobody used is not used any more; servers close them after about as long.
+#: Seconds after which an idle connection is not reused. Servers close idle connections after about as long.
 IDLE: Final = 60.0
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
@@ -28,7 +29,7 @@ _REPEATABLE: Final = frozenset({"GET", "PUT", "DELETE"})
 
 
 class HttpResponse(NamedTuple):
-    """The names of headers are in lower case."""
+    """A complete response. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -36,11 +37,11 @@ class HttpResponse(NamedTuple):
 
 
 class _StaleConnection(ConnectionError):
-    """The connection was closed before anything of an answer came."""
+    """The connection was closed before the first byte of the response."""
 
 
 class _Parser(Protocol):
-    """What is used of httptools' parser, which comes without types."""
+    """The used part of httptools' parser, which has no type annotations."""
 
     def feed_data(self, data: bytes) -> None: ...
     def get_status_code(self) -> int: ...
@@ -48,30 +49,30 @@ class _Parser(Protocol):
 
 
 class PooledConnection(asyncio.Protocol):
-    """One connection. The methods that begin with ``on_`` are called by the parser."""
+    """One connection. The parser calls the ``on_`` methods."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._waiter: asyncio.Future[HttpResponse] | None = None  # of the request that is under way
+        self._waiter: asyncio.Future[HttpResponse] | None = None  # of the request in flight
         self._parser: _Parser = httptools.HttpResponseParser(self)
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
-        self._begun = False  # something of the answer has come
-        self._headed = False  # all of its head has
-        self.used = loop.time()  # last
+        self._begun = False  # the first byte of the response has arrived
+        self._headed = False  # the head of the response is complete
+        self.used = loop.time()  # time of the last use
 
     @property
     def open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, message: bytes, within: float) -> HttpResponse:
-        """Send a request and wait for the answer; the connection is closed if there is none."""
+        """Send a request and return the response. Closes the connection on failure or cancellation."""
         assert self._transport is not None and self._waiter is None
         self._begun = self._headed = False
         waiter: asyncio.Future[HttpResponse] = self._loop.create_future()
         self._waiter = waiter
-        timer = self._loop.call_later(within, self.close, TimeoutError("no answer in time"))
+        timer = self._loop.call_later(within, self.close, TimeoutError("no response in time"))
         self._transport.write(message)
         try:
             return await waiter
@@ -98,18 +99,18 @@ class PooledConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._waiter is None or self._waiter.done():
-            self.close()  # nothing was asked for
+            self.close()  # no request is in flight
             return
         self._begun = True
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self.close(ConnectionError(f"the answer is not HTTP: {error}"))
+            self.close(ConnectionError(f"the response is not HTTP: {error}"))
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is None and self._headed and self._ends_with_the_connection():
             self.on_message_complete()
-        why = "the connection was closed before the end of the answer"
+        why = "the connection was closed before the end of the response"
         self._fail(ConnectionError(why) if self._begun else _StaleConnection(str(error or "the connection was closed")))
 
     def _ends_with_the_connection(self) -> bool:
@@ -122,7 +123,7 @@ class PooledConnection(asyncio.Protocol):
         self._headers, self._body = [], []
         self._headed = False
         if self._waiter is None or self._waiter.done():
-            self.close()  # another answer than the one that was asked for
+            self.close()  # a second response to one request
 
     def on_headers_complete(self) -> None:
         self._headed = True
@@ -144,7 +145,7 @@ class PooledConnection(asyncio.Protocol):
             if headers.get("content-encoding") == "gzip":
                 body = zlib.decompress(body, _GZIP)
         except zlib.error as error:
-            self.close(ConnectionError(f"the answer cannot be unpacked: {error}"))
+            self.close(ConnectionError(f"the response cannot be decompressed: {error}"))
             return
         self._waiter.set_result(HttpResponse(status, headers, body))
         self.used = self._loop.time()
@@ -153,9 +154,9 @@ class PooledConnection(asyncio.Protocol):
 
 
 class ConnectionPool:
-    """The connections to one server, at most ``limit`` at a time. Whoever finds none that is free waits in line.
+    """The connections to one server: at most ``limit`` requests in flight, further requests wait in FIFO order.
 
-    Raises ``TimeoutError`` when connecting, or an answer, takes too long, and ``OSError`` for everything else.
+    Raises ``TimeoutError`` when connecting or the response takes too long, and ``OSError`` for every other failure.
     """
 
     def __init__(self, host: str, port: int, *, limit: int, connect_timeout: float) -> None:
@@ -164,12 +165,12 @@ class ConnectionPool:
         self.connect_timeout = connect_timeout
         self._limit = limit
         self._in_flight = 0
-        self._waiting: deque[asyncio.Future[None]] = deque()  # who waits until others are done
+        self._waiting: deque[asyncio.Future[None]] = deque()  # requests that wait for a slot
         self._connecting: set[asyncio.Timeout] = set()
         self._connections: set[PooledConnection] = (
             set()
         )  # all that are open, and some that have been closed while nobody used them
-        # Those that nobody uses, the one used last at the end, by how they are encrypted: that is, by who we are.
+        # Idle connections by TLS context, which includes the client certificate; the most recently used is last.
         self._idle: dict[ssl.SSLContext | None, deque[PooledConnection]] = {}
         self._closed = False
 
@@ -209,7 +210,7 @@ class ConnectionPool:
         self._idle.clear()
 
     async def _wait_for_slot(self) -> None:
-        """Wait for the place of somebody who is done."""
+        """Wait until a finished request hands over its slot."""
         given: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(given)
         try:
@@ -258,7 +259,7 @@ class ConnectionPool:
         self._connections.discard(connection)
 
     def _drop_unusable(self) -> None:
-        """Let go of what will not be used again: what has waited for too long, and was of who we were before."""
+        """Close connections that were idle for too long, including those of replaced client certificates."""
         for tls, idle in list(self._idle.items()):
             while idle and not self._is_reusable(idle[0]):
                 self._drop(idle.popleft())

@@ -1,7 +1,7 @@
-"""Who we are to an API server: a token, a token file that rotates, a password, or nobody.
+"""Client credentials: a token, a token file that rotates, a password, or anonymous access.
 
-Credentials are asked before every request, because they change: a kubelet replaces token files, a plugin's tokens
-expire. Exec plugins are in ``kube.execplugin``.
+The transport reads the credentials before every request because they change: the kubelet replaces token files, and
+tokens of exec plugins expire. Exec plugins are in ``kube.execplugin``.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from typing import Protocol
 
 
 class CredentialsError(ConnectionError):
-    """Credentials could not be had, so nothing was sent. The message says what to do about it."""
+    """No credentials are available, so no request was sent. The message names the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class RequestAuth:
-    """What goes with one request: a header, and a TLS context where the client certificate is not the usual one."""
+    """Authentication of one request: the header, and a TLS context that overrides the connection's."""
 
-    # Kept out of reprs, which end up in logs.
+    # Excluded from repr, which may be logged.
     authorization: str | None = field(default=None, repr=False)
     tls: ssl.SSLContext | None = None
 
 
 class Credentials(Protocol):
     async def auth(self) -> RequestAuth:
-        """What to send with the next request. Raises ``CredentialsError``."""
+        """Authentication for the next request. Raises ``CredentialsError``."""
         ...
 
     async def renew(self, refused: RequestAuth) -> bool:
-        """The server answered 401 to ``refused``: get something else. False if there is nothing else to be had."""
+        """Replace ``refused`` after the server answered 401. Returns False if there is no replacement."""
         ...
 
 
 class Fixed:
-    """The same for ever: nothing at all, a token or a password. A client certificate is in the TLS context."""
+    """Credentials that never change: anonymous, a token or a password. The TLS context has the client certificate."""
 
     def __init__(self, authorization: str | None = None) -> None:
         self._auth = RequestAuth(authorization)
@@ -62,15 +62,15 @@ ANONYMOUS = Fixed()
 
 
 class TokenFile:
-    """A token in a file that somebody else replaces, as the kubelet does with service account tokens.
+    """A token in a file that another process replaces, such as the kubelet for service account tokens.
 
-    Every request looks whether the file is still the one that was read; that is one ``stat``, and no token is used a
-    moment longer than necessary. While the file is missing or empty the last token goes on being used.
+    Every request checks with one ``stat`` whether the file was replaced, so a new token is used at once. While the
+    file is missing or empty, the last token stays in use.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._read: tuple[int, int, int] | None = None  # what identified the file when it was read
+        self._read: tuple[int, int, int] | None = None  # inode, mtime and size of the file that was read
         self._auth: RequestAuth | None = None
 
     async def auth(self) -> RequestAuth:

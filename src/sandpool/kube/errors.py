@@ -1,6 +1,7 @@
-"""API errors, as both sides see them: raised by clients from Status bodies, raised by the server to become one.
+"""API errors. Clients raise them for Status responses; the embedded server raises them to send one.
 
 The constructors produce the codes, reasons, messages and details of kube-apiserver, because clients match on them.
+Our own code matches errors by type or by ``details.causes``, never by message.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from sandpool.api.resource import Object, ResourceType
 
 
 class ApiError(Exception):
-    """A Status answer of 400 or more."""
+    """A Status response with a code of 400 or more."""
 
     code = 500
     reason = "InternalError"
@@ -34,12 +35,12 @@ class ApiError(Exception):
         if reason is not None:
             self.reason = reason
         self.details: Mapping[str, Any] = details or {}
-        # The metadata of the Status; an expired continue token comes with one that can still be used.
+        # Metadata of the Status. With an expired continue token it has a token that is still valid.
         self.list_metadata: Mapping[str, Any] = {}
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds the server asked us to wait, if it did."""
+        """Seconds to wait as requested by the server; None if it requested no delay."""
         seconds = self.details.get("retryAfterSeconds")
         return float(seconds) if isinstance(seconds, int | float) else None
 
@@ -53,7 +54,7 @@ class ApiError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        # kubectl looks for the name in those of anything that was not found, and crashes if there are none.
+        # kubectl reads the name from the details of a NotFound and crashes without details.
         if self.details or self.code == NotFound.code:
             status["details"] = dict(self.details)
         status["code"] = self.code
@@ -97,7 +98,7 @@ class Gone(ApiError):
 
 
 class Expired(Gone):
-    """The resourceVersion or continue token is older than the history that is kept: list again."""
+    """The resourceVersion or continue token is older than the retained history: list again."""
 
     code, reason = 410, "Expired"
 
@@ -134,15 +135,14 @@ class InsufficientStorage(ApiError):
     code, reason = 507, "InsufficientStorage"
 
 
-# Why a patch or an object nested beyond what can be handled is refused.
+# Message for a patch or object that exceeds the nesting limit.
 TOO_DEEP = "error decoding patch: invalid character '{' exceeded max depth"
 
 
 class PatchError(ApiError):
-    """A patch that does not make sense, or does not apply to this object.
+    """A patch that is invalid or does not apply to this object.
 
-    kube-apiserver answers most of them with one sentence that says nothing, so the reason travels as a cause, which
-    kubectl prints.
+    kube-apiserver answers most of them with one generic sentence. The reason is sent as a cause, which kubectl prints.
     """
 
     code, reason = 422, "Invalid"
@@ -159,7 +159,7 @@ class PatchError(ApiError):
 
 
 class MalformedPatch(PatchError):
-    """A patch that is wrong whatever the object."""
+    """A patch that is invalid for every object."""
 
     code, reason = 400, "BadRequest"
 
@@ -172,13 +172,13 @@ class MalformedPatch(PatchError):
     def wrong_type(
         cls, value: Any, where: str, wanted: str, *, doing: str = "error decoding patch: "
     ) -> MalformedPatch:
-        """A JSON value of the wrong type, in the words of Go's decoder."""
+        """A JSON value of the wrong type, with the message of Go's decoder."""
         names = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
         return cls(f"{doing}json: cannot unmarshal {names.get(type(value), 'null')} into Go {where} of type {wanted}")
 
 
 class UnworkablePatch(MalformedPatch):
-    """A strategic merge patch with a directive that makes no sense: kube-apiserver answers 500, without a reason."""
+    """A strategic merge patch with an invalid directive. kube-apiserver answers 500 without a reason."""
 
     code, reason = 500, ""
 
@@ -189,7 +189,7 @@ def _subclasses(cls: type[ApiError]) -> Iterable[type[ApiError]]:
         yield from _subclasses(sub)
 
 
-# What a Status says is all that arrives: a patch refused by a server is Invalid or BadRequest like any other request.
+# A Status does not identify patch errors: a client sees a rejected patch as Invalid or BadRequest.
 _BY_REASON = {cls.reason: cls for cls in _subclasses(ApiError) if not issubclass(cls, PatchError)}
 _BY_CODE = {
     400: BadRequest,
@@ -212,7 +212,7 @@ _BY_CODE = {
 
 
 def from_status(status: Any, code: int) -> ApiError:
-    """The typed error for a Status body; a body that is none (a proxy's error page) still gives one by its code."""
+    """The typed error for a Status body. Other bodies (a proxy's error page) are mapped by HTTP code."""
     if not isinstance(status, dict) or status.get("kind") != "Status":
         return _BY_CODE.get(code, ApiError)(f"the server answered {code} without a Status body", code=code)
     code = status.get("code") or code
@@ -270,22 +270,19 @@ def invalid(type: ResourceType, name: str, causes: Iterable[Cause]) -> Invalid:
 
 #: Reason of the cause with which the API refuses to create an object in a namespace that is being deleted.
 NAMESPACE_TERMINATING: Final = "NamespaceTerminating"
-#: Part of the message of that refusal, for errors that were made of the messages of others.
-TERMINATING: Final = "because it is being terminated"
-_NAMESPACE: Final = re.compile(r"namespace (\S+) (?:is being|because it is being) terminated")
+_NAMESPACE: Final = re.compile(r"namespace (\S+) is being terminated")
 
 
 def terminating_namespace(error: BaseException) -> str | None:
-    """The namespace whose deletion made the API refuse a create; None for any other error.
+    """The terminating namespace in which the API rejected a create; None for any other error.
 
-    An API error is recognised by its cause. Other errors may summarise several API errors in their message.
+    The reason of the cause identifies the error. The cause has the name only in its message; the result is empty if
+    the message has another form.
     """
-    if isinstance(error, ApiError):
-        causes = error.details.get("causes") or ()
-        texts = [cause.get("message", "") for cause in causes if cause.get("reason") == NAMESPACE_TERMINATING]
-    else:
-        texts = [str(error)] if TERMINATING in str(error) else []
-    if not texts:
+    if not isinstance(error, ApiError):
         return None
-    found = _NAMESPACE.search(texts[0])
-    return found[1] if found else ""
+    for cause in error.details.get("causes") or ():
+        if cause.get("reason") == NAMESPACE_TERMINATING:
+            found = _NAMESPACE.search(cause.get("message", ""))
+            return found[1] if found else ""
+    return None

@@ -1,4 +1,4 @@
-"""Credentials from an exec plugin: a program that prints an ExecCredential, as cloud providers' kubeconfigs use.
+"""Credentials from an exec plugin: a program that prints an ExecCredential. Kubeconfigs of cloud providers use them.
 
 https://kubernetes.io/docs/reference/access-authn-authz/authentication/#client-go-credential-plugins
 """
@@ -19,29 +19,29 @@ import orjson
 from sandpool.kube.credentials import CredentialsError, RequestAuth
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
-# Credentials are renewed this long before they expire, so that they are still good when they arrive.
+# Credentials are renewed this long before they expire, so that they are still valid at the server.
 _LEEWAY_SECONDS = 10.0
-# A plugin may ask an identity provider over the network, but not for ever.
+# A plugin may call an identity provider over the network.
 _TIMEOUT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """What a kubeconfig says about a plugin."""
+    """The plugin section of a kubeconfig user."""
 
     command: str
     api_version: str
     args: Sequence[str] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     install_hint: str = ""
-    cluster: Mapping[str, Any] | None = None  # described to the plugin, if the kubeconfig says so
+    cluster: Mapping[str, Any] | None = None  # passed to the plugin if the kubeconfig sets provideClusterInfo
 
 
 class ExecPlugin:
-    """Runs the plugin when there are no credentials yet, when they expire and when the server refuses them.
+    """Runs the plugin at first use, when the credentials expire and when the server rejects them.
 
-    However many requests wait for credentials, the plugin runs once. ``tls`` makes the context for a client
-    certificate (certificate, key; PEM) the plugin may give instead of a token.
+    Concurrent requests share one run of the plugin. ``tls`` builds the TLS context for a client certificate
+    (certificate, key; PEM) that the plugin may return instead of a token.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class ExecPlugin:
 
     async def renew(self, refused: RequestAuth) -> bool:
         async with self._running:
-            # Another request may have been refused too, and been here first.
+            # Another rejected request may already have renewed the credentials.
             if self._auth is refused:
                 self._auth = None
         await self.auth()
@@ -119,7 +119,7 @@ class ExecPlugin:
         return orjson.dumps({"apiVersion": self.plugin.api_version, "kind": "ExecCredential", "spec": spec}).decode()
 
     def _read(self, output: bytes) -> tuple[RequestAuth, float | None]:
-        """The grant and when it expires. What the plugin printed is secret and stays out of messages."""
+        """Parse the credentials and their expiry. The output is secret and must not appear in messages."""
         command = self.plugin.command
         try:
             answer = orjson.loads(output)

@@ -1,4 +1,4 @@
-"""How Go prints decoded JSON: kube-apiserver's messages quote values that way."""
+"""Formats JSON values as Go does. kube-apiserver's messages contain values in this format."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _TYPES = {
 
 
 def go_type(value: Any) -> str:
-    """The name of a value's type."""
+    """The Go type name of a value."""
     return _TYPES.get(type(value), "%!s(<nil>)")
 
 
 def go_value(value: Any) -> str:
-    """A value as ``%v`` prints it."""
+    """Format a value like Go's ``%v``."""
     if isinstance(value, dict):
         return "map[" + " ".join(f"{name}:{go_value(value[name])}" for name in sorted(value)) + "]"
     if isinstance(value, list):
@@ -33,5 +33,5 @@ def go_value(value: Any) -> str:
 
 
 def go_string(value: Any) -> str:
-    """A value as ``%s`` prints it."""
+    """Format a value like Go's ``%s``."""
     return value if isinstance(value, str) else f"%!s({go_type(value)}={go_value(value)})"

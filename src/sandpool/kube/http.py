@@ -1,11 +1,10 @@
 """The transport to any Kubernetes API over HTTP.
 
-Requests share a pool of kept-alive connections (``kube.wire``). Watches have connections of their own: one lives for
-minutes, and a pool full of watches would leave no room for requests. Nothing waits for ever: connecting, a request as a
-whole and the silence on a watch are all limited, because a connection whose other end vanished without a word looks
-exactly like a quiet one.
+Requests share a pool of keep-alive connections (``kube.connection_pool``). Each watch has its own connection: a watch
+lasts for minutes, and watches in the pool would block requests. Connecting, a whole request and the time between two
+watch events have timeouts, because a connection to a vanished peer looks exactly like an idle one.
 
-Watches, and whatever has to go through a proxy, are left to aiohttp.
+Watches and requests through a proxy use aiohttp.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from sandpool.kube.retry import Retry
 from sandpool.kube.transport import JSON, Request, WatchEvent
 
 _USER_AGENT = f"sandpool/{__version__}"
-# Objects are limited to 3 MiB; a line beyond this is not an event, whatever it is.
+# Objects are limited to 3 MiB, so a longer line is not a watch event.
 _MAX_LINE = 32 * 1024 * 1024
 _LARGE = 1024 * 1024
 
 
 class HttpTransport:
-    """Talks to one API server. Belongs to the event loop it is first used in.
+    """Transport to one API server. Bound to the event loop of its first use.
 
-    ``connect_timeout`` and ``request_timeout`` limit one attempt, ``watch_idle_timeout`` the time between two events
-    of a watch (servers send bookmarks about once a minute).
+    ``connect_timeout`` and ``request_timeout`` limit one attempt. ``watch_idle_timeout`` limits the time between two
+    events of a watch; servers send bookmarks about once a minute.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class HttpTransport:
         self._pool: ConnectionPool | None = None
         self._requests: aiohttp.ClientSession | None = None
         self._watches: aiohttp.ClientSession | None = None
-        # Everything that waits for the network right now; closing ends the wait.
+        # Timeouts of all current waits for the network; ``close`` expires them.
         self._waiting: set[asyncio.Timeout] = set()
 
     async def request(self, request: Request) -> Any:
-        """See ``Transport.request``. An answer that is plain text (``/readyz``, a log) is returned as such."""
+        """See ``Transport.request``. A plain text response (``/readyz``, a log) is returned as a string."""
         send = self._exchange if self.connection.proxy is None else self._through_proxy
         answer = await self._send_with_retries(request, send)
         if answer.headers.get("content-type", "").startswith("text/plain"):
@@ -107,9 +106,9 @@ class HttpTransport:
 
     @asynccontextmanager
     async def _network(self, limit: float) -> AsyncIterator[None]:
-        """Wait for the network within, until ``limit`` or until the transport is closed.
+        """Limit the network waits of the block to ``limit`` seconds; closing the transport also ends them.
 
-        What goes wrong is raised as callers know it: ``TimeoutError``, or ``ConnectionError`` for all the rest.
+        Raises ``TimeoutError`` when the time is over and ``ConnectionError`` for every other network failure.
         """
         if self._closed:
             raise ConnectionError("the transport is closed")
@@ -125,7 +124,7 @@ class HttpTransport:
                 raise ConnectionError("the transport was closed") from error
             raise TimeoutError(f"{self._base} did not answer in time") from error
         except (aiohttp.ClientError, OSError) as error:
-            # What aiohttp says of a connection that could not be made is mostly about itself.
+            # aiohttp's message for a failed connect is mostly about aiohttp; the OS error has the reason.
             cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
             raise ConnectionError(f"no answer from {self._base}: {str(cause) or type(cause).__name__}") from error
 
@@ -142,7 +141,7 @@ class HttpTransport:
     async def _send_with_retries(
         self, request: Request, send: Callable[[Request, RequestAuth], Awaitable[HttpResponse]]
     ) -> HttpResponse:
-        """The first good answer. Tries again where that is safe; raises the last ``ApiError`` otherwise."""
+        """Return the first successful response. Retries where that is safe, else raises the last ``ApiError``."""
         credentials = self.connection.credentials
         renewed = False
         attempt = 0
@@ -162,10 +161,10 @@ class HttpTransport:
                 raise error
             await self.sleep(delay)
 
-    # -- over our own connections ----------------------------------------------------------------------------------
+    # -- over the connection pool -----------------------------------------------------------------------------------
 
     async def _exchange(self, request: Request, auth: RequestAuth) -> HttpResponse:
-        """One attempt."""
+        """Send one attempt over the connection pool."""
         if self._closed:
             raise ConnectionError("the transport is closed")
         pool = self._pool
@@ -183,11 +182,11 @@ class HttpTransport:
 
     def _new_pool(self) -> ConnectionPool:
         url = urlsplit(self._base)
-        assert url.hostname is not None, "a Connection has one"
+        assert url.hostname is not None, "Connection validates its server"
         port = url.port or (443 if url.scheme == "https" else 80)
         return ConnectionPool(url.hostname, port, limit=self.max_connections, connect_timeout=self.connect_timeout)
 
-    # -- by aiohttp ------------------------------------------------------------------------------------------------
+    # -- with aiohttp ------------------------------------------------------------------------------------------------
 
     async def _through_proxy(self, request: Request, auth: RequestAuth) -> HttpResponse:
         if self._requests is None:
@@ -199,13 +198,13 @@ class HttpTransport:
             return HttpResponse(response.status, _lower(response), await response.read())
 
     async def _opened(self, request: Request) -> aiohttp.ClientResponse:
-        """The response of a watch that the server agrees to, unread."""
+        """Open a watch and return the response with its body unread."""
         if self._watches is None:
             self._watches = self._session(limit=0, force_close=True)
         watches, opened = self._watches, list[aiohttp.ClientResponse]()
 
         async def begin(request: Request, auth: RequestAuth) -> HttpResponse:
-            # A watch as a whole may take any time, but not until it begins.
+            # Only the time until the head of the response is limited, not the watch itself.
             async with self._network(self.request_timeout):
                 response = await self._respond(watches, request, auth)
                 if response.status < 300:
@@ -232,13 +231,13 @@ class HttpTransport:
             ssl=auth.tls or connection.tls or True,
             server_hostname=connection.tls_server_name,
             proxy=connection.proxy,
-            # An API server does not redirect. Whoever does is not to be trusted with what we send.
+            # An API server never redirects. Following one could send credentials to another host.
             allow_redirects=False,
         )
 
     async def _lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-        """The lines of a body as they come, however long (aiohttp's own reader gives up on long ones)."""
-        parts: list[bytes] = []  # of the line that has not ended yet
+        """Yield the lines of a body as they arrive. aiohttp's own line reader fails on long lines."""
+        parts: list[bytes] = []  # of the incomplete line
         size = 0
         while True:
             async with self._network(self.watch_idle_timeout):
@@ -262,12 +261,12 @@ class HttpTransport:
 
 @lru_cache(1)
 def _default_tls() -> ssl.SSLContext:
-    """That trusts the system's certificate authorities."""
+    """TLS context that trusts the system's certificate authorities."""
     return ssl.create_default_context()
 
 
 def _abort(response: aiohttp.ClientResponse) -> None:
-    """Whoever ends a watch does not wait for the server to say goodbye, and the event loop may not be there by then."""
+    """Abort the connection of a watch. A graceful TLS shutdown could outlast the event loop."""
     if response.connection is not None and response.connection.transport is not None:
         response.connection.transport.abort()
 
@@ -288,7 +287,7 @@ def _decode(body: bytes) -> Any:
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise ConnectionError(f"the answer is not JSON: {error.msg}") from None
+        raise ConnectionError(f"the response is not JSON: {error.msg}") from None
 
 
 def _event(line: bytes) -> WatchEvent:
@@ -296,14 +295,14 @@ def _event(line: bytes) -> WatchEvent:
     try:
         type, object = event["type"], event["object"]
     except (TypeError, KeyError):
-        raise ConnectionError("a line of the watch is not an event") from None
+        raise ConnectionError("a line of the watch stream is not a watch event") from None
     if type == "ERROR":
         raise from_status(object, 500)
     return WatchEvent(type, object)
 
 
 def _payload(body: Any) -> bytes | io.BytesIO | None:
-    """The body as aiohttp wants it: what is large as a file, which it sends in pieces instead of warning."""
+    """The body for aiohttp. Large bodies are passed as a file, because aiohttp warns about large byte strings."""
     if body is None:
         return None
     encoded = body if isinstance(body, bytes) else orjson.dumps(body)

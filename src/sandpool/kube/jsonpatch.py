@@ -1,8 +1,8 @@
 """JSON patch (RFC 6902).
 
-As lenient and as strict as kube-apiserver: ``replace`` may name an object member that does not exist, list indices may
-count from the end, ``copy`` of a missing member gives null, and copies may not grow the object by more than 3 MiB,
-because thirty of them can double it thirty times.
+Accepts exactly what kube-apiserver accepts: ``replace`` may name a missing object member, negative list indices count
+from the end, and ``copy`` of a missing member yields null. Copies may add at most 3 MiB in total, because each copy can
+double the size of the object.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from sandpool.kube.sharing import same, shared
 
 _MAX_OPERATIONS = 10_000
 _MAX_COPIED_BYTES = 3 * 1024 * 1024
-# Every ``copy`` makes the next write copy its container again: with a large container that is quadratic.
+# After a ``copy`` the next write copies its container again, which is quadratic for a large container.
 _MAX_REWRITTEN_MEMBERS = 10_000_000
 
 
 def json_patch(target: Any, operations: Sequence[Mapping[str, Any] | None] | None) -> Any:
-    """``target`` after all operations, in order; ``target`` itself if they changed nothing."""
+    """Apply all operations in order. Returns ``target`` itself if nothing changed."""
     try:
         document = _Document(target)
         for operation in _checked(operations):
@@ -38,7 +38,7 @@ def json_patch(target: Any, operations: Sequence[Mapping[str, Any] | None] | Non
 
 
 def _checked(operations: Any) -> Sequence[Mapping[str, Any]]:
-    """The operations with the right types; null stands for an empty list or operation, as everywhere in Kubernetes."""
+    """Check the types of the operations. Null means an empty list or operation, as everywhere in Kubernetes."""
     if operations is None:
         return ()
     if not isinstance(operations, list | tuple):
@@ -61,18 +61,18 @@ def _checked(operations: Any) -> Sequence[Mapping[str, Any]]:
 
 
 class _Document:
-    """A value under change. Containers are copied when first written to and then changed in place."""
+    """A copy-on-write value. A container is copied at its first write and then changed in place."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
-        # The containers made here, by id; holding them keeps an id from being given to another object. Whatever is
-        # not in here is shared with the caller, or with another place in the document, and must not be written to.
+        # Containers created by this document, by id; the reference prevents reuse of the id. All other containers are
+        # shared with the caller or with another place in the document and must not be written to.
         self._own: dict[int, dict[str, Any] | list[Any]] = {}
         self._copied = 0
         self._rewritten = 0
 
     def container(self, pointer: str, missing: str, *, write: bool = True) -> tuple[dict[str, Any] | list[Any], str]:
-        """The container a pointer's last token is in, and that token. A reader gets it uncopied."""
+        """Return the container that holds the pointer's last token, and the token. Copies only if ``write``."""
         tokens = pointer.split("/")[1:]
         if not tokens:
             raise PatchError(missing)
@@ -94,13 +94,13 @@ class _Document:
             return value
         self._rewritten += len(value)
         if self._rewritten > _MAX_REWRITTEN_MEMBERS:
-            raise PatchError("Unable to complete the patch, its copies rewrite too much of the object")
+            raise PatchError("Unable to complete the patch, its copies rewrite too many members of the object")
         copy = value.copy()
         self._own[id(copy)] = copy
         return copy
 
     def share(self, value: Any) -> None:
-        """``value`` is about to be in the document twice: nothing in it may be changed in place any more."""
+        """Mark ``value`` as used twice in the document, so that no part of it is changed in place afterwards."""
         try:
             self._copied += len(orjson.dumps(value))
         except orjson.JSONEncodeError:
@@ -127,7 +127,7 @@ _INDEX = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def _index(token: str, size: int) -> int:
-    """A list index; a negative one counts from the end. ``size`` is the number of places there are."""
+    """Parse a list index; a negative index counts from the end. ``size`` is the number of valid positions."""
     if not _INDEX.fullmatch(token):
         raise PatchError(f'strconv.Atoi: parsing "{token}": invalid syntax')
     index = int(token)

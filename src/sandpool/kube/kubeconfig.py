@@ -1,9 +1,10 @@
-"""Finding the API server and our credentials: kubeconfig files, or the service account of the pod we run in.
+"""Loads the connection from kubeconfig files or from the service account of the pod.
 
-Parsing, choosing a context and building TLS contexts are lightkube's. It was chosen over ``kubernetes_asyncio``
-(48 MB on disk, 38 MB and 0.3 s to import; lightkube 6 MB and 0.1 s) and is imported only when a kubeconfig is read.
-What it lacks is here or in ``kube.execplugin``: several files in KUBECONFIG, proxy-url, tls-server-name, plugins of
-the v1 API, plugins that give certificates, and credentials that expire.
+lightkube parses the file, selects the context and loads client certificates. It was chosen over
+``kubernetes_asyncio`` (48 MB on disk, 38 MB and 0.3 s to import; lightkube 6 MB and 0.1 s) and is imported only when a
+kubeconfig is read. This module and ``kube.execplugin`` add the features it lacks: several files in KUBECONFIG,
+proxy-url, tls-server-name, exec plugins of the v1 API, exec plugins that return certificates, and credentials that
+expire.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 DEFAULT_PATH = "~/.kube/config"
 SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-# The members that hold paths, which are relative to the file they are in.
+# Fields with paths, which are relative to the kubeconfig file.
 _PATHS = {
     "cluster": ("certificate-authority",),
     "user": ("client-certificate", "client-key", "tokenFile"),
@@ -39,7 +40,7 @@ _PATHS = {
 
 
 class KubeconfigError(Exception):
-    """There is no usable configuration; the message says what is wrong with it and where."""
+    """There is no usable configuration. The message names the file and the problem."""
 
 
 def load(
@@ -49,12 +50,12 @@ def load(
     environ: Mapping[str, str] = os.environ,
     service_account: str | os.PathLike[str] = SERVICE_ACCOUNT,
 ) -> Connection:
-    """The connection a kubeconfig describes, looked for where kubectl looks: ``path``, the files in KUBECONFIG,
-    ``~/.kube/config``, and at last the service account of the pod this process runs in."""
+    """Load the connection with kubectl's search order: ``path``, the files in KUBECONFIG, ``~/.kube/config``, and last
+    the service account of the pod."""
     if path is not None:
         return from_files([path], context, environ=environ)
     if listed := environ.get("KUBECONFIG"):
-        # A file that is listed need not exist: kubectl would create it.
+        # Listed files may be missing: kubectl creates them on its first write.
         files = [name for name in listed.split(os.pathsep) if name and Path(name).expanduser().exists()]
         if not files:
             raise KubeconfigError(f"none of the files in KUBECONFIG exists: {listed}")
@@ -63,13 +64,13 @@ def load(
         return from_files([DEFAULT_PATH], context, environ=environ)
     if environ.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster(environ=environ, service_account=service_account)
-    raise KubeconfigError(f"there is no kubeconfig: set KUBECONFIG, or create {DEFAULT_PATH}")
+    raise KubeconfigError(f"no kubeconfig found: set KUBECONFIG, or create {DEFAULT_PATH}")
 
 
 def from_files(
     paths: Iterable[str | os.PathLike[str]], context: str | None = None, *, environ: Mapping[str, str] = os.environ
 ) -> Connection:
-    """The connection described by several kubeconfigs taken as one; what an earlier file says wins."""
+    """Load the connection from several merged kubeconfigs. Earlier files take precedence."""
     merged: dict[str, Any] = {"clusters": [], "contexts": [], "users": [], "current-context": None}
     for path in paths:
         _merge(merged, _read(Path(path).expanduser()))
@@ -79,7 +80,7 @@ def from_files(
 def in_cluster(
     *, environ: Mapping[str, str] = os.environ, service_account: str | os.PathLike[str] = SERVICE_ACCOUNT
 ) -> Connection:
-    """The connection every pod has. The token file is read again whenever the kubelet replaces it."""
+    """Load the in-cluster connection of a pod. The token is reread when the kubelet replaces its file."""
     host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
     if not host or not port:
         raise KubeconfigError("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
@@ -100,7 +101,7 @@ def in_cluster(
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """One kubeconfig, with its relative paths made absolute."""
+    """Read one kubeconfig and make its relative paths absolute."""
     try:
         config = yaml.safe_load(path.read_text())
     except OSError as error:
@@ -156,13 +157,13 @@ def _connection(config: Mapping[str, Any], context: str | None, environ: Mapping
 
 
 def _tls(chosen: SingleConfig, user: User) -> ssl.SSLContext:
-    """Verify against the cluster's authority, or the system's if it names none, and show the user's certificate."""
+    """TLS context with the cluster's CA, by default the system's, and the user's client certificate."""
     from lightkube.config.client_adapter import user_cert
 
     cluster = chosen.cluster
     authority = cluster.certificate_auth_data
     if authority:
-        # Strictly: data that decodes to nothing would silently mean the system's authorities.
+        # Strict decoding: data that decodes to nothing would silently select the system's CAs.
         authority = base64.b64decode("".join(authority.split()), validate=True).decode()
     context = ssl.create_default_context(cafile=None if authority else cluster.certificate_auth, cadata=authority)
     if cluster.insecure:
@@ -183,7 +184,7 @@ def _credentials(chosen: SingleConfig, config: Mapping[str, Any]) -> Credentials
     user = chosen.user
     if user is None:
         return ANONYMOUS
-    # As in kubectl, a token file comes before a token, because it may be fresher.
+    # As in kubectl, a token file takes precedence over a token because it may be newer.
     if user.token_file:
         return TokenFile(user.token_file)
     if user.token:
@@ -220,7 +221,7 @@ def _with_certificate(certificate: str, key: str) -> User:
 
 
 def _for_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
-    """The cluster as a plugin is told about it."""
+    """The cluster section of KUBERNETES_EXEC_INFO."""
     names = ("server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url")
     told = {name: cluster[name] for name in names if name in cluster}
     if "certificate-authority" in cluster and "certificate-authority-data" not in told:
@@ -233,7 +234,7 @@ def _for_plugin(cluster: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _proxy(configured: str | None, server: str, environ: Mapping[str, str]) -> str | None:
-    """The proxy to use: the cluster's, or the environment's as every program understands it. None for loopback."""
+    """The proxy of the cluster entry, else of the environment (HTTPS_PROXY, NO_PROXY; not for loopback)."""
     url = urlsplit(server)
     proxy = configured
     if not proxy and url.hostname and not is_loopback(url.hostname):

@@ -1,4 +1,4 @@
-"""What a label key and a label value may look like, in kube-apiserver's words."""
+"""Validation of label keys and values, with kube-apiserver's messages."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _is_subdomain = re.compile(_SUBDOMAIN).fullmatch
 
 
 def label_key_errors(key: str) -> list[str]:
-    """What is wrong with a label key (also called a qualified name); empty if nothing is."""
+    """Errors of a label key (a qualified name); empty if it is valid."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return [
@@ -54,7 +54,7 @@ def label_key_errors(key: str) -> list[str]:
 
 
 def label_value_errors(value: str) -> list[str]:
-    """What is wrong with a label value; empty if nothing is."""
+    """Errors of a label value; empty if it is valid."""
     problems = []
     if len(value.encode()) > _MAX_VALUE:
         problems.append(f"must be no more than {_MAX_VALUE} bytes")

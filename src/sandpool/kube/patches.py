@@ -1,11 +1,10 @@
 """JSON merge patch (RFC 7386) and the smallest merge patch between two values.
 
-A patch never copies a tree: it builds new containers along the changed path and shares every other subtree by
-identity. A patch that changes nothing returns its very argument, which is what lets callers write ``if new is old``
-instead of comparing trees.
+A patch never copies a whole tree: it builds new containers along the changed path and shares all other subtrees. A
+patch that changes nothing returns its argument, so callers test ``new is old`` instead of comparing trees.
 
-As in kube-apiserver, a merge patch drops nulls also from objects inside lists, where the RFC would keep them.
-JSON patch has its own module, ``kube.jsonpatch``, and so has strategic merge patch, ``kube.strategic``.
+As in kube-apiserver, a merge patch also drops nulls from objects inside lists, where the RFC keeps them. JSON patch is
+in ``kube.jsonpatch``, strategic merge patch in ``kube.strategic``.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ __all__ = ["MalformedPatch", "PatchError", "json_patch", "merge_diff", "merge_pa
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
-    """``target`` with the merge patch applied; ``target`` itself if the patch changes nothing."""
+    """Apply a merge patch. Returns ``target`` itself if the patch changes nothing."""
     try:
         return _merge(target, patch)
     except RecursionError:
@@ -29,7 +28,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def merge_patch_object(target: Object, patch: Any) -> Object:
-    """A merge patch of an API object: anything but an object is refused, as kube-apiserver does."""
+    """Apply a merge patch to an API object. Rejects a patch that is not an object, as kube-apiserver does."""
     if patch is None:
         raise MalformedPatch("Invalid JSON Patch")
     if not isinstance(patch, dict):
@@ -58,10 +57,9 @@ def _merge(target: Any, patch: Any) -> Any:
 
 
 def merge_diff(old: Any, new: Any) -> Any | None:
-    """The smallest merge patch that turns ``old`` into ``new``; None if there is nothing to change.
+    """The smallest merge patch from ``old`` to ``new``; None if they are the same.
 
-    A merge patch cannot set anything to null (null means removal), so a member that is null in ``new`` counts as
-    absent.
+    A merge patch cannot set a member to null (null means removal), so a null in ``new`` counts as absent.
     """
     try:
         if isinstance(old, dict) and isinstance(new, dict):

@@ -11,7 +11,7 @@ from sandpool.api.resource import Object
 
 
 class Size(NamedTuple):
-    """Of a terminal."""
+    """Terminal size."""
 
     columns: int
     rows: int

@@ -1,4 +1,4 @@
-"""Requests as they go over the wire."""
+"""Encodes API requests as HTTP/1.1 messages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITH_A_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 
 
 class RequestEncoder:
-    """For one server; a path in its address is kept in front of every request's."""
+    """Encoder for one server. A path in the server's address is prepended to the path of every request."""
 
     def __init__(self, server: str, user_agent: str) -> None:
         url = urlsplit(server)
@@ -33,15 +33,15 @@ class RequestEncoder:
             lines.append(f"Content-Length: {len(body)}")
         head = "\r\n".join(lines)
         if head.count("\n") != len(lines) - 1 or head.count("\r") != len(lines) - 1 or "\0" in head:
-            raise ValueError("a line of the head of a request ends where it should not")
+            raise ValueError("the request head contains a line break or NUL inside a header or the path")
         return head.encode("latin-1") + b"\r\n\r\n" + body
 
 
 def target(request: Request) -> str:
-    """Path and query."""
+    """The request target: path and query."""
     return request.path + _query(tuple(request.query.items())) if request.query else request.path
 
 
-@lru_cache(1024)  # writers use the same few again and again
+@lru_cache(1024)  # writers reuse a few queries
 def _query(parameters: tuple[tuple[str, str], ...]) -> str:
     return "?" + urlencode(parameters, quote_via=quote)

@@ -1,4 +1,4 @@
-"""When to send a request again, and after how long."""
+"""Retry policy: which requests are sent again, and after which delay."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from email.utils import parsedate_to_datetime
 
 from sandpool.kube.errors import ApiError
 
-# Reading changes nothing, so it may be repeated whatever went wrong on the server's side.
+# A read changes nothing, so it is retried after every transient server error.
 _READ_AGAIN = frozenset({429, 500, 503, 504})
-# A server that refuses a request and says when to come back has done nothing with it. Any other failure of a write
-# may have happened after the write, and only the writer knows what repeating it means.
+# A server that rejects a request with Retry-After has not executed it. Any other failure may have happened after the
+# write, and only the caller knows whether a second write is safe.
 _WRITE_AGAIN = frozenset({429, 503})
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """At most ``attempts`` in all. Waiting times are jittered, so that clients refused together do not return so."""
+    """Allows ``attempts`` in total. Delays are jittered, so that clients rejected together do not retry together."""
 
     attempts: int = 5
     first: float = 0.1  # seconds before the second attempt; doubles from there
-    longest: float = 30.0  # a server that wants us to wait longer than this is not waited for
+    longest: float = 30.0  # give up if the server asks for a longer delay
     random: Callable[[], float] = random.random
 
     def delay(
         self, method: str, error: ApiError, headers: Mapping[str, str], attempt: int, now: datetime | None = None
     ) -> float | None:
-        """Seconds until the next attempt, ``attempt`` being the number of those made; None to give up."""
+        """Seconds until the next attempt after ``attempt`` attempts; None to give up."""
         asked = retry_after(error, headers, now)
         if attempt >= self.attempts or (asked is not None and asked > self.longest):
             return None
@@ -45,8 +45,8 @@ class Retry:
 
 
 def retry_after(error: ApiError, headers: Mapping[str, str], now: datetime | None = None) -> float | None:
-    """Seconds the server asked us to wait, in the header (a number or a date) or in the Status body. Names of headers
-    are in lower case."""
+    """The delay in seconds that the server asked for, in the Retry-After header (a number or a date) or in the Status
+    body. Header names are in lower case."""
     value = headers.get("retry-after", "").strip()
     if value.isascii() and value.isdigit():
         return float(value)

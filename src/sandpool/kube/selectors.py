@@ -1,6 +1,6 @@
 """Label and field selectors: parsed once, matched many times.
 
-Parsing accepts exactly what kube-apiserver accepts and refuses the rest with its words, as ``BadRequest``.
+Parsing accepts exactly what kube-apiserver accepts, and raises ``BadRequest`` with its message for everything else.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from sandpool.kube.labels import label_key_errors, label_value_errors
 
 _BINARY = "in, notin, =, ==, !=, gt, lt"
 _END = ""
-# Longest first; whatever is neither an operator nor a space belongs to a word. In Kubernetes a NUL after a token is
-# passed over, and one before a token ends the selector.
+# Longest operator first; every other character except whitespace belongs to a word. As in Kubernetes, a NUL after a
+# token is ignored, and a NUL before a token ends the selector.
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(!=|==|[=!(),><])|([^=!(),>< \t\r\n\0]+))\0?")
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 
@@ -46,7 +46,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class LabelSelector:
-    """All requirements must match; none at all matches everything."""
+    """All requirements must match. A selector without requirements matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -56,7 +56,7 @@ class LabelSelector:
 
     @classmethod
     def from_object(cls, selector: Mapping[str, Any] | None) -> LabelSelector | None:
-        """From a LabelSelector as it stands in a spec. None means that it matches nothing, unlike an empty one."""
+        """Convert a LabelSelector of a spec. None matches nothing; an empty selector matches everything."""
         if selector is None:
             return None
         requirements = [_requirement(key, "=", [value]) for key, value in (selector.get("matchLabels") or {}).items()]
@@ -81,7 +81,7 @@ _EVERYTHING = LabelSelector()
 
 
 def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
-    """A requirement whose key and values are allowed; what is wrong with them is all said at once."""
+    """Build a requirement. Raises one ``BadRequest`` with all errors of the key and the values."""
     values = list(values)
     problems = [f'key: Invalid value: "{key}": {"; ".join(found)}'] if (found := label_key_errors(key)) else []
     if operator in ("in", "notin") and not values:
@@ -103,7 +103,7 @@ def _requirement(key: str, operator: str, values: Iterable[str]) -> Requirement:
 
 
 def _integer(text: str) -> int | None:
-    """A 64-bit integer; None if the text is none."""
+    """Parse a 64-bit integer; None if the text is not one."""
     number = int(text) if _INTEGER.fullmatch(text) else None
     return number if number is not None and -(2**63) <= number < 2**63 else None
 
@@ -113,8 +113,8 @@ def _go_strings(values: list[str]) -> str:
 
 
 class _Parser:
-    """A cursor over the tokens of a label selector. ``in`` and ``notin`` are words like any other except between a
-    key and its values."""
+    """Recursive-descent parser of label selectors. ``in`` and ``notin`` are operators only between a key and its
+    values, and words elsewhere."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[tuple[str, bool]] = []  # (text, is a word)
@@ -185,7 +185,7 @@ class _Parser:
         return token
 
     def _values(self) -> set[str]:
-        """``(a,b)``; an empty place is the empty string, so ``()`` and ``(,)`` both hold just that."""
+        """Parse ``(a,b)``. A missing value is the empty string, so ``()`` and ``(,)`` both contain just that."""
         token, word = self._next()
         if token != "(":
             raise BadRequest(f"found '{token}' expected: '('")
@@ -218,7 +218,7 @@ class FieldTerm:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """All terms must match. Which fields an object has is its kind's business; one it lacks is the empty string."""
+    """All terms must match. The kind defines the fields of an object; a missing field is the empty string."""
 
     terms: tuple[FieldTerm, ...] = ()
 
@@ -247,7 +247,7 @@ class FieldSelector:
         return not self.terms
 
     def requires_exact(self, field: str) -> str | None:
-        """The one value this field must have, if the selector names one."""
+        """The value that the selector requires for this field; None if it requires none."""
         for term in self.terms:
             if term.field == field and term.equal:
                 return term.value
@@ -258,7 +258,7 @@ _FIELD_TERM = re.compile(r"(.*?)(!=|==|=)", re.DOTALL)
 
 
 def _split_terms(text: str) -> list[str]:
-    """The parts between commas that no backslash escapes; backslashes stay."""
+    """Split at unescaped commas. Keeps the backslashes."""
     terms = [""]
     escaped = False
     for char in text:

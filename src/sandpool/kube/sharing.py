@@ -1,7 +1,7 @@
-"""Comparing JSON values, and sharing the parts of two values that are the same.
+"""Comparison of JSON values, and structural sharing of their equal parts.
 
-Objects are immutable by convention: whoever changes one builds new containers along the changed path and shares the
-rest. Sharing is what makes ``new is old`` a valid and cheap test for "nothing changed here".
+Objects are immutable by convention: a change builds new containers along the changed path and shares the rest. Sharing
+makes ``new is old`` a valid and cheap test for "unchanged".
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any
 
 
 def same(a: Any, b: Any) -> bool:
-    """Whether two values are the same JSON. Python's ``==`` is not it: there ``1 == True == 1.0``."""
+    """Whether two values are the same JSON. Python's ``==`` differs: ``1 == True == 1.0``."""
     if a is b:
         return True
-    # The comparison in C settles almost every difference; the walk only tells 1 from true.
+    # ``==`` runs in C and finds almost every difference; the walk only distinguishes 1 from true.
     return bool(a == b) and _same_types(a, b)
 
 
 def _same_types(a: Any, b: Any) -> bool:
-    """Of two values that are equal in Python's eyes."""
+    """Whether two values that are ``==`` also have the same JSON types."""
     kind = type(a)
     if kind is not type(b):
         return False
@@ -42,7 +42,7 @@ def _same_types(a: Any, b: Any) -> bool:
 
 
 def shared(old: Any, new: Any) -> Any:
-    """``new`` with every part that is the same in ``old`` taken from ``old``; ``old`` itself if nothing differs."""
+    """Return ``new`` with every equal part taken from ``old``; ``old`` itself if nothing differs."""
     if isinstance(new, dict) and isinstance(old, dict):
         result = new
         unchanged = len(old) == len(new)
@@ -64,7 +64,7 @@ def shared(old: Any, new: Any) -> Any:
 
 
 def without_nulls(value: Any) -> Any:
-    """``value`` without the object members that are null, at any depth; the same value if there are none."""
+    """Remove null members of objects at any depth. Returns ``value`` itself if there are none."""
     if isinstance(value, dict):
         kept = {key: without_nulls(member) for key, member in value.items() if member is not None}
         unchanged = len(kept) == len(value) and all(kept[key] is member for key, member in value.items())

@@ -1,15 +1,15 @@
-"""Strategic merge patch: a merge patch that knows the type, so that lists merge by key instead of being replaced.
+"""Strategic merge patch: a merge patch that uses the type to merge lists by key instead of replacing them.
 
-The type's ``Shape`` says which lists merge and by which member of their elements. Directives in the patch say the rest:
+The type's ``Shape`` defines which lists merge and their merge key. Directives in the patch control the rest:
 
     $patch: delete | replace                 on an object, or on an element of a list that merges by key
     $retainKeys: [names]                     the object keeps only these members (a union changes its kind)
-    $setElementOrder/<list>: [elements]      the order the list shall have; elements it does not name keep theirs
+    $setElementOrder/<list>: [elements]      the new order of the list; other elements keep their order
     $deleteFromPrimitiveList/<list>: [...]   elements to remove from a list of plain values
 
-The order of a merged list is decided, in this order, by ``$setElementOrder``, by the patch, by the list as it was.
-What a patch adds where nothing was is taken over without its nulls and without objects that carry ``$patch``. A patch
-that breaks these rules is refused in kube-apiserver's words, with its codes (mostly 500, which is not a slip of ours).
+The order of a merged list comes from ``$setElementOrder``, else from the patch, else from the existing list. A value
+that the patch adds loses its nulls and its objects with ``$patch``. An invalid patch is rejected with kube-apiserver's
+messages and codes, which are mostly 500.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _DROPPED: Any = object()
 
 
 def strategic_merge_patch(target: Object, patch: Any, shape: Shape) -> Object:
-    """``target`` with the patch applied; ``target`` itself if the patch changes nothing."""
+    """Apply the patch. Returns ``target`` itself if the patch changes nothing."""
     if patch is None:
         return target
     if not isinstance(patch, dict):
@@ -71,7 +71,7 @@ def _merge_objects(target: Object, patch: Object, shape: Shape | None) -> Object
 
 
 def _directed(patch: Object) -> Object:
-    """What ``$patch`` makes of an object, whatever it was."""
+    """Carry out ``$patch``, which does not depend on the existing object."""
     directive = patch[_PATCH]
     if directive == "delete":
         return {}
@@ -82,7 +82,7 @@ def _directed(patch: Object) -> Object:
 
 
 def _retain_keys(merged: Object, patch: Object) -> None:
-    """Carry out ``$retainKeys``: drop every member it does not name. The patch itself may set only what it names."""
+    """Carry out ``$retainKeys``: drop all members that it does not list. The patch may set only listed members."""
     if _RETAIN_KEYS not in patch:
         return
     listed = patch.pop(_RETAIN_KEYS)
@@ -97,7 +97,7 @@ def _retain_keys(merged: Object, patch: Object) -> None:
 
 
 def _set_orders(merged: Object, patch: Object, shape: Shape | None) -> None:
-    """Carry out each ``$setElementOrder`` together with the list it is about, and take both out of the patch."""
+    """Carry out each ``$setElementOrder`` together with its list, and remove both from the patch."""
     for directive in [name for name in patch if name.startswith(_SET_ORDER)]:
         order = _list(patch.pop(directive))
         name = _listed(directive, _SET_ORDER, "invalid patch format of setElementOrder list")
@@ -122,7 +122,7 @@ def _set_orders(merged: Object, patch: Object, shape: Shape | None) -> None:
 
 
 def _member(shape: Shape | None, name: str) -> Shape | None:
-    """The shape of a member, also of a map's; None if the type says nothing about it."""
+    """The shape of an object member or map value; None if the type does not define it."""
     return (shape.properties.get(name) or shape.additional) if shape else None
 
 
@@ -149,7 +149,7 @@ def _merge_lists(target: list[Any], patch: list[Any], shape: Shape | None) -> li
 
 
 def _merge_keyed(target: list[Object], patch: list[Object], key: str, shape: Shape | None) -> list[Object]:
-    """Merge lists of objects, elements with the same value of ``key`` being the same element."""
+    """Merge lists of objects. Elements with the same value of ``key`` are the same element."""
     plain, deleted, replacing = _read_directives(patch, key)
     if replacing:
         return plain
@@ -171,7 +171,7 @@ def _merge_keyed(target: list[Object], patch: list[Object], key: str, shape: Sha
 
 
 def _read_directives(patch: list[Object], key: str) -> tuple[list[Object], set[Any], bool]:
-    """Of a patch list: its elements without directive, the keys to delete, and whether it replaces the list."""
+    """Split a patch list: elements without directive, keys to delete, and whether it replaces the list."""
     plain: list[Object] = []
     deleted: set[Any] = set()
     replacing = False
@@ -191,10 +191,10 @@ def _read_directives(patch: list[Object], key: str) -> tuple[list[Object], set[A
 
 
 def _ordered(items: list[Any], first: Sequence[Any], before: Sequence[Any], key: str) -> list[Any]:
-    """``items`` with those in ``first`` in the order they have there, the rest in the order they had ``before``.
+    """Sort the items of ``first`` in that order, and the others in their order in ``before``.
 
-    The two are interleaved as they stood before as far as neither order suffers: an old item goes ahead of the next
-    one of ``first`` only if it did so before. An item in neither goes last; Kubernetes leaves its place to chance.
+    The two sequences are interleaved as in ``before`` where both orders allow it: an old item precedes the next item
+    of ``first`` only if it did so before. Items in neither list go last; their position is random in Kubernetes.
     """
     wanted, was = _places(first, key), _places(before, key)
     named = [item for item in items if _element(item, key) in wanted]
@@ -225,7 +225,7 @@ def _places(items: Iterable[Any], key: str) -> dict[Any, int]:
 
 
 def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
-    """The elements of the patch must be among those of ``$setElementOrder`` and in the same order."""
+    """Raise unless the elements of the patch are a subsequence of ``$setElementOrder``."""
     if not patch or not order:
         return
     kept = [item for item in patch if _map(item).get(_PATCH) != "delete"] if key else patch
@@ -244,7 +244,7 @@ def _check_order(patch: list[Any], order: list[Any], key: str) -> None:
 
 
 def _check_elements(*lists: list[Any]) -> bool:
-    """All elements must have one type; returns whether they are objects."""
+    """Raise unless all elements have the same type. Returns whether they are objects."""
     types = [type(item) for items in lists for item in items]
     if not types:
         raise UnworkablePatch("no elements in any of the given slices")
@@ -263,7 +263,7 @@ def _without(target: list[Any], removed: list[Any]) -> list[Any]:
 
 
 def _put(merged: Object, name: str, value: Any) -> None:
-    """Set a member that was not there or had another type; one that is nothing but a directive leaves it absent."""
+    """Set a member that was absent or had another type. A value that is only a directive removes the member."""
     fresh = _fresh(value)
     if fresh is _DROPPED:
         merged.pop(name, None)
@@ -272,7 +272,7 @@ def _put(merged: Object, name: str, value: Any) -> None:
 
 
 def _fresh(value: Any) -> Any:
-    """A value of the patch where there is nothing to merge with."""
+    """A value of the patch that replaces an absent value, without nulls and directives."""
     if isinstance(value, dict):
         if _PATCH in value:
             return _DROPPED
@@ -284,7 +284,7 @@ def _fresh(value: Any) -> Any:
 
 
 def _element(item: Any, key: str) -> Any:
-    """What tells elements of a list apart: the value of their key, or the plain value itself."""
+    """Identity of a list element: the value of its merge key, or the primitive value itself."""
     return _identity(_key_of(item, key) if key else item)
 
 
@@ -295,14 +295,14 @@ def _key_of(item: Any, key: str) -> Any:
 
 
 def _identity(value: Any) -> Any:
-    """A hashable that is equal for the same JSON only: in Python ``1 == True``."""
+    """Hashable that is equal only for the same JSON value; in Python ``1 == True``."""
     if isinstance(value, dict | list):
         raise UnworkablePatch(f"runtime error: comparing uncomparable type {go_type(value)}")
     return type(value), value
 
 
 def _listed(directive: str, prefix: str, problem: str) -> str:
-    """The name of the list a directive is about."""
+    """The name of the list in a directive."""
     found, slash, name = directive.partition("/")
     if found != prefix or not slash:
         raise MalformedPatch(problem)

@@ -1,8 +1,8 @@
-"""The seam between clients and a Kubernetes API.
+"""The interface between clients and a Kubernetes API.
 
-A transport carries one request and gives one answer. There are three: HTTP to any Kubernetes API (``kube.http``),
-in-process to the embedded server (``server.inprocess``), and the simulated world of the tests. No caller can tell
-which one it got.
+A transport sends one request and returns one response. There are three: HTTP to any Kubernetes API (``kube.http``),
+in-process calls of the embedded server (``server.inprocess``), and the simulation of the tests. Callers do not depend
+on which one they use.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Request:
     method: str
     path: str
     query: Mapping[str, str] = field(default_factory=dict)
-    # A JSON value (dict or list), or bytes to be sent as they are with ``content_type``. None: no body.
+    # A JSON value (dict or list), or encoded bytes of ``content_type``. None: no body.
     body: Any = None
     content_type: str = JSON
-    # A patch of a custom resource's status may change its labels and annotations in the same commit. It is no part of
-    # the Kubernetes protocol: only transports with ``stores_metadata_with_status`` carry it.
+    # A patch of a custom resource's status may change its labels and annotations in the same write. This is not part of
+    # the Kubernetes API: only transports with ``stores_metadata_with_status`` support it.
     with_metadata: bool = False
 
 
@@ -46,8 +46,8 @@ class WatchEvent:
 def stores_metadata_with_status(transport: object) -> bool:
     """Whether requests of a transport may set ``Request.with_metadata``.
 
-    A transport says so by an attribute of this name. One without the attribute that wraps another, in ``transport``,
-    answers as that one does.
+    A transport declares it with an attribute of this name. A wrapper without the attribute inherits it from the
+    transport in its ``transport`` attribute.
     """
     while transport is not None:
         found = getattr(transport, "stores_metadata_with_status", None)
@@ -59,15 +59,15 @@ def stores_metadata_with_status(transport: object) -> bool:
 
 class Transport(Protocol):
     async def request(self, request: Request) -> Any:
-        """Send and return the decoded JSON answer. Raises ``ApiError`` for every Status answer of 400 or more, and
-        ``ConnectionError``/``TimeoutError`` when there was no answer at all."""
+        """Send a request and return the decoded JSON response. Raises ``ApiError`` for every code of 400 or more, and
+        ``ConnectionError`` or ``TimeoutError`` if there was no response."""
         ...
 
     def stream(self, request: Request) -> AsyncIterator[WatchEvent]:
-        """Open a watch. The iterator ends when the server ends the stream, and raises ``ApiError`` if the request is
-        refused or an ERROR event arrives. Closing the iterator (``aclose``) releases the connection."""
+        """Open a watch. The iterator ends when the server ends the stream, and raises ``ApiError`` if the server
+        rejects the request or sends an ERROR event. Closing the iterator (``aclose``) releases the connection."""
         ...
 
     async def close(self) -> None:
-        """Release every connection; open streams end."""
+        """Release all connections and end open streams."""
         ...

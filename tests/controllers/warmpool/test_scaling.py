@@ -276,8 +276,7 @@ def test_what_the_api_asks_for_is_kept_in_full(scene: Scene) -> None:
 
 
 def test_a_namespace_that_is_being_deleted_opens_it_at_once_and_for_long(scene: Scene) -> None:
-    error = "unable to create new content in namespace team because it is being terminated"
-    breaker = CreationBreaker().attempted(CreationOutcome(2, error), scene.now)
+    breaker = CreationBreaker().attempted(CreationOutcome(2, "forbidden", namespace_terminating=True), scene.now)
     assert breaker.is_open
     assert breaker.pause == breaker.remaining(scene.now) == 300
     assert breaker.attempted(CreationOutcome(1, ""), scene.at(300)) == CreationBreaker()
