@@ -18,5 +18,5 @@ def test_credentials_do_not_travel_unencrypted() -> None:
 
 @pytest.mark.parametrize("server", ["", "api.example.com", "ftp://x", "https://", "unix:///x"])
 def test_a_server_needs_an_address(server: str) -> None:
-    with pytest.raises(ValueError, match="not the address of a server"):
+    with pytest.raises(ValueError, match="not a server address"):
         Connection(server)

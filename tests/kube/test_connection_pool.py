@@ -118,7 +118,7 @@ async def test_what_is_no_answer_is_a_connection_error(answer: bytes) -> None:
 async def test_a_broken_archive_is_a_connection_error() -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}"
     async with talking(always(answer)) as (pool, _):
-        with pytest.raises(ConnectionError, match="unpacked"):
+        with pytest.raises(ConnectionError, match="decompressed"):
             await ask(pool)
 
 
