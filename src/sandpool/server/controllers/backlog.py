@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from sandpool.engine.clock import Clock
+from sandpool.engine.ratelimit import backoff_delay
 from sandpool.kube.errors import ApiError
 
 _log = logging.getLogger(__name__)
@@ -99,7 +100,7 @@ class Backlog(Generic[K]):
         except Exception as error:  # noqa: BLE001 - whatever went wrong with one key, the others go on
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             _report(key, error, failures)
-            await self._pause(min(_FIRST_PAUSE * 2 ** (failures - 1), _LONGEST_PAUSE))
+            await self._pause(backoff_delay(failures, first=_FIRST_PAUSE, longest=_LONGEST_PAUSE))
             return False
         self._failures.pop(key, None)
         return True
